@@ -1,7 +1,7 @@
 """Settings of one node, already checked: `cluster.config.load` reads and validates them, this package uses them.
 
 The *cluster part* must be equal on all nodes, for it shapes the log's bytes and the group's identity; its digest is
-compared when nodes meet. The rest may differ from node to node and change at a restart. Who the members are is said
+compared when nodes meet. The rest may differ from node to node and change at a restart. The membership is said
 here for the first start only; afterwards the log says it. Names are DLedger's
 (`DLedgerConfig`) in snake_case where it has them.
 """

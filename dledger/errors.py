@@ -61,7 +61,7 @@ _OUTCOMES: dict[int, Outcome] = {
     ResponseCode.LEADER_PENDING_FULL: Outcome.NOT_APPENDED,
     ResponseCode.LEADER_NOT_READY: Outcome.NOT_APPENDED,
     ResponseCode.LEADER_TRANSFERRING: Outcome.NOT_APPENDED,
-    # The entries were overwritten by another leader's: committed is what stands at their indexes now.
+    # The entries were overwritten by another leader's: other entries are committed at their indexes.
     ResponseCode.TERM_CHANGED: Outcome.NOT_APPENDED,
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: Outcome.UNKNOWN,
     ResponseCode.DISK_ERROR: Outcome.UNKNOWN,

@@ -33,7 +33,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One metric: its name, kind, help text, and the label that tells its series apart (if any)."""
+    """One metric: its name, kind, help text, and the label that distinguishes its series (if any)."""
 
     name: str
     kind: Kind
@@ -59,12 +59,12 @@ TABLE = (
     Row("dledger_disk_sick", Kind.GAUGE, "1 while the disk stalls: the node neither leads nor stands for election."),
     Row("dledger_members", Kind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
     Row("dledger_membership_index", Kind.GAUGE, "Index of the entry that brought them; -1: the settings did."),
-    Row("dledger_guests", Kind.GAUGE, "Nodes of the group that are connected and are no members."),
-    Row("dledger_peer_lag_entries", Kind.GAUGE, "On a leader: entries that the peer is behind.", "peer"),
+    Row("dledger_guests", Kind.GAUGE, "Connected nodes that are not members of the group."),
+    Row("dledger_peer_lag_entries", Kind.GAUGE, "On a leader: entries that the peer lacks.", "peer"),
     Row("dledger_peer_live", Kind.GAUGE, "On a leader: 1 if the peer answered within an election timeout.", "peer"),
     Row("dledger_peer_healthy", Kind.GAUGE, "On a leader: 1 if the peer's disk does its work.", "peer"),
     Row("dledger_peer_counted", Kind.GAUGE, "On a leader: 0 for a learner, or a voter that was wiped.", "peer"),
-    Row("dledger_elections", Kind.COUNTER, "Times that this node stood for election."),
+    Row("dledger_elections", Kind.COUNTER, "Elections in which this node was a candidate."),
     Row("dledger_leader_changes", Kind.COUNTER, "Times that this node learned of another leader than before."),
     Row("dledger_dropped_messages", Kind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
     Row("dledger_distrusted_messages", Kind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
@@ -114,7 +114,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class PeerGauges:
-    """How one peer stands, as its leader sees it."""
+    """The replication state of one peer, as its leader sees it."""
 
     lag_entries: int
     is_live: bool
@@ -124,7 +124,7 @@ class PeerGauges:
 
 @dataclass(frozen=True, slots=True)
 class NodeGauges:
-    """How a node stands now; read at every scrape.
+    """The state of a node now; read at every scrape.
 
     Attributes:
         peers: on a leader, every other member by id; else empty.

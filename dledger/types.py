@@ -5,7 +5,7 @@ Not here: events and effects (`dledger.core.events`), bytes (`dledger.entries.fo
 Indexes are inclusive on both ends where they are called *first* and *last*; a log without entries has
 `last_index == begin_index - 1` (an empty new log: begin 0, last -1). Terms count from 0. Of the entry before a log's
 begin there are two things to say besides its term: there is none (`NO_TERM`), or its term is not known
-(`UNKNOWN_TERM`). In files and frames both are -1, and the index tells them apart.
+(`UNKNOWN_TERM`). In files and frames both are -1, and the index distinguishes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 NO_INDEX = -1
 # There is no entry: before index 0, or where an answer names none.
 NO_TERM = -1
-# There was an entry, and nobody here knows its term: somebody deleted the file that held it.
+# There was an entry, but its term is not known here: another program deleted the file that held it.
 UNKNOWN_TERM = -2
 NO_GROUP = 0
 GROUP_ID_END = 1 << 63
@@ -24,11 +24,11 @@ GROUP_ID_END = 1 << 63
 TERM_MAX = 1 << 62
 # A message's term is believed when it is so much above ours at most: elections of a whole century.
 TERM_JUMP_MAX = 1 << 32
-# An index unit stands at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
+# An index unit is stored at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
 INDEX_MAX = 1 << 56
 POSITION_MAX = 1 << 62
-# A log may begin so many entries after ours at most: a million entries in each second of eight years, which a node
-# that joins lacks all of. Fewer than a 200th of all indexes, so that one reset does not use them up.
+# The greatest distance at which a leader's log may begin after ours: a million entries in each second of eight years,
+# all of which a node that joins may lack. Fewer than a 200th of all indexes, so that one reset does not use them up.
 INDEX_JUMP_MAX = 1 << 48
 # Incarnations are drawn at random below this, so that two lives of a node hardly ever have the same; fits a signed
 # 64-bit field.
@@ -43,19 +43,19 @@ class Role(StrEnum):
     LEADER = "LEADER"
 
 
-def told_term(index: int, stored: int) -> int:
-    """Return the term of entry `index` that a file or a frame tells: -1 says that there is none, or that it is lost."""
+def decoded_term(index: int, stored: int) -> int:
+    """Return the term of entry `index` from its value in a file or frame, where -1 means none, or unknown."""
     return UNKNOWN_TERM if stored == NO_TERM and index >= 0 else stored
 
 
-def stored_term(term: int) -> int:
-    """Return what a file or a frame tells of a term; the way back is `told_term`."""
+def encoded_term(term: int) -> int:
+    """Return the value of a term in a file or frame; `decoded_term` is the inverse."""
     return max(term, NO_TERM)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A run of consecutive entries of one term that stand back to back in one data file.
+    """A run of consecutive entries of one term, stored back to back in one data file.
 
     `position` is the byte position of the first entry, `length` the bytes from there to the end of the last.
     """
@@ -80,7 +80,7 @@ class HardState:
     """What must survive a crash before any answer leaves (Raft figure 2), and what the node knows of its own past.
 
     Attributes:
-        term, voted_for: the current term, and who got this node's vote in it.
+        term, voted_for: the current term, and the node that got this node's vote in it.
         is_founding: the node began with nothing on its disk and has met no leader yet: either the group is new, or the
             disk was wiped. Its vote counts only together with those of all others (ADR 7).
         incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
@@ -103,7 +103,7 @@ class Member:
 
     Attributes:
         id: unique in the group.
-        address: host:port of its peer transport; empty where nobody needs it (simulation).
+        address: host:port of its peer transport; empty where it is not needed (simulation).
         is_voter: False for a learner, which receives the log and neither votes nor counts.
         incarnation: see `HardState.incarnation`.
     """
@@ -116,7 +116,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who belongs to the group, in a fixed order (by id).
+    """The members of the group, in a fixed order (by id).
 
     Attributes:
         members: ascending by id.

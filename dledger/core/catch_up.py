@@ -1,10 +1,10 @@
-"""A follower that lacks what the leader no longer keeps begins its log anew where the leader's begins.
+"""A follower that lacks entries which the leader has deleted restarts its log where the leader's log begins.
 
-First comes a snapshot of the state machine, in chunks, if there is one; then `ResetLog`; from there on ordinary pushes
-carry the leader's files, byte for byte. This is the paper's InstallSnapshot (Raft §7) for a log that is itself the
-state: what is installed is a beginning, and everything retained behind it is shipped, too.
+The leader sends a snapshot of the state machine in chunks, if it has one, then `ResetLog`, and then ordinary pushes,
+which carry its files byte for byte. This is the paper's InstallSnapshot (Raft §7) for a log that is itself the state:
+the reset sets where the log begins, and every entry that the leader retains after that point is replicated, too.
 
-The leader's side stands above the follower's.
+The leader's side comes first in this file, then the follower's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, SnapshotInfo
 
 
 def begin(state: State, peer: str, progress: Progress) -> None:
-    """Give `peer` a new beginning."""
+    """Begin an installation: a snapshot, if one is useful, and a reset of the log of `peer`."""
     snapshot = state.snapshot
     # A snapshot that ends before our log begins would leave a gap.
     is_useful = snapshot is not None and snapshot.index >= state.log.begin_index - 1
@@ -31,14 +31,14 @@ def begin(state: State, peer: str, progress: Progress) -> None:
 
 
 def go_on(state: State, peer: str, progress: Progress) -> None:
-    """Send the next piece, unless one is under way or the quota is used up."""
+    """Send the next chunk or the reset, unless one is in flight or the quota is used up."""
     installation = progress.installation
     assert installation is not None
     if progress.is_waiting or state.now_ms < progress.paused_until_ms:
         return
     snapshot = installation.snapshot
     if snapshot is not None and snapshot.index < state.log.begin_index - 1:
-        # Entries behind it were deleted while it was under way (the peer seemed dead): a newer one must fill the gap.
+        # Entries after it were deleted while it was in flight (the peer seemed dead): a newer one must fill the gap.
         begin(state, peer, progress)
         return
     if snapshot is None or installation.sent_bytes >= snapshot.size_bytes:
@@ -71,10 +71,11 @@ def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int
 
 
 def prev_term_of(state: State) -> int:
-    """Return the term of the entry before our first one, or one that may be told in its place.
+    """Return the term of the entry before our first one, or a term that may be sent in its place.
 
-    A store whose head somebody else deleted does not know it. The term of the first entry, which is committed, is not
-    below it: whoever ends with it is then taken for more up to date than it is, but never for more than that entry.
+    A store whose oldest files were deleted by another program does not know it. The term of the first entry, which is
+    committed, is not lower: a log that ends with it is then considered more up to date than it is, but never more than
+    that entry.
     """
     log = state.log
     known = log.term_at(log.begin_index - 1)
@@ -105,7 +106,7 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
 
 
 def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
-    """Take the next chunk of a snapshot, or say from where to go on."""
+    """Write the next chunk of a snapshot, or answer with the offset to resume from."""
     if state.stored == chunk.snapshot:
         _tell_progress(state, sender, chunk.snapshot, chunk.snapshot.size_bytes)
         return
@@ -122,7 +123,7 @@ def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
 
 
 def on_snapshot_stored(state: State, snapshot: SnapshotInfo, *, is_good: bool) -> None:
-    """Tell the leader that the snapshot is whole, or must come again."""
+    """Report to the leader that the snapshot is complete, or must be sent again."""
     state.incoming = None
     if is_good:
         state.stored = snapshot
@@ -135,18 +136,18 @@ def _tell_progress(state: State, leader_id: str, snapshot: SnapshotInfo, receive
 
 
 def on_reset(state: State, sender: str, message: ResetLog) -> None:
-    """Begin the log anew, unless all that the leader dropped is here.
+    """Restart the log at the leader's first index, unless this log holds every entry that the leader deleted.
 
-    What an earlier life knew to be committed is never dropped for a log that begins in it: it is here. One that begins
-    behind all of that replaces it, for the leader says that everything before was committed; nothing here can tell a
-    leader for which that is not true.
+    Entries that an earlier life knew to be committed are never dropped for a log that begins among them. A log that
+    begins after all of them replaces them, because the leader claims that everything before was committed; this node
+    has no way to recognise a leader for which that is false.
     """
     end = message.begin_index - 1
     if not _holds(state, end, message.prev_term):
         if message.snapshot_index != NO_INDEX and (
             state.stored is None or state.stored.index != message.snapshot_index
         ):
-            # We were restarted since the last chunk: have the snapshot come again.
+            # This node restarted after the last chunk: request the snapshot again.
             state.send(sender, SnapshotProgress(state.term, message.snapshot_index, 0))
             return
         state.log = LogTail(LogState(message.begin_index, message.prev_term, end))
@@ -164,7 +165,7 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
             )
         )
         if message.snapshot_index != NO_INDEX:
-            # The next follower that lacks what we lack, too, needs it of us, should we lead.
+            # Should this node lead, a follower that lacks the same entries needs this snapshot from it.
             state.snapshot = state.stored
     office = state.follower
     office.matched_index = max(office.matched_index, end)

@@ -3,7 +3,7 @@
 A change begins only when an entry of the leader's own term is committed and no other change is under way; without the
 first rule two leaders can commit memberships without a common voter. New members begin as learners, which receive the
 log and do not count; they are promoted when they have caught up. A leader that removes itself leads until that is
-committed, without counting itself, and then asks the best follower to stand (dissertation §4.2.2).
+committed, without counting itself, and then asks the best follower to campaign (dissertation §4.2.2).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dledger.core.transitions import resign
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 
-# A removed member gets messages for so many election timeouts, so that it learns that it was removed.
+# For how many election timeouts a removed member still gets messages, so that it learns of its removal.
 _FAREWELL_TIMEOUTS = 4
 
 
@@ -34,7 +34,7 @@ class _Refused(Exception):
 
 
 def on_change(state: State, event: ChangeMembership) -> None:
-    """Begin the change that somebody asks for, or say why not; asking for what is already so succeeds."""
+    """Begin the requested change, or answer why not. Idempotent: a change that is already in force succeeds."""
     try:
         wanted = _wanted(state, event)
     except _Refused as refused:
@@ -99,7 +99,7 @@ def _promoted(state: State, current: Membership, learner: Member) -> Membership:
 
 
 def _check_quorum_lives(state: State, wanted: Membership) -> None:
-    """Refuse what would leave a group without a live majority; nobody could undo it."""
+    """Refuse a change that would leave the group without a live majority: it could not be undone."""
     voters = wanted.voters
     if not voters:
         raise _Refused(ResponseCode.UNEXPECTED_ARGUMENT, "the last voter cannot be removed")
@@ -111,14 +111,14 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
 
 
 def _is_heard(state: State, wanted: Membership, voter: str) -> bool:
-    """Say whether `voter` has answered this leader lately, and is not one that was wiped since `wanted` was true."""
+    """Return whether `voter` answered within an election timeout, with the incarnation that `wanted` counts."""
     progress, member = state.leader.progress[voter], wanted.get(voter)
     is_live = progress.is_live(state.now_ms, state.config.max_election_timeout_ms)
     return is_live and member is not None and progress.incarnation == member.incarnation
 
 
 def readmit(state: State, peer: str, progress: Progress) -> None:
-    """Give a voter that was wiped its voice back, as soon as a majority without it agrees (ADR 7)."""
+    """Let the vote of a wiped voter count again, as soon as a majority without it agrees (ADR 7)."""
     current = state.memberships[-1].membership
     member = current.get(peer)
     if member is None or not member.is_voter or progress.incarnation in (None, member.incarnation):
@@ -129,7 +129,7 @@ def readmit(state: State, peer: str, progress: Progress) -> None:
 
 
 def _append(state: State, wanted: Membership) -> None:
-    # Who is not heard from until now, or comes back after a removal, may have been wiped: the founding is over.
+    # A voter that has not answered yet, or returns after a removal, may have been wiped: the founding is over.
     state.leader.founders = frozenset()
     entry = MembershipEntry(state.log.last_index + 1, wanted)
     membership.add(state, [entry])
@@ -156,7 +156,7 @@ def refresh_followers(state: State) -> None:
 
 
 def part(state: State) -> None:
-    """Forget removed members that have heard of it, or had time to."""
+    """Forget removed members that have received the removal, or had time to."""
     index = state.memberships[-1].index
     gone = [
         peer
@@ -168,7 +168,7 @@ def part(state: State) -> None:
 
 
 def committed(state: State) -> None:
-    """Tell who waits that the change is committed; go, if it removed us."""
+    """Answer the request whose change is now committed; resign if the change removed this node."""
     change = state.leader.change
     if change is not None and state.commit_index >= change.index:
         state.leader.change = None

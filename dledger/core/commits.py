@@ -12,14 +12,14 @@ from dledger.types import NO_INDEX
 def learn_commit(state: State, index: int) -> None:
     """As a follower, take over from the leader that everything up to `index` is committed.
 
-    The only place where that is bounded: it holds for what was compared with *this* leader's log. What stands behind
-    may come from a leader that was deposed, whatever this node acknowledged before it was wiped or started again.
+    The only place where the index is bounded: it is valid for entries that were compared with *this* leader's log.
+    Later entries may come from a deposed leader, whatever this node acknowledged before it was wiped or restarted.
     """
     advance_commit(state, min(index, state.follower.matched_index))
 
 
 def advance_commit(state: State, commit_index: int) -> None:
-    """Take `commit_index` as committed if it is news."""
+    """Advance the commit index to `commit_index` if that is higher."""
     if commit_index <= state.commit_index:
         return
     assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)

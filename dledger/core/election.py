@@ -1,4 +1,4 @@
-"""Pre-vote and vote: who may lead (Raft §5.2, §5.4.1; dissertation §4.2.3, §9.6)."""
+"""Pre-vote and vote (Raft §5.2, §5.4.1; dissertation §4.2.3, §9.6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tick(state: State, office: Follower | Candidate) -> None:
     """Stand for election when no leader has shown itself for a whole random timeout."""
     if state.now_ms < office.deadline_ms:
         return
-    if _may_stand(state):
+    if _may_campaign(state):
         start_pre_vote(state)
     else:
         state.turns_left_to_others += not state.is_disk_stalling
@@ -28,7 +28,7 @@ def tick(state: State, office: Follower | Candidate) -> None:
 
 
 def start_pre_vote(state: State) -> None:
-    """Ask whether we would be elected, without raising the term: a node that was cut off disturbs nobody."""
+    """Start a pre-vote, which leaves the term alone: a node that was partitioned off does not disrupt the group."""
     transitions.ask_pre_votes(state)
     _ask(state, request_term=state.term + 1)
 
@@ -41,8 +41,8 @@ def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
 
 
 def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
-    """Stand at once, because the leader asks for it and we hold all that it has (dissertation §3.10)."""
-    if state.role is Role.FOLLOWER and state.leader_id == sender and _may_stand(state):
+    """Campaign at once: the leader requests it, and this node holds its whole log (dissertation §3.10)."""
+    if state.role is Role.FOLLOWER and state.leader_id == sender and _may_campaign(state):
         start_vote(state, is_asked_to_stand=True)
 
 
@@ -68,7 +68,7 @@ def _ask(state: State, *, request_term: int) -> None:
 def hears_leader(state: State) -> bool:
     """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
 
-    A node that has just started may have heard one before.
+    A node that has just started may have had contact with a leader before.
     """
     office = state.office
     if isinstance(office, Leader) or state.now_ms < state.quiet_until_ms:
@@ -78,22 +78,22 @@ def hears_leader(state: State) -> bool:
     return state.now_ms - office.contact_ms < state.config.min_election_timeout_ms
 
 
-def _may_stand(state: State) -> bool:
+def _may_campaign(state: State) -> bool:
     """Say whether this node may stand for election.
 
-    One whose disk stalled a short while ago leaves the first turns to the others; as nobody takes them, it stands, for
-    what stalled may have been the disk of all.
+    A node whose disk stalled a short while ago lets its first election timeouts pass for the other nodes. If no leader
+    is elected meanwhile, it campaigns: the disks of all nodes may have stalled.
 
-    In the last term of all nobody stands: what comes after it could not be sent.
+    In the highest term (`TERM_MAX`) no node campaigns: the next term could not be encoded.
 
-    A node that is no voter stands when it is needed: see `_note_need`.
+    A node that is no voter campaigns when a candidate with a shorter log needs its vote (`_note_need`).
     """
     if state.is_disk_stalling or state.term >= TERM_MAX:
         return False
     if state.is_disk_sick and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
         return False
     is_needed = isinstance(state.office, Follower) and state.office.is_needed
-    return is_needed or pasts.MAY[pasts.past_of(state)].stands
+    return is_needed or pasts.MAY[pasts.past_of(state)].campaigns
 
 
 def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
@@ -106,7 +106,7 @@ def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
     if candidate.is_pre_vote:
         start_vote(state)
     else:
-        leader.take_office(state, is_founding=not has_majority)
+        leader.become_leader(state, is_founding=not has_majority)
 
 
 def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
@@ -117,7 +117,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
         and pasts.has_vote(state, request)
         and _holds_enough(state, sender, request)
     )
-    # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
+    # A grant echoes the requested term, so that it answers this request only; a refusal carries our own.
     _answer(state, sender, request, term=request.term if is_granted else state.term, is_granted=is_granted)
 
 
@@ -162,9 +162,9 @@ def _note_need(state: State) -> None:
     """Remember that a candidate with a shorter log counts this node among the voters, whatever its own log says.
 
     The entry that promoted this node is in the candidate's log, and was replaced in this one by a later leader that is
-    gone. The candidate cannot win without this vote, and never gets it; nobody else may have a log that is long enough.
-    So this node stands: elected by a majority of the voters that its own log names, without its own vote, it leads
-    until its no-op is committed (`changes.committed`), and then all have the same membership.
+    gone. The candidate cannot win without this vote, and never gets it; possibly no other node has a log that is long
+    enough. So this node campaigns: elected by a majority of the voters that its own log names, without its own vote, it
+    leads until its no-op is committed (`changes.committed`), and then all have the same membership.
     """
     if isinstance(state.office, Follower) and pasts.past_of(state) is pasts.Past.OUTSIDE:
         state.office.is_needed = True
@@ -175,7 +175,7 @@ def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_gr
 
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
-    """Count a vote that answers the open question of this life; anything else is late."""
+    """Count a vote that answers the current request of this process; anything else is stale."""
     office = state.office
     if not isinstance(office, Candidate) or not response.is_granted or response.is_pre_vote != office.is_pre_vote:
         return
@@ -187,9 +187,9 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
 
 
 def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool, is_full: bool) -> None:
-    """Lead no longer, and do not stand, while the disk stalls: what we acknowledge would come late or never.
+    """Resign, and do not campaign, while the disk stalls: appends would be acknowledged late or never.
 
-    Who was elected although its disk stalled a short while ago leads on until that stalls again.
+    A node that was elected although its disk stalled a short while ago keeps leading until the disk stalls again.
     """
     if is_full and not state.is_disk_full:
         transfer.leave_full_disk(state)

@@ -114,7 +114,7 @@ class DiskHealth:
     Attributes:
         is_sick: a sync stalls, or one did a short while ago.
         is_stalling: one stalls now.
-        is_full: entries were refused for want of room, and still would be.
+        is_full: entries were refused because the disk is full, and still would be.
     """
 
     is_sick: bool
@@ -178,7 +178,7 @@ class SaveHardState:
 
 @dataclass(frozen=True, slots=True)
 class AppendProposal:
-    """Write the entries of a proposal at `first_index` in `term`; None stands for the leader's no-op."""
+    """Write the entries of a proposal at `first_index` in `term`; None is the leader's no-op."""
 
     proposal: Any
     first_index: int
@@ -195,7 +195,7 @@ class AppendPushed:
 
 @dataclass(frozen=True, slots=True)
 class TruncateFrom:
-    """Cut the entry at `first_index` and all behind it, durably."""
+    """Truncate the log from `first_index` on, durably."""
 
     first_index: int
 
@@ -267,7 +267,7 @@ class RequestEnded:
 
 @dataclass(frozen=True, slots=True)
 class WriteSnapshotChunk:
-    """Write a chunk of an incoming snapshot; behind the last one feed `SnapshotStored`."""
+    """Write a chunk of an incoming snapshot; after the last one feed `SnapshotStored`."""
 
     chunk: SnapshotChunk
 

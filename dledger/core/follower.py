@@ -28,7 +28,7 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
 
 
 def on_push(state: State, sender: str, push: Push) -> None:
-    """Take entries that fit behind `prev_index`, or say where the logs part.
+    """Append entries that follow `prev_index`, or answer where the logs diverge.
 
     Raises:
         InvariantBroken: the leader's log contradicts a committed entry; the node must stop.
@@ -67,7 +67,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
 
 
 def _agrees(state: State, index: int, term: int) -> bool:
-    """Say whether our entry at `index`, which is not behind our last one, is the leader's, of `term`."""
+    """Return whether our entry at `index`, which is at most our last index, is the leader's, of `term`."""
     if index < state.log.begin_index:
         # In front of it there is nothing, or what was committed before it was dropped.
         return True
@@ -146,7 +146,7 @@ def _keep_committed(state: State, sender: str, push: Push) -> None:
     """Refuse entries in whose place an earlier life of this node knew others to be committed; those are kept.
 
     Either the leader was elected without them, as one of its voters lost them and did not notice, or this directory is
-    not what it says. This node cannot tell which: it only keeps what it holds, and says so to both operators.
+    not what it says. This node cannot decide which: it only keeps its entries, and reports it to both operators.
     """
     state.emit(Distrusted(sender, Distrust.COMMITTED, Push.__name__, push.term))
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)

@@ -16,16 +16,16 @@ from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
 
-# The pause after pushes that a follower cannot verify: up to so many times twice a heartbeat interval (6.4 s).
+# The pause after a push that a follower cannot verify doubles at most this number of times (6.4 s by default).
 _CORRUPT_DOUBLINGS_MAX = 6
 
 # ------------------------------------------------------------------------------------------- taking and leaving office
 
 
-def take_office(state: State, *, is_founding: bool) -> None:
+def become_leader(state: State, *, is_founding: bool) -> None:
     """Lead: append an entry, for only one of our own term can be committed by counting (Raft §5.4.2, §8).
 
-    `is_founding`: the group begins with this election; voters that have no past yet are told (ADR 7).
+    `is_founding`: the group begins with this election; voters that have no past yet are informed (ADR 7).
     """
     take_lead(state, frozenset(state.voters) if is_founding else frozenset())
     changes.refresh_followers(state)
@@ -46,7 +46,7 @@ def _found(state: State) -> None:
     """Begin the term with the membership that says the id of the group, in place of a no-op.
 
     The group is new: the voters were asked with this id, and know it. Or it comes from a program that knew no ids: then
-    the id is drawn here, and who is elected before this is committed draws another.
+    the id is drawn here, and a leader that is elected before this is committed draws another.
     """
     group_id = state.named_group_id
     if group_id == NO_GROUP:
@@ -59,7 +59,7 @@ def _found(state: State) -> None:
 
 
 def tick(state: State) -> None:
-    """Step down without a quorum; else show that we live, tell commits, and ask again where answers are overdue."""
+    """Step down without a quorum; else send heartbeats and commit indexes, and retry where answers are overdue."""
     if not _has_quorum(state):
         resign(state)
         return
@@ -117,7 +117,7 @@ def on_written(state: State) -> None:
 
 
 def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
-    """Take note of an answer; None: it comes from an earlier life of a node that was wiped since."""
+    """Record an answer. None: it is from an earlier incarnation of a node that was wiped since."""
     progress = state.leader.progress[sender]
     if incarnation is not None and not pasts.recognise(state, sender, progress, incarnation):
         return None
@@ -160,7 +160,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.paused_until_ms = state.now_ms + pause_ms
         return
     if response.is_contradicting:
-        # No further try mends it; a person does.
+        # Retrying does not resolve it; an operator must.
         state.emit(Distrusted(sender, Distrust.CONTRADICTED, PushRefused.__name__, response.term))
         progress.retry()
         progress.is_contradicting = True
@@ -200,7 +200,7 @@ def _meeting_point(state: State, response: PushRefused) -> int:
 
 
 def on_peer_unreachable(state: State, peer: str) -> None:
-    """Take all that was under way to `peer` for lost, both ways; the next sign of life starts a probe."""
+    """Consider everything in flight to and from `peer` lost; its next message starts a probe."""
     reads.drop(state, peer)
     progress = state.leader.progress.get(peer)
     if progress is None:
@@ -221,12 +221,12 @@ def _commit_by_majority(state: State) -> None:
 
 
 def on_persisted(state: State) -> None:
-    """Count our own disk, which is one voice among the voters."""
+    """Count our own disk, which is one of the voters."""
     _commit_by_majority(state)
 
 
 def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse) -> None:
-    """Note that the peer follows us; answer the reads that waited for it; take up a probe that was lost."""
+    """Record that the peer follows us; answer the reads that waited for it; restart a probe that was lost."""
     progress = _heard(state, sender, response.incarnation)
     if progress is None:
         return
@@ -241,7 +241,7 @@ def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse
 
 
 def on_snapshot_progress(state: State, sender: str, response: SnapshotProgress) -> None:
-    """Go on with a follower that is given a new beginning."""
+    """Continue the installation of a snapshot on a follower."""
     progress = _heard(state, sender)
     if progress is not None:
         catch_up.on_snapshot_progress(state, progress, sender, response)

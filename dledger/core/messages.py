@@ -1,9 +1,9 @@
-"""What nodes say to one another, as the core sees it.
+"""The messages that nodes exchange, as the core sees them.
 
 Sender and receiver are not part of a message: they come with the event (`Received`) or the effect (`Send`).
 Terms: a message always carries its sender's current term, except a pre-vote request, which carries the term that
-the sender would have if it stood for election (dissertation §9.6). `group_id`, in what a leader or candidate sends: the
-group as the sender's log says it (`Membership.group_id`); who knows of another one does not believe it (`core.trust`).
+the sender would have as a candidate (dissertation §9.6). `group_id`, in what a leader or candidate sends: the
+group as the sender's log says it (`Membership.group_id`); a node that knows of another group drops it (`core.trust`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class VoteRequest:
     """Ask for a vote, or (pre-vote) whether one would be given (Raft §5.2, §5.4.1; dissertation §9.6).
 
     Attributes:
-        is_transfer: the leader asked the sender to stand (dissertation §3.10): voters need not wait for its silence.
+        is_transfer: the leader asked the sender to campaign (dissertation §3.10): voters need not wait for its silence.
         voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
             with another one was wiped since, and what it promised before is lost.
         life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may come to the
@@ -91,7 +91,7 @@ class Push:
     """Carry entries (AppendEntries of the paper, DLedger's PUSH).
 
     `span` is None in a probe, which only asks whether the logs agree at `prev_index`. `payload` holds the encoded
-    entries, `span.length` bytes as they stand in the leader's file; in a `Send` effect it is None, and the driver
+    entries, `span.length` bytes as stored in the leader's file; in a `Send` effect it is None, and the driver
     reads it from the store. `prev_term` may be `UNKNOWN_TERM`: the leader has no entry there any more. `memberships`
     never travels: the receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
     """
@@ -124,7 +124,7 @@ class PushRefused:
     """The push did not fit, or could not be taken.
 
     Attributes:
-        rejected_prev_index: `prev_index` of the push, so that the leader can tell late answers.
+        rejected_prev_index: `prev_index` of the push, so that the leader recognises late answers.
         last_index: the follower's last index.
         conflict_term: the follower's term at `rejected_prev_index`; -1 when it has no entry there.
         conflict_first_index: the first index that the follower holds of `conflict_term`; -1 without one.
@@ -165,7 +165,7 @@ class ReadIndexRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndexResponse:
-    """Answer `ReadIndexRequest`; `index` -1: no longer the leader, ask anew."""
+    """Answer `ReadIndexRequest`; `index` -1: no longer the leader, ask again."""
 
     term: int
     read_id: int
@@ -195,7 +195,7 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Have the receiver, which lacks what the leader no longer keeps, begin its log anew where the leader's begins.
+    """Restart the log of the receiver, which lacks entries that the leader deleted, where the leader's log begins.
 
     It answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
 
@@ -203,7 +203,7 @@ class ResetLog:
         begin_index, begin_position: where the leader's log begins; everything before was committed.
         prev_term: term of the entry before, or one not below it; `NO_TERM` before index 0.
         membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
-            stand in the log that follows.
+            be in the log that follows.
         snapshot_index: last entry in the snapshot that was sent before; -1 without one.
         prev_chain_crc: chain checksum of the entry before, so that the header of the first entry is proven like any
             other; -1 when the leader no longer knows it. In a `Send` effect it is -1, and the driver takes it from the

@@ -1,7 +1,7 @@
 """`Raft.step(event) -> [Effect]`: the consensus of one node as a deterministic function of what happens to it.
 
 Place on the way of an append: the driver feeds `Propose` (leader) or `Received(Push)` (follower) and executes what
-comes back. The rules live beside this file: `election` (who leads), `leader` and `follower` (replication),
+comes back. The rules live beside this file: `election` (votes), `leader` and `follower` (replication),
 `transitions` (roles). Here events find their rule, terms are compared, and the hard state goes first.
 """
 
@@ -201,7 +201,7 @@ class Raft(RaftStatus):
         return message.term >= self.state.term and trust.fault_of(self.state, sender, message) is None
 
     def _finish(self) -> list[Effect]:
-        """Put the hard state in front of all that depends on it, and show a changed role behind."""
+        """Put the hard state before all effects that depend on it, and a changed role after them."""
         state = self.state
         hard_state = (state.term, state.voted_for, state.is_founding, state.incarnation, state.founding_group_id)
         if hard_state != self._saved:
@@ -243,7 +243,7 @@ class Raft(RaftStatus):
     def _compare_terms(self, sender: str, message: Message) -> None:
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
-        Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
+        A leader or candidate need not be a member by our log: its membership may be newer (dissertation §4.1).
         Whatever else comes from a stranger, such as a node that was removed, raises no term. Nor do a
         request for a read index and its answer: they name no group, so that a node of another group with the name of a
         member could depose a leader with them. An old leader learns of the newer term from the next leader's messages,
@@ -276,7 +276,7 @@ class Raft(RaftStatus):
         return self.state.progress_of(sender) is not None or self.membership.get(sender) is not None
 
     def _answer_old_term(self, sender: str, message: Message) -> None:
-        """Tell a leader of an old term that it is none; everything else of an old term is dropped."""
+        """Answer a leader of an old term with the current one; drop every other message of an old term."""
         state = self.state
         if isinstance(message, (Heartbeat, Push, SnapshotChunk, ResetLog)):
             state.send(sender, HeartbeatResponse(state.term, 0, state.incarnation))

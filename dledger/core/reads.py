@@ -116,7 +116,7 @@ def answer(state: State) -> None:
 
 
 def has_lease(state: State) -> bool:
-    """Say whether nobody else can have been elected yet, whatever the clocks do within their bound.
+    """Return whether no other node can have been elected yet, whatever the clocks do within their bound.
 
     A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it; from the moment at which
     we sent it so much passes on every clock that is not faster than ours by more than twice the drift.

@@ -63,7 +63,7 @@ def _has_room(state: State, progress: Progress) -> bool:
 
 
 def _is_catching_up(state: State, progress: Progress) -> bool:
-    """Say whether the peer is being sent what others committed long ago: nobody waits for that."""
+    """Return whether the peer is being sent entries that were committed long ago: no client waits for those."""
     return progress.next_index + state.config.max_leadership_transfer_wait_index < state.commit_index
 
 
@@ -108,7 +108,7 @@ def _send_probe(state: State, peer: str, progress: Progress) -> None:
 
 
 def retry(state: State, peer: str, progress: Progress) -> None:
-    """Take all that was under way to `peer` for lost, and ask anew."""
+    """Consider everything in flight to `peer` lost, and probe again."""
     if progress.installation is None:
         progress.retry()
         push(state, peer)

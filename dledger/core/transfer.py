@@ -1,8 +1,8 @@
-"""Handing the leadership on: because somebody asks for it, because a preferred leader is there, because we must go.
+"""Leadership transfer: on request, to a preferred leader that has caught up, or because this node must resign.
 
 Sources: dissertation §3.10; DLedger `leadershipTransfer` and `preferredLeaderIds`. A target must be live, healthy and
-almost caught up when the transfer begins, and hold all that we have when it is asked to stand; meanwhile no append is
-taken. What has not succeeded within one election timeout is given up, and appends go on.
+almost caught up when the transfer begins, and hold all that we have when it is asked to campaign; meanwhile appends
+are refused. A transfer that has not succeeded within one election timeout is aborted, and appends are accepted again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAUSE_MAX_MS = 60_000
 
 
 def on_transfer(state: State, request_id: int, target: str) -> None:
-    """Begin a transfer that somebody asked for, or say why not."""
+    """Begin a requested transfer, or answer why not."""
     code, message = _fault_of(state, target)
     if code is ResponseCode.SUCCESS and target != state.self_id:
         _begin(state, target, request_id)
@@ -78,7 +78,7 @@ def _begin(state: State, target: str, request_id: int | None) -> None:
 
 
 def ask_target(state: State) -> None:
-    """Ask the target to stand if it has caught up."""
+    """Ask the target to campaign if it has caught up."""
     transfer = state.transfer
     if transfer is None or state.role is not Role.LEADER:
         return
@@ -161,7 +161,7 @@ def leave_full_disk(state: State) -> None:
 
 
 def hand_over(state: State) -> None:
-    """Ask the best follower to stand because we are about to go; if it fails, the others time out as ever."""
+    """Ask the best follower to campaign before this node resigns; if that fails, the others time out as usual."""
     fit = [peer for peer in state.voters if peer != state.self_id and _is_fit(state, peer)]
     if fit:
         office = state.leader

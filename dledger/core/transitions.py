@@ -28,10 +28,10 @@ class Cause(Enum):
     """Why a role is entered."""
 
     NEWER_TERM = "a message came of a higher term"
-    LEADER_SEEN = "the leader of the term showed itself"
-    LEADER_LOST = "no leader shows itself, and this node may not stand"
-    PRE_VOTE = "no leader shows itself: would the others vote for this node?"
-    VOTE = "the others would vote for this node, or the leader asked it to stand"
+    LEADER_SEEN = "a message came from the leader of the term"
+    LEADER_LOST = "no message of a leader, and this node may not campaign"
+    PRE_VOTE = "no message of a leader: would the others vote for this node?"
+    VOTE = "the others would vote for this node, or the leader asked it to campaign"
     ELECTED = "a majority voted for this node"
     RESIGNED = "without a quorum, with a disk that stalls, or removed from the group"
 
@@ -91,7 +91,7 @@ def _enter(
 
 
 def see_term(state: State, term: int, leader_id: str | None = None) -> None:
-    """Follow `leader_id` (None: nobody yet) in a higher term."""
+    """Follow `leader_id` (None: not known yet) in a higher term."""
     _enter(state, Cause.NEWER_TERM, _new_follower(state), leader_id, term=term)
 
 
@@ -102,7 +102,7 @@ def follow(state: State, leader_id: str) -> None:
 
 
 def lose_leader(state: State) -> None:
-    """Follow nobody, and wait once more."""
+    """Become a follower without a leader, and wait for another election timeout."""
     if state.role is Role.FOLLOWER and state.leader_id is None:
         reset_deadline(state)
     else:
@@ -128,12 +128,12 @@ def take_lead(state: State, founders: frozenset[str]) -> None:
 
 
 def resign(state: State) -> None:
-    """Lead, or stand, no longer; the term goes on."""
+    """Stop being leader or candidate; the term stays."""
     _enter(state, Cause.RESIGNED, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:
-    """Give the vote of this term, for good, and wait again before standing against who got it."""
+    """Give the vote of this term, for good, and restart the election timeout, so as not to run against that node."""
     assert state.voted_for in (None, candidate_id), (state.voted_for, candidate_id)
     state.voted_for = candidate_id
     reset_deadline(state)
@@ -159,7 +159,7 @@ def _new_follower(state: State) -> Follower:
 
 
 def _leave(state: State) -> None:
-    """Answer all who wait for what only the old role can do."""
+    """Refuse the requests that only the old role could complete."""
     match state.office:
         case Leader(reads=reads, change=change):
             for read in reads:

@@ -1,10 +1,10 @@
 """Which messages the core believes at all, before any rule of Raft looks at them.
 
-A peer port without authentication takes messages from whoever reaches it, and a damaged or foreign directory makes an
-honest program say what is false. So a message that no node of this group can have sent is dropped, and the operator
-learns of it; it never stops this node, for then whoever can send it could stop the group.
+A peer port without authentication accepts messages from any process that reaches it, and a damaged or foreign
+directory makes a correct program send false ones. So a message that no node of this group can have sent is dropped,
+and the operator is informed; it never stops this node, because any sender could then stop the group.
 
-Not here: who may connect (`dledger.peer.handshake`).
+Not here: which peers may connect (`dledger.peer.handshake`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
 
     - A term that is out of bounds, or too far above ours, is the work of no election. Saved, it could never be taken
       back, and in the end no higher one could be sent: the group would have no leader ever again.
-    - Who leads or wants to must name the group that our log names, once that is committed; before, that of the founding
+    - A leader or candidate must name the group that our log names, once that is committed; before, that of the founding
       in which this node took part. It need not be a member as far as we know: its membership may be newer (dissertation
-      §4.1); the id proves it, for no stranger is told it.
-    - While we know of no group, any member may speak to us, and whoever names the group that an entry of ours names,
-      which we do not know to be committed; others only if we hold nothing, or have no voice: a node that is new or was
-      wiped may not know who joined meanwhile.
+      §4.1); the id proves it, because it is never sent to strangers.
+    - While we know of no group, messages of members are accepted, and of nodes that name the group of an entry of ours
+      which we do not know to be committed. Other nodes are believed only if this node holds nothing, or has no vote: a
+      node that is new or was wiped may not know which nodes joined meanwhile.
     - A log that begins further after ours than a group can have committed, taken once, would have every later reset
       and push taken for held: nothing that the group has comes after it.
-    - A term has one leader. Who else claims to be it is believed in nothing; the one that was elected is followed on.
+    - A term has one leader. A second node that claims to be it is not believed; the elected one is still followed.
     """
     term = message.term
     if term > TERM_MAX or term - state.term > TERM_JUMP_MAX:
@@ -56,7 +56,7 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
 def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
     known = pasts.believed_group_id(state)
     if known == NO_GROUP:
-        # Whoever names the group that our log names is of it, committed or not: no stranger is told the id.
+        # A node that names the group of our log belongs to it, committed or not: the id is never sent to strangers.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
         if not (is_proven or _may_be_of_our_group(state, sender)):
             return Distrust.STRANGER

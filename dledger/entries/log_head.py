@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 from dledger.entries.format.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
 from dledger.entries.format.walk import UNKNOWN, chain_before
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
-from dledger.types import NO_TERM, stored_term, told_term
+from dledger.types import NO_TERM, decoded_term, encoded_term
 from store.errors import CorruptData, DiskFull, StoreError
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
@@ -101,7 +101,7 @@ class LogHeadFile:
             head = LogHead(
                 begin_index=int(properties[_INDEX_KEY]),
                 begin_position=int(properties[_POSITION_KEY]),
-                prev_term=told_term(int(properties[_INDEX_KEY]) - 1, int(properties[_TERM_KEY])),
+                prev_term=decoded_term(int(properties[_INDEX_KEY]) - 1, int(properties[_TERM_KEY])),
                 is_reset=_RESET_KEY in properties,
                 prev_chain_crc=int(properties.get(_CHAIN_KEY, UNKNOWN)),
             )
@@ -109,7 +109,7 @@ class LogHeadFile:
             raise LogHeadUnreadable(self._path, what_is_wrong(error)) from error
         if (
             content != _content_of(head)
-            or min(head.begin_index, head.begin_position, stored_term(head.prev_term) - NO_TERM) < 0
+            or min(head.begin_index, head.begin_position, encoded_term(head.prev_term) - NO_TERM) < 0
         ):
             raise LogHeadUnreadable(self._path, f"{properties}, which is not what was written")
         return head
@@ -239,7 +239,7 @@ def _content_of(head: LogHead) -> bytes:
     lines = {
         _INDEX_KEY: str(head.begin_index),
         _POSITION_KEY: str(head.begin_position),
-        _TERM_KEY: str(stored_term(head.prev_term)),
+        _TERM_KEY: str(encoded_term(head.prev_term)),
     }
     if head.prev_chain_crc != UNKNOWN:
         lines[_CHAIN_KEY] = str(head.prev_chain_crc)

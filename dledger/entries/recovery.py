@@ -23,7 +23,7 @@ from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEA
 from dledger.entries.format.walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
 from dledger.entries.index import IndexUnit
 from dledger.entries.tail import BadPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
-from dledger.types import NO_INDEX, NO_TERM, told_term
+from dledger.types import NO_INDEX, NO_TERM, decoded_term
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -142,7 +142,9 @@ def recover(
     return RecoveredLog(
         begin_index=begin_index,
         begin_position=begin.end_position,
-        begin_prev_term=head.prev_term if head is not None and is_head_right else told_term(begin_index - 1, NO_TERM),
+        begin_prev_term=head.prev_term
+        if head is not None and is_head_right
+        else decoded_term(begin_index - 1, NO_TERM),
         begin_chain_crc=begin_chain_crc,
         last_index=last_index,
         last_term=end.state.term if last_index >= begin_index else NO_TERM,

@@ -37,7 +37,7 @@ from dledger.types import (
     MembershipEntry,
     SnapshotInfo,
     Span,
-    told_term,
+    decoded_term,
 )
 from dledger.v1 import peer_pb2
 
@@ -88,7 +88,7 @@ def _push(message: peer_pb2.PeerMessage, payload: bytes) -> Push:
     return Push(
         term=term,
         prev_index=prev_index,
-        prev_term=told_term(prev_index, push.prev_term),
+        prev_term=decoded_term(prev_index, push.prev_term),
         commit_index=push.commit_index,
         span=span,
         payload=payload if span else None,
@@ -226,7 +226,7 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
         term=term,
         begin_index=reset.begin_index,
         begin_position=reset.begin_position,
-        prev_term=told_term(reset.begin_index - 1, reset.prev_term),
+        prev_term=decoded_term(reset.begin_index - 1, reset.prev_term),
         membership=MembershipEntry(reset.membership_index, _membership(reset)),
         snapshot_index=snapshot_index,
         prev_chain_crc=reset.prev_chain_crc if reset.HasField("prev_chain_crc") else -1,

@@ -26,7 +26,7 @@ from dledger.core.messages import (
 )
 from dledger.errors import ResponseCode
 from dledger.peer.frames import head_and_control
-from dledger.types import stored_term
+from dledger.types import encoded_term
 from dledger.v1 import member_pb2, peer_pb2
 
 
@@ -83,7 +83,7 @@ def _push(message: Push) -> peer_pb2.PeerMessage:
     if span is None:
         push = peer_pb2.Push(
             prev_index=message.prev_index,
-            prev_term=stored_term(message.prev_term),
+            prev_term=encoded_term(message.prev_term),
             commit_index=message.commit_index,
             first_index=message.prev_index + 1,
             last_index=message.prev_index,
@@ -94,7 +94,7 @@ def _push(message: Push) -> peer_pb2.PeerMessage:
     assert len(message.payload) == span.length, (len(message.payload), span)
     push = peer_pb2.Push(
         prev_index=message.prev_index,
-        prev_term=stored_term(message.prev_term),
+        prev_term=encoded_term(message.prev_term),
         commit_index=message.commit_index,
         first_index=span.first_index,
         last_index=span.last_index,

@@ -74,7 +74,7 @@ def test_probes_change_no_run_and_see_what_it_does():
 
     assert run_seed(1).summary == measured.summary
     names = [branch.name for branch, is_taken in zip(branches(), measured.branches, strict=True) if is_taken]
-    assert "dledger.core.leader:take_office: is called" in names
+    assert "dledger.core.leader:become_leader: is called" in names
 
 
 def test_census_tells_what_few_runs_took_and_nobody_listed():

@@ -23,7 +23,7 @@ from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, Sn
 Fit = Callable[[int, int, int], Span]
 # (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
 Draw = Callable[[int, int], int]
-# Lives are drawn from [1, here): two of them hardly ever come near one another, and ids behind one fit 63 bits.
+# Lives are drawn from [1, here): two of them hardly ever come near one another, and ids after one fit 63 bits.
 LIFE_END: Final = 1 << 61
 
 
@@ -41,7 +41,7 @@ class State:
     """All that one node's consensus remembers.
 
     Attributes:
-        self_id: who we are.
+        self_id: the id of this node.
         memberships, voters, incarnations: see `core.membership`, which keeps them.
         group_id: of the membership in force; what we send carries it.
         settled_group_id: of the membership that is known to be committed: nothing of another group is believed.
@@ -51,19 +51,22 @@ class State:
             alone.
         commit_index: last index known to be committed; never falls.
         commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
-            -1 where none says so. It only forbids: nothing at or below it is ever cut, and nobody without it elected.
+            -1 where none says so. It only forbids: nothing at or below it is ever truncated, and this node votes for no
+            candidate without it.
         kept_term: the term in which this node learned that all up to `kept_index` is committed; after a start, the
             term that it starts with, which is the same or a later one.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
-        life: a random number of this process, to tell answers to it from those to an earlier one (ADR 17).
-        last_asked_id: id of the last read that the leader was asked for; the first one is behind `life`.
+        life: a random number of this process, to distinguish answers to it from those to an earlier one (ADR 17).
+        last_asked_id: id of the last read that the leader was asked for; the first one follows `life`.
         now_ms: time of the last tick.
-        quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
+        quiet_until_ms: this node does not vote before: it has just started, and may have had contact with a leader
+            moments ago.
         is_disk_sick: the disk stalls, or did a short while ago.
         is_disk_stalling: it stalls now.
         is_disk_full: it has no room for what was last refused.
-        turns_left_to_others: how often a node with a sick disk could have stood, since it last heard of a leader.
+        turns_left_to_others: election timeouts that a node with a stalled disk let pass since its last contact with a
+            leader.
         incoming: a snapshot that is being received, and how much of it is here.
         stored: the snapshot that was received last and is whole.
         transfer: the leadership that is being handed on; it outlives the role of the leader for a moment.

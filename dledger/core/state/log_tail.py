@@ -35,7 +35,7 @@ class LogTail:
     def last_term(self) -> int:
         """Term of the last entry; of the entry before the log's begin when it is empty.
 
-        `NO_TERM` where that is not known, either: a log whose end nobody can date is the least up to date.
+        `NO_TERM` where that is not known, either: a log whose last term is unknown is the least up to date.
         """
         return self._runs[-1].term if self._runs else max(self._begin_prev_term, NO_TERM)
 
@@ -83,7 +83,7 @@ class LogTail:
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def append(self, last_index: int, term: int) -> None:
-        """Take note of new entries behind our last one, up to `last_index`, all of `term`."""
+        """Record new entries after our last one, up to `last_index`, all of `term`."""
         assert last_index > self.last_index, (last_index, self.last_index)
         assert term >= self.last_term, (term, self.last_term)
         if not self._runs or self._runs[-1].term != term:
@@ -91,7 +91,7 @@ class LogTail:
         self.last_index = last_index
 
     def truncate(self, first_index: int) -> None:
-        """Forget `first_index` and all behind it."""
+        """Forget the entries from `first_index` on."""
         assert self.begin_index <= first_index <= self.last_index, (self.begin_index, first_index, self.last_index)
         while self._runs and self._runs[-1].first_index >= first_index:
             self._runs.pop()

@@ -1,6 +1,6 @@
 """Which memberships the log holds, which one is in force, and whose voice counts (dissertation §4.1; ADR 7).
 
-A membership is in force as soon as it stands in the log, committed or not. `State.memberships` holds the newest one
+A membership is in force as soon as it is in the log, committed or not. `State.memberships` holds the newest one
 that is known to be committed, in front, and all that follow it in the log.
 
 A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
@@ -20,7 +20,7 @@ from dledger.types import NO_INDEX, MembershipEntry
 
 
 def refresh(state: State) -> None:
-    """Reckon anew what follows from `state.memberships`."""
+    """Derive the voters, incarnations and group id from `state.memberships` again."""
     settled = state.memberships[0].membership
     current = state.memberships[-1].membership
     state.group_id, state.settled_group_id = current.group_id, settled.group_id
@@ -34,14 +34,14 @@ def refresh(state: State) -> None:
 
 
 def add(state: State, entries: Sequence[MembershipEntry]) -> None:
-    """Take memberships that stand in the log now; the first is behind all that are known."""
+    """Add memberships that are in the log now; the first comes after all that are known."""
     state.memberships += entries
     refresh(state)
     state.emit(SaveMemberships(tuple(state.memberships)))
 
 
 def cut(state: State, first_index: int) -> None:
-    """Forget the memberships that were cut off with `first_index` and all behind it."""
+    """Forget the memberships that were truncated, those from `first_index` on."""
     kept = [entry for entry in state.memberships if entry.index < first_index]
     if len(kept) < len(state.memberships):
         # The first one is committed, whatever its index.
@@ -75,7 +75,7 @@ def is_changing(state: State) -> bool:
 
 
 def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
-    """Return the greatest value that a majority of the voters has reached; -1 stands for a voice that does not count.
+    """Return the greatest value that a majority of the voters has reached; -1: of a voter that does not count.
 
     Args:
         state: a leader's.

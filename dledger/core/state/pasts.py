@@ -36,26 +36,26 @@ class May:
     """A row of the table: what a node with that past may do.
 
     Attributes:
-        stands: ask for votes.
+        campaigns: ask for votes.
         elects: its vote, if it gives one, makes a majority.
         founds: its vote counts where all voters vote alike for a node without a past.
         commits: what it acknowledges counts.
     """
 
-    stands: bool
+    campaigns: bool
     elects: bool
     founds: bool
     commits: bool
 
 
 MAY: Final = {
-    Past.FOUNDING: May(stands=True, elects=False, founds=True, commits=False),
+    Past.FOUNDING: May(campaigns=True, elects=False, founds=True, commits=False),
     # It founds itself, with those without a past: one of them might have promised another id of the group.
-    Past.NAMED: May(stands=True, elects=True, founds=False, commits=True),
+    Past.NAMED: May(campaigns=True, elects=True, founds=False, commits=True),
     # It takes entries like a learner, and gives no vote: a candidate asks for that of the name which the group knows.
-    Past.UNNAMED: May(stands=False, elects=False, founds=False, commits=False),
+    Past.UNNAMED: May(campaigns=False, elects=False, founds=False, commits=False),
     # It may give a vote: whether it has one is for the candidate to know, whose membership may be newer.
-    Past.OUTSIDE: May(stands=False, elects=False, founds=False, commits=False),
+    Past.OUTSIDE: May(campaigns=False, elects=False, founds=False, commits=False),
 }
 
 
@@ -109,7 +109,7 @@ def is_founded_by(state: State, candidate: Candidate) -> bool:
 
     Voters without a past may have lost what they promised. So a group in which disks were wiped is never begun a second
     time without those that still hold its log. Where a voter has a past, a candidate without one leaves the founding to
-    it: so whoever is a member by a founding knows the one id that all voters promised (`promise_group`).
+    it: so every member by a founding knows the one id that all voters promised (`promise_group`).
     """
     is_pure = not state.is_founding or len(candidate.founding_votes) == len(state.voters)
     return len(candidate.votes) == len(state.voters) and is_pure and state.log.holds_only_no_ops
@@ -131,8 +131,8 @@ def believed_group_id(state: State) -> int:
     """Return the only group of which leaders and candidates are believed; 0: this node knows of none yet.
 
     It is the one that is known to be committed, or the one of the founding that this node took part in. All voters gave
-    their votes for that founding with this id, and saved it: who knows it refuses every founding of another group,
-    which would need its vote, too; and elections by a majority need the votes of nodes that know it.
+    their votes for that founding with this id, and saved it: a node that knows it refuses every founding of another
+    group, which would need its vote, too; and elections by a majority need the votes of nodes that know it.
     """
     if state.settled_group_id != NO_GROUP or state.is_founding:
         return state.settled_group_id
@@ -161,9 +161,9 @@ def counts(state: State, peer: str, progress: Progress) -> bool:
 def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> bool:
     """Take note of the name by which a peer answers; False: the answer is of a life before its disk was lost.
 
-    An answer may come after those of a later life: what it acknowledges is gone. It is told by its name, which is one
-    that this leader has met before the present one, or the one that the membership counts while another one answers: a
-    name that counts is older than any that does not count yet.
+    An answer may come after those of a later life: what it acknowledges is gone. It is recognised by its name, which
+    this leader has met before the present one, or which the membership counts while another one answers: a name that
+    counts is older than any that does not count yet.
     """
     known = progress.incarnation
     if incarnation == known:

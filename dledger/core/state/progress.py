@@ -3,7 +3,7 @@
 A follower is *probed* until an answer shows where its log meets ours: one empty push at a time. Then it is
 *replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
 connection or a refusal bring it back to probing from the last index that is known to match. A follower that lacks
-what the leader no longer keeps is *reset*: it gets a snapshot, if there is one, and begins its log anew.
+what the leader no longer keeps is *reset*: it gets a snapshot, if there is one, and restarts its log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from dledger.types import NO_INDEX, SnapshotInfo
 
 _MS_PER_S = 1_000
-# Unused quota is kept for so long, so that a turn that comes late does not lose it.
+# Unused quota is kept for this time (milliseconds), so that a late tick does not lose it.
 _QUOTA_KEPT_MS = 100
 # Lives of a follower that are remembered: it would have to lose its disk more often than this within one late answer.
 _LIVES_KEPT_MAX = 32
@@ -57,8 +57,8 @@ class Progress:
         quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
         is_throttled: more would have been pushed but for the quota or the bytes in flight to all.
         round: the last heartbeat round that it answered.
-        commit_sent: the last commit index that it was told.
-        commit_due: what it could have been told at the last tick; pushes mostly tell it before the next one.
+        commit_sent: the last commit index that was sent to it.
+        commit_due: the commit index that could have been sent at the last tick; mostly a push carries it sooner.
         leaves_ms: it was removed from the group and gets messages until then, so that it learns of it; -1: it stays.
     """
 
@@ -87,11 +87,11 @@ class Progress:
     leaves_ms: int = -1
 
     def retry(self) -> None:
-        """Take what is under way for lost and ask anew where the logs meet, from what is known to match."""
+        """Consider what is in flight lost, and probe again where the logs meet, from the match index on."""
         self.probe(self.next_index if self.match_index == NO_INDEX else self.match_index + 1)
 
     def probe(self, next_index: int) -> None:
-        """Forget what is under way and ask anew, from `next_index`."""
+        """Forget what is in flight and probe again, from `next_index`."""
         self.is_probing = True
         self.is_waiting = False
         self.in_flight.clear()
@@ -99,7 +99,7 @@ class Progress:
         self.next_index = next_index
 
     def install(self, snapshot: SnapshotInfo | None) -> None:
-        """Begin to give the follower a new beginning, or begin that anew."""
+        """Begin to install a snapshot and a new log on the follower, or restart that installation."""
         self.probe(self.next_index)
         self.match_index = NO_INDEX
         self.installation = Installation(snapshot)
@@ -139,7 +139,7 @@ class Progress:
         self.contact_ms = now_ms
 
     def has_quota(self, quota_per_s: int, now_ms: int) -> bool:
-        """Say whether more may leave now to a follower that catches up; whoever sends takes it off `quota_bytes`."""
+        """Say whether more may leave now to a follower that catches up; the sender subtracts it from `quota_bytes`."""
         earned = (now_ms - self.quota_ms) * quota_per_s // _MS_PER_S
         # It may have gone below zero, so that an entry larger than what is kept passes, too.
         self.quota_bytes = min(self.quota_bytes + earned, quota_per_s * _QUOTA_KEPT_MS // _MS_PER_S)

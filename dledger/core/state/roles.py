@@ -1,6 +1,6 @@
 """What a node remembers in its role: one object a role, replaced at every transition (`core.transitions`).
 
-So nothing of a role outlives it by oversight: whoever leads again begins with nothing known of the followers, and a
+So nothing of a role outlives it by oversight: a node that leads again begins with nothing known of the followers, and a
 follower of another leader has compared nothing with it yet. What outlives roles is in `core.state`.
 """
 
@@ -41,7 +41,7 @@ class PendingRead:
 
 @dataclass(slots=True)
 class Change:
-    """A membership change that somebody asked for; done when `index` is committed."""
+    """A membership change that was requested; done when `index` is committed."""
 
     request_id: int
     index: int
@@ -103,9 +103,9 @@ class Leader:
         progress: what it knows of each follower.
         heartbeat_due_ms, round: the next heartbeat, and the number of the last one.
         round_times: when the latest rounds began; for the lease.
-        is_lease_void: a follower was asked to stand in this term, so that silence no longer protects the lease.
+        is_lease_void: a follower was asked to campaign in this term, so that silence no longer protects the lease.
         reads: those that wait for an answer.
-        change: the membership change that somebody waits for.
+        change: the membership change whose request waits for an answer.
     """
 
     role: ClassVar[Role] = Role.LEADER

@@ -54,11 +54,11 @@ class RaftStatus:
 
     @property
     def has_company(self) -> bool:
-        """Whether an election needs anybody else's vote."""
+        """Whether an election needs the vote of another node."""
         return self.state.voters != (self.state.self_id,)
 
     def is_unknown_life(self, peer: str, incarnation: int) -> bool:
-        """Whether `peer`, a voter, tells an incarnation that does not count: it was wiped."""
+        """Whether `peer`, a voter, answers with an incarnation that does not count: it was wiped."""
         return self.state.incarnations.get(peer, incarnation) != incarnation
 
     def match_index_of(self, peer: str) -> int:
@@ -132,8 +132,8 @@ class RaftStatus:
     def retention_floor(self) -> int:
         """The first index that must be kept: a live follower is being sent it, or it is the last one committed.
 
-        The log must begin with an entry that is committed: another one may be replaced, by one that stands in the file
-        before.
+        The log must begin with an entry that is committed: another one may be replaced, by one in the previous
+        file.
         """
         state = self.state
         floor = state.commit_index

@@ -161,14 +161,14 @@ def wiped_node_keeps_what_it_promised(patch):
 
 
 def each_leader_draws_a_group(patch):
-    original = dledger.core.leader.take_office
+    original = dledger.core.leader.become_leader
 
-    def take_office(state, *, is_founding):
+    def become_leader(state, *, is_founding):
         known, state.group_id = state.group_id, 0
         original(state, is_founding=is_founding)
         state.group_id = state.group_id or known
 
-    patch.setattr(dledger.core.leader, "take_office", take_office)
+    patch.setattr(dledger.core.leader, "become_leader", become_leader)
 
 
 def commit_index_is_forgotten_at_a_restart(patch):

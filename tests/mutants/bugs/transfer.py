@@ -61,7 +61,7 @@ def transfer_that_fails_is_never_given_up(patch):
 
 
 def node_with_a_sick_disk_stands_for_election(patch):
-    original = dledger.core.election._may_stand
+    original = dledger.core.election._may_campaign
 
     def may_stand(state):
         is_disk_sick, state.is_disk_sick = state.is_disk_sick, False
@@ -69,7 +69,7 @@ def node_with_a_sick_disk_stands_for_election(patch):
         state.is_disk_sick = is_disk_sick
         return may
 
-    patch.setattr(dledger.core.election, "_may_stand", may_stand)
+    patch.setattr(dledger.core.election, "_may_campaign", may_stand)
 
 
 # ------------------------------------------------------------------------------------------- membership

@@ -35,7 +35,7 @@ def test_a_node_stands_for_election_if_its_past_allows_it(past, group):
 
     node.step(Tick(2_000))
 
-    assert MAY[past].stands == (node.raft.role is Role.CANDIDATE)
+    assert MAY[past].campaigns == (node.raft.role is Role.CANDIDATE)
 
 
 @pytest.mark.parametrize("past", Past)

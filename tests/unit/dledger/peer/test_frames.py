@@ -54,7 +54,7 @@ from dledger.types import (
     MembershipEntry,
     SnapshotInfo,
     Span,
-    told_term,
+    decoded_term,
 )
 from dledger.v1 import peer_pb2
 
@@ -72,7 +72,7 @@ def pushes(draw: st.DrawFn) -> Push:
     if payload:
         last_index = prev_index + draw(st.integers(1, 1000))
         span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
-    prev_term = told_term(prev_index, draw(st.integers(-1, term)))
+    prev_term = decoded_term(prev_index, draw(st.integers(-1, term)))
     return Push(term, prev_index, prev_term, draw(indexes), span, payload or None, draw(st.booleans()))
 
 
