@@ -1,6 +1,6 @@
 """Keeps from the core what would make it ask for what the disk cannot do, so that an effect never fails half-way.
 
-Place on the way of an append: in front of the core, behind the driver's inbox; room is reserved here, and pushed bytes
+Place on the way of an append: before the core, after the driver's inbox; room is reserved here, and pushed bytes
 are checked.
 """
 

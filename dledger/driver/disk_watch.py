@@ -12,7 +12,7 @@ from store.errors import DiskFull
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# A disk that stalled is watched for so many times the limit before it is trusted again.
+# How many times the limit a disk must work without a stall before it is trusted again.
 _CONVALESCENCE = 10
 
 
@@ -20,7 +20,7 @@ class DiskWatch:
     """Judges one disk.
 
     Args:
-        limit_ms: a sync that takes so long is a stall; an election timeout.
+        limit_ms: a sync that takes this time or more is a stall; an election timeout.
     """
 
     __slots__ = ("_begun_ms", "_limit_ms", "_sick_until_ms")

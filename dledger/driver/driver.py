@@ -73,7 +73,7 @@ class Driver:
     Args:
         raft: the core, constructed from `store.log_state()` and the saved hard state.
         store, hard_state, memberships, transport, syncer, observer: what effects act on.
-        snapshots: of the state machine; None: there is none, and nobody sends us any.
+        snapshots: of the state machine; None: there is none, and no peer sends any.
         is_flush_sync: report entries as persisted only after a sync. False: as soon as they are written (the owner
             then syncs in the background by `begin_sync`).
         is_nearly_full: says whether the owner refuses appends to keep some room free; asked at each tick.
@@ -146,7 +146,7 @@ class Driver:
             held_index = min(self.raft.commit_index, self._store.durable_index)
             self._store.aside.advance(held_index, tick.now_ms)
         if self.raft.has_company or self._admission.can_lead():
-            # The tick may have waited in the inbox while the clock went on.
+            # The tick may have waited in the inbox while the clock advanced.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
@@ -162,7 +162,7 @@ class Driver:
             except DiskFull:
                 self._room.lacked(sizes, self.raft.now_ms)
                 self._look_at_disk(self.raft.now_ms)
-                # Where another voter has room, it leads in a moment, and the client need not hear of a full disk.
+                # Where another voter has room, it becomes leader, and the client need not get an error for a full disk.
                 is_leaving = self.raft.is_transferring
                 for proposal in proposals:
                     code = ResponseCode.LEADER_TRANSFERRING if is_leaving else ResponseCode.DISK_FULL
@@ -287,7 +287,7 @@ class Driver:
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
         end = chunk.offset + chunk.length
         if self._snapshot_bytes < end:
-            # The leader hears that nothing is here, and tries again after a while.
+            # The leader learns that nothing is here, and retries after a pause.
             self._step(SnapshotStored(chunk.snapshot, is_good=False))
         elif end == chunk.snapshot.size_bytes:
             assert self._snapshots is not None

@@ -1,4 +1,4 @@
-"""What the driver acts on and whom it tells: ports that the node fills in production, the simulator in simulation."""
+"""The ports of the driver; the node implements them in production, the simulator in simulation."""
 
 from __future__ import annotations
 
@@ -78,46 +78,46 @@ class Snapshots(Protocol):
 
 
 class Observer(Protocol):
-    """Hears what becomes of proposals and reads, and how the node's standing changes."""
+    """Receives the outcome of proposals and reads, and changes of the node's role, term and leader."""
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """Hear that the proposal stands in this node's log, not yet committed."""
+        """The proposal is in this node's log, not yet committed."""
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Hear that the proposal was not taken and nothing of it was written."""
+        """The proposal was refused and nothing of it was written."""
 
     def on_commit(self, commit_index: int) -> None:
-        """Hear that all entries up to `commit_index` are committed."""
+        """All entries up to `commit_index` are committed."""
 
     def on_truncated(self, first_index: int) -> None:
-        """Hear that the entry at `first_index` and all behind it were cut off."""
+        """The log was truncated from `first_index` on."""
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Hear that the whole log was dropped and begins anew, empty.
+        """The whole log was dropped and restarts empty.
 
-        The state machine goes on from the snapshot up to `snapshot_index`; -1: without one.
+        The state machine continues from the snapshot up to `snapshot_index`; -1: without one.
         """
 
     def on_role(self, change: RoleChanged) -> None:
-        """Hear of a new role, term or leader."""
+        """The role, term or leader has changed."""
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Hear that the log holds these; the first is committed, the last one in force."""
+        """The log holds these memberships; the first is committed, the last one in force."""
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Hear how a transfer or a membership change ended."""
+        """A transfer or a membership change ended."""
 
     def on_read_ready(self, read_id: int, index: int) -> None:
-        """Hear that a linearizable read may be served up to `index`."""
+        """A linearizable read may be served up to `index`."""
 
     def on_read_refused(self, read_id: int) -> None:
-        """Hear that a linearizable read cannot be served here."""
+        """A linearizable read cannot be served here."""
 
     def on_distrusted(self, message: Distrusted) -> None:
-        """Hear that a message was dropped which no node of this group can have sent."""
+        """A message was dropped which no node of this group can have sent."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Hear that a peer sent entries whose bytes do not fit what it said of them; they were dropped."""
+        """A peer sent entries whose bytes do not match their description; they were dropped."""
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
-        """Hear that a peer could not verify the entries from `index` on that this node sent; they go again, later."""
+        """A peer could not verify the entries from `index` on that this node sent; they are sent again later."""

@@ -4,7 +4,7 @@ Place on the way of an append: the driver hands over a ticket (what is dirty now
 batch; it keeps one ticket under way at a time, so that whatever is written meanwhile joins the next sync.
 
 A sync runs *inline* when it is expected to be shorter than the way to a thread and back (about 0.2 ms of wake-ups on
-a busy machine) and nobody else waits for the loop; else in the *thread*. Measured without Raft, 1 KiB bodies, on a
+a busy machine) and no other work waits for the loop; else in the *thread*. Measured without Raft, 1 KiB bodies, on a
 fast disk: inline is 1.4 times as fast for one caller, the thread 1.5 times as fast for many. The rules, in order:
 
 1. For `_STALL_PENALTY_S` after a sync that took `_STALL_S` or longer: thread. A disk that stalls once will again, and
@@ -16,7 +16,7 @@ fast disk: inline is 1.4 times as fast for one caller, the thread 1.5 times as f
 Inline means: in the next turn of the event loop. The pushes of this turn thereby leave first (uvloop flushes what was
 written after the callbacks of a turn), and followers write and sync while this node does.
 
-A failed sync is never tried again (`store.errors.StorageFailed`): the owner is told and must stop the node.
+A failed sync is never retried (`store.errors.StorageFailed`): the owner is notified and must stop the node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dledger.entries.store import FlushTicket
     from store.fs.storage_thread import Worker
 
-# Well above a thread change, so that syncs that queue behind those of other nodes on the same disk stay inline; far
+# Well above a thread change, so that syncs that queue after those of other nodes on the same disk stay inline; far
 # below a heartbeat.
 _FAST_S = 0.001
 _STALL_S = 0.02
@@ -55,7 +55,7 @@ class SyncPolicy:
         self._slow_s = max(duration_s, self._slow_s * _KEPT)
         if duration_s >= _STALL_S:
             self._stalled_until_s = now_s + _STALL_PENALTY_S
-            # The penalty is the answer to a stall; behind it recent syncs decide again.
+            # The penalty is the answer to a stall; after it recent syncs decide again.
             self._slow_s = _FAST_S
 
     def is_inline(self, now_s: float, *, is_lightly_loaded: bool) -> bool:
@@ -67,13 +67,13 @@ class SyncListener(Protocol):
     """The node, which owns the driver. Calls come from the event loop."""
 
     def is_lightly_loaded(self) -> bool:
-        """Return whether so little is waiting for the loop and the disk that a short stop of the loop costs nobody."""
+        """Return whether loop and disk have so little to do that a short stop of the loop delays no other work."""
 
     def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
-        """Hear that `ticket` is durable; call `Driver.synced`."""
+        """`ticket` is durable; call `Driver.synced`."""
 
     def on_sync_failed(self, error: Exception) -> None:
-        """Hear that a sync failed; stop the node, and do not sync again."""
+        """A sync failed; stop the node, and do not sync again."""
 
 
 class GroupSyncer:
@@ -82,7 +82,7 @@ class GroupSyncer:
     Args:
         listener: the node.
         worker: syncs apart from the event loop.
-        now_s: a monotonic clock that tells a tenth of a millisecond.
+        now_s: a monotonic clock with a resolution of at least 0.1 ms.
 
     Attributes:
         inline_count: syncs that ran on the loop.
@@ -99,7 +99,7 @@ class GroupSyncer:
         self.threaded_count = 0
 
     def start(self, ticket: FlushTicket) -> None:
-        """Sync `ticket` soon; the listener hears of the end, never from within this call."""
+        """Sync `ticket` soon; the listener is called at the end, never from within this call."""
         if self._policy.is_inline(self._now_s(), is_lightly_loaded=self._listener.is_lightly_loaded()):
             self.inline_count += 1
             self._loop.call_soon(self._sync_inline, ticket)

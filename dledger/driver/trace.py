@@ -1,9 +1,9 @@
-"""What a core was told and what it answered, as JSON lines: histories that others can check without this code.
+"""The events of a core and its effects, as JSON lines: histories that can be checked without this code.
 
 One line an event, in the order in which they happened on that node; docs/testing.md describes every key. Off, it costs
 nothing, for the core itself knows nothing of it: a node that is to be traced is built from `TracedRaft`.
 
-Not here: files. Whoever owns the node decides where the lines go.
+Not here: files. The owner of the node decides where the lines are written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPAQUE = frozenset({"proposal"})
 
 
 class TracedRaft(Raft):
-    """A core that tells its history.
+    """A core that records its history.
 
     Args:
         write: gets every line, without a line feed, as soon as its event has happened.

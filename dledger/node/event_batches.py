@@ -1,7 +1,7 @@
 """The turns of a node: all that happened since the last one goes to the driver together.
 
 Messages, ticks, finished syncs, proposals and reads are collected here and handed on once per turn of the event loop;
-what comes while a turn runs joins the next. So a lone append waits for nobody, and many share one write, one push and
+what comes while a turn runs joins the next. So a lone append does not wait, and many share one write, one push and
 one sync (see `dledger.pending.proposals`).
 
 Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
@@ -29,7 +29,7 @@ from store.fs.storage_thread import Worker
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.01
-# Up to so much a sync on the loop delays nobody noticeably (see `dledger.driver.syncer`).
+# Up to this duration a sync on the loop causes no noticeable delay (see `dledger.driver.syncer`).
 _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
 # How often it is logged that a disk has become full, or has room again.
@@ -46,12 +46,12 @@ class NodeTurns:
 
     Args:
         config: intervals.
-        metrics: hears of batches and syncs.
+        metrics: counts batches and syncs.
         waiters, group: whose deadlines are watched.
         store: asked how much is not yet synced, and for checkpoints.
         worker: saves checkpoints, apart from the event loop.
         now_s: the clock of deadlines.
-        on_failed: hears of the first error of the driver or the disk; the node must stop.
+        on_failed: called with the first error of the driver or the disk; the node must stop.
     """
 
     def __init__(

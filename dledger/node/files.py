@@ -12,7 +12,7 @@ from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
-from dledger.node.persistent_state import MembershipKeeper, Standing, has_past
+from dledger.node.persistent_state import MembershipKeeper, PersistentState, has_past
 from dledger.node.voice import VoiceGivenUp, take_back_voice
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
@@ -31,7 +31,7 @@ class NodeFiles:
         store: the log, recovered; it holds the lock.
         hard_state: term and vote.
         keeper: memberships.
-        standing: what the last two said.
+        persistent: the persistent state, from the last two.
         snapshots: of the state machine; None without one.
         acquaintances: whose directory it is, and what is remembered of those of the peers.
     """
@@ -40,7 +40,7 @@ class NodeFiles:
     store: EntryStore
     hard_state: HardStateFile
     keeper: MembershipKeeper
-    standing: Standing
+    persistent: PersistentState
     snapshots: SnapshotStore | None
     acquaintances: Acquaintances
 
@@ -58,7 +58,7 @@ class NodeFiles:
 
         Args:
             files: the file system.
-            config: identity, sizes, and who belongs to the group.
+            config: identity, sizes, and the members of the group.
             draw: gives the numbers of directory and life, and the incarnation that a damaged tail costs.
             has_state_machine: it has snapshots.
             codec: of the entries.
@@ -66,7 +66,7 @@ class NodeFiles:
         Raises:
             dledger.storage.identity.WrongDirectory: the directory is another node's, or it is not known whose.
             store.errors.StoreError: the directory is locked, damaged or full.
-            dledger.storage.membership_codec.MembershipUnreadable: who belongs to the group cannot be read.
+            dledger.storage.membership_codec.MembershipUnreadable: the saved membership cannot be read.
         """
         directory = f"{config.store_base_dir}/dledger-{config.self_id}"
         sizes = EntryStoreConfig(
@@ -95,12 +95,12 @@ class NodeFiles:
             note_beginning(LogHeadFile.open(files, directory), store.head)
             take_back_voice(files, directory, config.self_id, hard_state, membership_file)
             keeper = MembershipKeeper(membership_file)
-            standing = keeper.load(store, hard_state, config.membership())
+            persistent = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
             acquaintances = Acquaintances.open(files, directory, identity)
             on_failure.pop_all()
-        acquaintances.learn(standing.memberships)
-        return cls(directory, store, hard_state, keeper, standing, snapshots, acquaintances)
+        acquaintances.learn(persistent.memberships)
+        return cls(directory, store, hard_state, keeper, persistent, snapshots, acquaintances)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Give everything back.

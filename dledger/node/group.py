@@ -1,4 +1,4 @@
-"""The group as one node knows it: who belongs to it, and requests to change that.
+"""The group as one node knows it: its members, and requests to change them.
 
 Not here: the rules (`dledger.core`), files and entries of memberships (`dledger.node.persistent_state`), gRPC
 (`dledger.service.admin`).
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 class NodeGroup:
-    """Keeps the peer transport in step with the memberships of the log, and answers who asks to change them.
+    """Keeps the peer transport in step with the memberships of the log, and answers requests to change them.
 
     Args:
         config: identity and time limits.
-        set_members: hears where all members listen, whenever that changes.
+        set_members: called with the addresses of all members, whenever they change.
         ask: gives an event to the core in the next turn.
         now_s: the clock of deadlines.
-        learn: hears of the memberships of the log, whenever they change.
+        learn: called with the memberships of the log, whenever they change.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class NodeGroup:
         return self.membership.get(self._self_id) is not None
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Talk to all members of all memberships that may be in force: one that leaves must hear of it."""
+        """Connect to the members of all memberships that may be in force: a removed one must learn of its removal."""
         was_member = self.is_member
         self._memberships = tuple(memberships)
         self._learn(memberships)
@@ -93,7 +93,7 @@ class NodeGroup:
             return None
 
     def warn_of_settings(self) -> None:
-        """Log when the settings name other members than the log does: the log counts, and somebody may not know."""
+        """Warn when the settings name other members than the log does: the log takes precedence."""
         ids = {member.id for member in self.membership.members} | {self._self_id}
         if ids != set(self._settings):
             named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
@@ -147,7 +147,7 @@ class NodeGroup:
         return future
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Answer who asked."""
+        """Answer the request."""
         logger.info("request_ended self_id=%s code=%d message=%r", self._self_id, code, message)
         self._requests.ended(request_id, RequestResult(code, message))
 

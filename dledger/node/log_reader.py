@@ -3,7 +3,7 @@
 Not here: which entries are committed and whether this node may say so (`dledger.node.node`), gRPC
 (`dledger.service.log`).
 
-Invariant: nothing behind the last index that the caller names is ever read, and nothing whose checksums do not fit.
+Invariant: no entry after the last index that the caller names is ever returned, and none whose checksums do not match.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class LogCursor:
         return entries
 
     def read_encoded(self, last_index: int) -> bytes:
-        """Return some whole entries as they stand on disk, checked; else as `read_entries`."""
+        """Return some whole entries as stored on disk, checked; else as `read_entries`."""
         try:
             span = self._next_span(last_index)
             if span is None:

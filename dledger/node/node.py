@@ -1,13 +1,13 @@
-"""One member of a replication group: takes appends, reads and changes of the group in, begins and ends.
+"""One member of a replication group: accepts appends, reads and membership changes; starts and stops.
 
-Place on the way of an append: `append` checks bounds, remembers who waits and hands the bodies to the next turn
+Place on the way of an append: `append` checks bounds, keeps a future and hands the bodies to the next turn
 (`dledger.node.event_batches`); the driver's effects come back to `dledger.node.observer`, which resolves the future.
 
 Not here: its parts (`dledger.node.parts`), consensus (`dledger.core`), bytes (`dledger.entries.store`), gRPC
 (`dledger.service.log`).
 
 Invariant: after a failure nothing is written, sent or acknowledged any more; the node is silent, so that the others
-elect a leader, and `failed` tells the owner to end the process.
+elect a leader, and `failed` makes the owner end the process.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Node:
         config: all settings.
         metrics: where the node counts.
         files: the file system; the operating system's unless a test brings another.
-        codec: tells a leader's own entries from those of clients. All nodes of a group must have the same.
+        codec: distinguishes a leader's own entries from those of clients. All nodes of a group must have the same.
         state_machine: is given every committed entry (of the codec's `applied_channel`); without any state yet. All
             nodes of a group must have the same.
-        origin: what the log goes on from; nodes with another are refused. All that is settled before the node starts.
+        origin: the store that the log continues; nodes with another are refused. It is fixed before the node starts.
         keep_from: entries from this index on must not be deleted, for a reason of the owner's; None: he has none.
         trace: gets a line of JSON for every event of the core (`dledger.driver.trace`).
         host: time, chance and threads; those of the machine unless a simulation brings others.
@@ -117,7 +117,7 @@ class Node:
     def open(self) -> EntryStore:
         """Recover the log and return it, to be read only; `start` does it where it was not done before.
 
-        Whoever needs the log to get ready calls this, gets ready, and then joins the group by `start`.
+        An owner that needs the log to prepare itself calls this, prepares, and then joins the group by `start`.
 
         Raises:
             store.errors.StoreError: the directory is locked, damaged or full; see the message.
@@ -207,7 +207,7 @@ class Node:
             self._opened = None
 
     def fail(self, error: Exception) -> None:
-        """Stop at once, for its owner cannot go on: the node is silent, and `failed` tells; `stop` must follow."""
+        """Stop at once because the owner failed: the node sends nothing more, `failed` is set; `stop` must follow."""
         if self._is_running:
             self._fail(error)
 
@@ -223,7 +223,7 @@ class Node:
         self.failed.set_result(error)
 
     def _silence(self, code: ResponseCode, message: str) -> None:
-        """Turn no more, and answer all who wait; the outcome of what was taken in is unknown."""
+        """Process no more events, and answer all waiters; the outcome of accepted appends is unknown."""
         self._is_running = False
         self._turns.end()
         self.metrics.watch(None)
@@ -297,7 +297,7 @@ class Node:
         return self._parts.group.transfer_leadership(target)
 
     async def wait_commit(self, beyond_index: int) -> int:
-        """Wait until an entry behind `beyond_index` is committed; return the commit index.
+        """Wait until an entry after `beyond_index` is committed; return the commit index.
 
         Raises:
             RequestRefused: the node stopped.
@@ -307,7 +307,7 @@ class Node:
         return self._raft.commit_index
 
     def when_changed(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called when more is committed, role, term or leader have changed, or the log begins anew.
+        """Call `listener` when more is committed, when role, term or leader have changed, or when the log is reset.
 
         It is called in the middle of a turn and must only take note; call this before `start`.
         """
@@ -355,7 +355,7 @@ class Node:
 
     @property
     def pending_appends_count(self) -> int:
-        """How many appends were taken in and are neither committed nor refused nor cut off, whoever waits for them."""
+        """The number of accepted appends that are neither committed nor refused nor truncated, awaited or not."""
         return self._waiters.appends.appends_count
 
     @property
@@ -386,7 +386,7 @@ class Node:
         return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
 
     def status(self) -> NodeStatus:
-        """Return how the node stands; only while it runs."""
+        """Return the status of the node; only while it runs."""
         parts = self._parts
         return status_of(
             self.config,

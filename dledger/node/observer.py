@@ -1,4 +1,4 @@
-"""Hears what the driver's effects say of appends, reads and the node's standing, and tells those who wait.
+"""Receives the driver's notices of appends, reads and the node's role, and answers the waiters.
 
 Called in the middle of a turn: it resolves futures, counts and logs, and never calls back into the driver.
 """
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 # Complaints that are remembered, so that a peer which repeats itself fills no disk.
 _DISTRUSTED_MAX = 256
 DISTRUST_TEXTS: Final = {
-    Distrust.TERM: "its term is out of bounds, or further above ours than elections can have brought it: see who sends",
-    Distrust.INDEX: "its log begins further after ours than any group can have come, or says so: see who sends",
-    Distrust.NO_GROUP: "it stands for election and knows no group: it is new, was wiped or has yet to be adopted",
+    Distrust.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
+    Distrust.INDEX: "its log begins further after ours than any group can have come, or says so: check the sender",
+    Distrust.NO_GROUP: "it is a candidate and knows no group: it is new, was wiped or has yet to be adopted",
     Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
     Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
-    Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: see who sends",
+    Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
     Distrust.COMMITTED: "its log lacks entries that were committed, and this node, which holds them, cuts nothing: a "
     "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
     "docs/operations.md, 'A node keeps what was committed'",
@@ -47,8 +47,8 @@ class NodeObserver:
     Args:
         self_id: for the log lines.
         metrics: where elections and refusals are counted.
-        waiters: whom to tell.
-        group: hears of members, and of requests to change them.
+        waiters: the futures to resolve.
+        group: receives memberships, and the ends of requests to change them.
         term_at: term of an entry in this node's log.
         leader: where clients find the leader.
         now_s: the clock of latencies.
@@ -84,7 +84,7 @@ class NodeObserver:
         self._distrusted: set[tuple[str, str]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """Remember where the append stands until it is committed."""
+        """Remember the index of the append until it is committed."""
         self._appends.appended(_pending_of(proposal), first_index, term, positions)
         if self.machine is not None:
             self.machine.appended(first_index, first_index + len(positions) - 1)
@@ -112,7 +112,7 @@ class NodeObserver:
         self._tell_listeners()
 
     def on_applied(self, applied_index: int) -> None:
-        """Answer appends with what the state machine made of them, and wake who waits for the state."""
+        """Answer appends with the results of the state machine, and wake the waiters for its state."""
         self._appends.committed(applied_index, self._term_at, self._now_s())
         self._applies.wake()
 
@@ -198,7 +198,7 @@ class NodeObserver:
 
 
 def not_leader_message(leader: Leader, *, is_member: bool) -> str:
-    """Say, for people, who leads instead."""
+    """Return a text that names the leader, if known."""
     if leader.id:
         return f"{leader.id} leads"
     return "no leader is known now" if is_member else "this node is no member of its group"

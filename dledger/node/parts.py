@@ -56,7 +56,7 @@ class NodeParts:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether entries of clients or of the leader are refused for want of room."""
+        """Whether entries of clients or of the leader are refused because the disk is full."""
         return self.retention.is_disk_full or self.raft.is_disk_full
 
     @property
@@ -204,8 +204,8 @@ def _raft_of(
     return make(
         config.raft,
         self_id=config.self_id,
-        memberships=opened.standing.memberships,
-        hard_state=opened.standing.hard_state,
+        memberships=opened.persistent.memberships,
+        hard_state=opened.persistent.hard_state,
         log_state=opened.store.log_state(),
         fit=opened.store.fit,
         draw=host.random.randrange,
@@ -223,7 +223,7 @@ def _retention_floor(raft: Raft, machine: NodeMachine | None, keep_from: Callabl
 
 
 def _bring_snapshot_forward(raft: Raft, machine: NodeMachine | None, keep_from: Callable[[], int] | None) -> None:
-    """Have a snapshot saved if it is for want of one that files are kept; where appends find no room none is due."""
+    """Request a snapshot when a missing snapshot is the only reason old files cannot be deleted."""
     if machine is not None and machine.snapshot_index + 1 == _retention_floor(raft, machine, keep_from):
         machine.ask_snapshot()
 

@@ -16,8 +16,8 @@ from dledger.types import NO_GROUP, NO_INDEX, HardState, Membership, MembershipE
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a node stands when it starts; memberships as `dledger.core.raft.Raft` wants them."""
+class PersistentState:
+    """The persistent state of a node at its start; memberships as `dledger.core.raft.Raft` wants them."""
 
     hard_state: HardState
     memberships: tuple[MembershipEntry, ...]
@@ -38,8 +38,8 @@ class MembershipKeeper:
         """See `driver_ports.Memberships.save`."""
         self._file.save(entries)
 
-    def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> Standing:
-        """Return where the node stands; at the first start the memberships are saved.
+    def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> PersistentState:
+        """Return the persistent state; at the first start the memberships are saved.
 
         Those that the log does not hold leave the file, too: once the head of the log is deleted beyond their index,
         nothing would show that they were never committed.
@@ -50,7 +50,7 @@ class MembershipKeeper:
         Args:
             store: recovered.
             hard_state: the file.
-            settings: who belongs to the group as far as the settings know; in force until the log says otherwise.
+            settings: the membership that the settings name; in force until the log holds one.
 
         Raises:
             store.errors.StoreError, MembershipUnreadable, MembershipTooLarge: do not start; see the messages.
@@ -67,7 +67,7 @@ class MembershipKeeper:
         held = drop_unheld(entries, store)
         if held != entries:
             self._file.save(held)
-        return Standing(saved, held)
+        return PersistentState(saved, held)
 
 
 def _check_founding(store: EntryStore, membership: Membership) -> None:

@@ -29,7 +29,7 @@ class RetentionSettings:
     """See the module's text.
 
     Attributes:
-        file_reserved_hours: how long a file is kept behind its last write; at least 1.
+        file_reserved_hours: how long a file is kept after its last write; at least 1.
         delete_when: hours of the day, local time.
         disk_space_ratio_to_check_expired: used part of the disk above which old files go at any hour.
         disk_space_ratio_to_force_clean: the same for files of any age; at least 0.50 holds.

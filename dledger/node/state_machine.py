@@ -1,9 +1,9 @@
 """The state machine: what a program makes of the committed entries, and the host that feeds it.
 
 A program implements `StateMachine`; `Applier` hands it every committed entry of a client, in order, each exactly once
-to the state that there is: applied index and state are saved as one snapshot, and behind it the log is replayed.
+to the current state: applied index and state are saved as one snapshot, and the log after it is replayed.
 
-Place on the way of an append: behind the commit. Neither clock nor thread is here, so the simulator runs it, too.
+Place on the way of an append: after the commit. Neither clock nor thread is here, so the simulator runs it, too.
 
 Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the
 proposals that wait, applied index and state are one file, and a snapshot is neither deleted because it cannot be loaded
@@ -22,7 +22,7 @@ from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotGone, Snapsh
 from dledger.types import NO_INDEX, NO_TERM, SnapshotInfo
 from store.errors import DiskFull, StoreError
 
-# Entries that are read and applied in one step: so long nothing else of the node gets its turn.
+# Entries that are read and applied in one step; no other work of the node runs during it.
 _STEP_SIZE_BYTES = 1 << 20
 # The same where most entries only have to be stepped over.
 _SPARSE_STEP_SIZE_BYTES = 16 << 20
@@ -36,7 +36,7 @@ class StateMachine(Protocol):
     """
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
-        """Change the state by `entries`, in order; return a result for each, for whoever proposed it on this node."""
+        """Change the state by `entries`, in order; return a result for each, for its proposer on this node."""
         ...
 
     def snapshot_save(self) -> Iterable[bytes]:
@@ -110,7 +110,7 @@ class Applier:
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """The newest snapshot that is known to be good; the log behind it must be kept."""
+        """The newest snapshot that is known to be good; the log after it must be kept."""
         return self._snapshot
 
     @property
@@ -127,13 +127,13 @@ class Applier:
     def take(self, first_index: int, last_index: int) -> list[Any]:
         """Return the results of expected entries, all of which are applied, and keep them no longer.
 
-        None stands for an entry whose result is not here: a snapshot brought what it did.
+        None: the result is not known here, because a snapshot already contained the entry's effect.
         """
         assert last_index <= self._applied_index, (last_index, self._applied_index)
         return [self._results.pop(index, None) for index in range(first_index, last_index + 1)]
 
     def forget(self, first_index: int, last_index: int) -> None:
-        """Keep no results of these entries: nobody waits for them any more, or they were cut off the log."""
+        """Keep no results of these entries: none is awaited any more, or they were truncated."""
         for index in range(first_index, last_index + 1):
             self._results.pop(index, None)
 
@@ -192,7 +192,7 @@ class Applier:
     def save_snapshot(self) -> SnapshotInfo | None:
         """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.
 
-        One that was lost, or is asked for anew, is saved again. After a full disk the next attempt comes
+        One that was lost, or is requested again, is saved again. After a full disk the next attempt comes
         `snapshot_threshold` entries later.
 
         Raises:
@@ -224,7 +224,7 @@ class Applier:
             raise StateMachineFailed("snapshot_save", index, repr(error)) from error
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Go on from the snapshot up to `snapshot_index`, which came in, because the log was begun anew.
+        """Continue from the received snapshot up to `snapshot_index`, because the log was reset.
 
         Args:
             begin_index: where the log begins now.

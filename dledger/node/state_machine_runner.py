@@ -1,7 +1,7 @@
 """The state machine of a running node: committed entries go in, a piece a turn; results and snapshots come out.
 
 Place on the way of an append: between the commit and its answer, for an append is answered with what the machine made
-of it. A snapshot is saved in a thread of its own; meanwhile nothing is applied, and everything else goes on.
+of it. A snapshot is saved in a thread of its own; meanwhile nothing is applied, and all other work continues.
 
 Not here: what is applied, and when a state is lost (`dledger.node.state_machine`).
 """
@@ -27,7 +27,7 @@ class NodeMachine:
         snapshots: of the machine.
         worker: saves them, apart from the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
-        on_applied: hears up to which index entries are applied.
+        on_applied: called with the index up to which entries are applied.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class NodeMachine:
         self._soon = soon
         self._on_applied = on_applied
         self._worker = worker
-        # The half-open range of indexes whose results somebody may wait for.
+        # The half-open range of indexes whose results may be awaited.
         self._expected_begin = self._expected_end = 0
         self._is_step_due = False
         self._is_saved = threading.Event()
         self._is_saved.set()
-        # A snapshot was asked for while one was being saved: None: it was not; else whether anew.
+        # Whether a snapshot was requested while one was being saved: None: it was not; True: even if one exists.
         self._asked_meanwhile: bool | None = None
 
     @property
@@ -69,7 +69,7 @@ class NodeMachine:
 
     @property
     def snapshot_index(self) -> int:
-        """The last entry in the newest snapshot; -1 without one. Entries behind it must be kept."""
+        """The last entry in the newest snapshot; -1 without one. Entries after it must be kept."""
         return NO_INDEX if self.snapshot is None else self.snapshot.index
 
     async def stop(self) -> None:
@@ -102,7 +102,7 @@ class NodeMachine:
         self._ask_step()
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Go on from a snapshot that came in.
+        """Continue from a snapshot that was received.
 
         Raises:
             dledger.node.state_machine.StateLost, StateMachineFailed, store.errors.StorageFailed: the node must stop.
@@ -118,7 +118,7 @@ class NodeMachine:
     def ask_snapshot(self, *, anew: bool = False) -> None:
         """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again.
 
-        While one is being saved, the thread that does it owns what the applier knows of asking: then it comes behind.
+        While one is being saved, its thread owns the applier's record of requests: this one is then made afterwards.
         """
         if not self._is_saved.is_set():
             self._asked_meanwhile = anew or bool(self._asked_meanwhile)

@@ -26,14 +26,14 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """How one peer stands, as its leader sees it.
+    """The replication state of one peer, as its leader sees it.
 
     Attributes:
         id: the peer's.
         address: of its peer transport.
-        client_address: of its LogService; empty while it has not told.
+        client_address: of its LogService; empty until the peer has sent it.
         match_index: last index known to be durable there; -1 when nothing is known.
-        lag_entries: entries behind the leader's end.
+        lag_entries: entries that it lacks up to the leader's end.
         lag_bytes: the same in bytes of the log.
         is_live: it answered within an election timeout.
         is_voter: it votes and counts, if it is counted.
@@ -63,8 +63,8 @@ class NodeStatus:
 
     Attributes:
         begin_index: first retained index; `begin_position` is its byte position.
-        end_index: last index; `end_position` is the byte position behind it.
-        commit_index: last committed index; `commit_position` is the byte position behind it.
+        end_index: last index; `end_position` is the byte position after it.
+        commit_index: last committed index; `commit_position` is the byte position after it.
         peers: on a leader, every other member.
         is_disk_full: appends are refused because the disk is full.
         membership: in force here.
@@ -139,7 +139,7 @@ def status_of(
 
 
 def position_behind(store: EntryStore, index: int) -> int:
-    """Return the byte position behind entry `index`; the log's begin for an index before it."""
+    """Return the byte position after entry `index`; the log's begin for an index before it."""
     return store.end_position_of(index) if index >= store.begin_index else store.begin_position
 
 

@@ -1,10 +1,10 @@
-"""A node with a damaged tail loses its voice until it holds again what the group may count on.
+"""A node with a damaged tail loses its vote until it holds again what the group may count on.
 
-The last entry was durable, so this node may have acknowledged it. If it cut the entry and went on as if it had never
-held it, then with one more node away a majority without the entry could be elected, and an acknowledged entry would be
-gone. So before the tail is cut, the node draws a new incarnation, durably: to the group it is a node that lost its disk
-(ADR 7). It takes part without a voice, the leader sends it what it lacks, and readmits it. Where the others are no
-majority nobody could do that: the node refuses to start until a person gives leave to do without the entry.
+The last entry was durable, so this node may have acknowledged it. If it truncated the entry and continued as if it had
+never held it, then with one more node away a majority without the entry could elect a leader, and an acknowledged entry
+would be lost. So before the tail is cut, the node draws a new incarnation, durably: to the group it is a node that lost
+its disk (ADR 7). It takes part without a vote, the leader sends it what it lacks, and readmits it. Where the others
+are no majority, no leader could do that: the node refuses to start until an operator accepts the loss of the entry.
 
 Place: called by recovery (`dledger.entries.recovery`), in front of the cut; writes the hard state.
 Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
@@ -42,7 +42,7 @@ class VoiceGivenUp:
         files: the file system.
         directory: the node's own.
         self_id: its id.
-        settings: who belongs to the group as far as the settings know.
+        settings: the membership that the settings name.
         draw: random numbers in a half-open range.
     """
 
@@ -108,11 +108,10 @@ class VoiceGivenUp:
 def take_back_voice(
     files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
 ) -> None:
-    """Count again as the voter that the group knows, if a person said so; the directory must be locked.
+    """Count again as the voter that the group knows, if an operator requested it; the directory must be locked.
 
-    Where so many voters lost something that the rest are no majority, nobody can readmit them. A person can, by an
-    empty file whose name holds the incarnation that has no voice. Entries that only the lost disks or tails held are
-    given up by that.
+    Where voters lost data and the rest are no majority, no leader can readmit them. An operator can, with an empty file
+    whose name holds the incarnation without a vote. That gives up entries which only the lost disks or tails held.
 
     Raises:
         store.errors.StorageFailed: the node must not start.
@@ -126,7 +125,7 @@ def take_back_voice(
     entries = memberships.load()
     member = entries[0].membership.get(self_id) if entries else None
     if member is not None and member.is_voter and not saved.is_founding:
-        # First: a leave that a crash leaves behind names an incarnation that this node never has again.
+        # Saved before the file is removed: a file that survives a crash names an incarnation that is never used again.
         hard_state.save(replace(saved, incarnation=member.incarnation))
         logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, leave)
     files.remove(leave)

@@ -1,4 +1,4 @@
-"""The gRPC service `dledger.v1.AdminService` in front of one node: who belongs to the group, and who leads it.
+"""The gRPC service `dledger.v1.AdminService` of one node: the members of the group, and its leader.
 
 Every refusal is an ordinary response with a code and a message. Not here: the rules of changes and transfers
 (`dledger.core`), deadlines and bounds (`dledger.node.node`).
@@ -57,7 +57,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def ListMembers(
         self, request: admin_pb2.ListMembersRequest, context: Context
     ) -> admin_pb2.ListMembersResponse:
-        """Say who the members are."""
+        """Return the members."""
         node = self._node
         fault = self._fault_of(request)
         if fault is not None:

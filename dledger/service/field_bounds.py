@@ -32,7 +32,7 @@ _LENGTH_DELIMITED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, or bytes: at most so many characters, or bytes."""
+    """The most characters of a text, or bytes of a bytes field."""
 
     length_max: int
 
@@ -57,7 +57,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """A list, or a map: at most so many elements, each with a bound of its own."""
+    """The most elements of a list or map, each with a bound of its own."""
 
     count_max: int
     each: Text | AnyNumber | Fields
@@ -166,7 +166,7 @@ def _behind(data: bytes, position: int) -> int:
     """Return where the field ends that begins at `position`.
 
     Raises:
-        IndexError: behind the end.
+        IndexError: after the end.
     """
     wire_type = data[position] & 7
     while data[position] >= 0x80:

@@ -1,7 +1,7 @@
 """One gRPC server for all services of a process, with those two that every gRPC tool knows: health and reflection.
 
 `grpc.health.v1.Health` says SERVING for the empty name and for each service of the server, as long as the server runs:
-what a load balancer or an orchestrator asks. Whether a node leads says its Status. `grpc.reflection` tells tools such
+what a load balancer or an orchestrator asks. Whether a node leads says its Status. `grpc.reflection` shows tools such
 as grpcurl which methods there are.
 """
 
@@ -27,9 +27,9 @@ from store.fs.descriptors import connections_max
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
 MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
-# Connections without a call are closed after so long; a client dials again with its next call.
+# Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
-# Who has connected and not spoken HTTP/2 by then is no client.
+# A connection without HTTP/2 by then is not a client's.
 HANDSHAKE_MS_MAX = 10_000
 
 SERVER_OPTIONS = (
@@ -54,7 +54,7 @@ _STANDARD: tuple[Any, ...] = (
 
 
 class ServerNotStarted(DLedgerError):
-    """The server cannot listen on its address; choose another one, or stop who holds it."""
+    """The server cannot listen on its address; choose another one, or stop the process that holds it."""
 
 
 @dataclass(frozen=True, slots=True)

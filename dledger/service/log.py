@@ -14,7 +14,7 @@ What bad input gets (code, and where it is found):
 | append: no bodies                                             | 420 REQUEST_WITH_EMPTY_BODYS        | node       |
 | append: body above the limit, batch above all bounds          | 411 UNEXPECTED_ARGUMENT             | node       |
 | append: node does not lead, or is stopping                    | 404 NOT_LEADER, with what it knows  | node, core |
-| linearizable read: nobody is known to lead, or it is stopping | 404 NOT_LEADER, with what it knows  | node, core |
+| linearizable read: no leader is known, or it is stopping      | 404 NOT_LEADER, with what it knows  | node, core |
 | append: the leadership is being handed on                     | 506 LEADER_TRANSFERRING             | core       |
 | append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
@@ -190,7 +190,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             last_index = await self._node.read_index(is_lease_allowed=is_lease_allowed)
         cursor = self._cursor(request, last_index)
         if cursor.next_index > last_index:
-            # An answer all the same: the reader learns that the read was accepted, and how far the log goes.
+            # An answer all the same: the reader learns that the read was accepted, and where the log ends.
             yield self._entries_response([])
         if not request.follow:
             while response := self._next_piece(cursor, last_index, is_raw=request.raw):

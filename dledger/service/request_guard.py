@@ -258,7 +258,7 @@ class BoundsCheck:
 
     Args:
         method: the method whose requests they are.
-        bounds: where they stand.
+        bounds: of the fields of the request.
     """
 
     def __init__(self, method: MethodDescriptor, bounds: Bounds) -> None:

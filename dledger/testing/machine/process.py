@@ -113,16 +113,16 @@ class SimProcess:
             draw=self._random.randrange,
         )
         keeper = MembershipKeeper(membership_file)
-        standing = keeper.load(self.store, hard_state, self._settings())
+        persistent = keeper.load(self.store, hard_state, self._settings())
         self._snapshots = SnapshotStore.open(self._files, directory)
         self._state_machine = SimStateMachine()
         self._applier = self._open_applier()
-        world.checks.elections.started(self.node_id, standing.hard_state)
+        world.checks.elections.started(self.node_id, persistent.hard_state)
         self.raft: Raft = parts.make_raft(
             options.raft,
             self_id=self.node_id,
-            memberships=standing.memberships,
-            hard_state=standing.hard_state,
+            memberships=persistent.memberships,
+            hard_state=persistent.hard_state,
             log_state=self.store.log_state(),
             fit=self.store.fit,
             draw=self._random.randrange,

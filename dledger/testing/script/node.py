@@ -87,16 +87,16 @@ class ScriptNode:
             draw=Random(machine.id).randrange,
         )
         keeper = MembershipKeeper(membership_file)
-        standing = keeper.load(self.store, hard_state, founders)
-        self._membership = standing.memberships[-1]
+        persistent = keeper.load(self.store, hard_state, founders)
+        self._membership = persistent.memberships[-1]
         snapshots = SnapshotStore.open(self._files, directory)
         if settings.snapshot_threshold:
             self._applier = Applier(self.state, self.store, snapshots, settings.snapshot_threshold)
         self.raft = Raft(
             settings.raft,
             self_id=machine.id,
-            memberships=standing.memberships,
-            hard_state=standing.hard_state,
+            memberships=persistent.memberships,
+            hard_state=persistent.hard_state,
             log_state=self.store.log_state(),
             fit=self.store.fit,
             draw=machine.draw,

@@ -87,7 +87,7 @@ def test_node_takes_its_vote_back_at_its_start(tmp_path):
 
     opened = NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False)
 
-    assert opened.standing.hard_state == HardState(7, "n1")
+    assert opened.persistent.hard_state == HardState(7, "n1")
     opened.close(is_clean=True)
 
 
