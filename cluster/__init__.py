@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cluster.client.consumer.consumer import Consumer
     from cluster.client.consumer.received import ReceivedMessage
-    from cluster.client.outcomes import Appended, AppendUnknown, NotAppended, SendsFailed
+    from cluster.client.outcomes import (
+        Appended,
+        AppendUnknown,
+        MessageAppendUnknown,
+        MessageNotAppended,
+        NotAppended,
+        SendsFailed,
+    )
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
     from cluster.protocol.errors import RequestFailed
@@ -22,6 +29,8 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "Consumer",
+    "MessageAppendUnknown",
+    "MessageNotAppended",
     "NotAppended",
     "OutgoingMessage",
     "Producer",

@@ -1,7 +1,8 @@
 """A Raft-replicated log of bytes in the manner of DLedger; usable without a broker.
 
-The client is what most users need: `from dledger import LogClient`. Its names are resolved when first used, so that
-importing any part of this package loads neither gRPC nor the client.
+The client is what most users need: `from dledger import LogClient`. `Producer` and `Consumer`, the clients of messages,
+can be imported from here too. These names are resolved when first used, so that importing any part of this package
+loads neither gRPC nor a client.
 """
 
 from __future__ import annotations
@@ -36,11 +37,36 @@ __all__ = [
     "ReadFailed",
 ]
 
+# Clients of messages are in `cluster`, a layer above this one: found by name, and only when they are used.
+_MESSAGE_CLIENTS = ("Consumer", "Producer")
+
 
 def __getattr__(name: str) -> Any:
     """Resolve a name of the client on its first use."""
-    if name not in __all__:
+    if name in _MESSAGE_CLIENTS:
+        value = _message_client(name)
+    elif name in __all__:
+        value = getattr(import_module("dledger.client"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module("dledger.client"), name)
     globals()[name] = value
     return value
+
+
+def _message_client(name: str) -> Any:
+    """Return a client of messages.
+
+    Raises:
+        ImportError: the package `cluster` is not installed beside this one.
+    """
+    try:
+        cluster = import_module("cluster")
+    except ModuleNotFoundError as error:
+        if error.name != "cluster":
+            raise
+        raise ImportError(
+            f"dledger.{name} is the client of messages, and its package `cluster` is not installed: "
+            "install the whole distribution dledger-py, or use LogClient, which needs no broker",
+            name="cluster",
+        ) from error
+    return getattr(cluster, name)

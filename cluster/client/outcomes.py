@@ -6,7 +6,9 @@
 | `NotAppended` | no, and it never will be | send it again when the cause is gone |
 | `AppendUnknown` | perhaps | send it again with the same UNIQ_KEY where it is recognised, or look for it by that key |
 
-`Appended` is returned, the other two are raised, so that none of them can be overlooked.
+`Appended` is returned, the other two are raised, so that none of them can be overlooked. `NotAppended` and
+`AppendUnknown` are the classes of `dledger`: an `except` catches the outcomes of both clients, from whichever package
+they were imported. What a producer raises is a `MessageNotAppended` or a `MessageAppendUnknown`, and a `RequestFailed`.
 """
 
 from __future__ import annotations
@@ -14,10 +16,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cluster.protocol.errors import Reason, RequestFailed
+from dledger.client.outcomes import AppendUnknown, NotAppended
 from dledger.errors import DLedgerError
 from store.model.commit_log import Certainty
 from store.model.message import Host
 from store.model.message_id import encode_message_id
+
+__all__ = [
+    "AppendUnknown",
+    "Appended",
+    "MessageAppendUnknown",
+    "MessageNotAppended",
+    "NotAppended",
+    "SendsFailed",
+    "not_appended",
+    "outcome_of_failure",
+]
 
 
 class Appended(NamedTuple):
@@ -51,11 +65,11 @@ class Appended(NamedTuple):
         return encode_message_id(self.store_host, self.physical_offset)
 
 
-class NotAppended(RequestFailed):
+class MessageNotAppended(RequestFailed, NotAppended):
     """The message was not stored and never will be; sending it again is safe. Attributes: see `RequestFailed`."""
 
 
-class AppendUnknown(RequestFailed):
+class MessageAppendUnknown(RequestFailed, AppendUnknown):
     """The message may have been stored, or may still be. Attributes: see `RequestFailed`.
 
     Attributes:
@@ -73,20 +87,20 @@ class SendsFailed(DLedgerError):
         outcomes: of the first ones.
     """
 
-    def __init__(self, count: int, outcomes: list[NotAppended | AppendUnknown]) -> None:
+    def __init__(self, count: int, outcomes: list[MessageNotAppended | MessageAppendUnknown]) -> None:
         self.count = count
         self.outcomes = outcomes
         super().__init__(f"{count} submitted messages were not stored, or perhaps not; the first: {outcomes[0]}")
 
 
-def not_appended(reason: Reason | str, message: str) -> NotAppended:
+def not_appended(reason: Reason | str, message: str) -> MessageNotAppended:
     """Return the outcome of a message that provably was not stored."""
-    return NotAppended(reason, message, certainty=Certainty.NOT_APPENDED)
+    return MessageNotAppended(reason, message, certainty=Certainty.NOT_APPENDED)
 
 
 def outcome_of_failure(
     failure: RequestFailed, unique_keys: tuple[str, ...], *, is_open: bool
-) -> NotAppended | AppendUnknown:
+) -> MessageNotAppended | MessageAppendUnknown:
     """Return what a failed request means for its messages; an exception of their own.
 
     Args:
@@ -95,9 +109,9 @@ def outcome_of_failure(
         is_open: an earlier attempt may have stored them.
     """
     is_unknown = is_open or failure.certainty is not Certainty.NOT_APPENDED
-    kind = AppendUnknown if is_unknown else NotAppended
+    kind = MessageAppendUnknown if is_unknown else MessageNotAppended
     certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
     outcome = kind(failure.reason or failure.name, failure.message, certainty=certainty, code=failure.code)
-    if isinstance(outcome, AppendUnknown):
+    if isinstance(outcome, MessageAppendUnknown):
         outcome.unique_keys = unique_keys
     return outcome

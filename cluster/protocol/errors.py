@@ -195,7 +195,8 @@ class RequestFailed(DLedgerError):
         self.code = code if code is not None else status_code(known or Reason.INTERNAL_ERROR)
         self.message = message
         self.leader = leader
-        super().__init__(f"{self.name}: {message}")
+        # Not super(): outcomes of messages are outcomes of the log too, and those word their text in another way.
+        DLedgerError.__init__(self, f"{self.name}: {message}")
 
     @property
     def is_worth_trying(self) -> bool:

@@ -12,7 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Self
 
-from cluster.client.outcomes import Appended, AppendUnknown, NotAppended, SendsFailed, not_appended, outcome_of_failure
+from cluster.client.outcomes import (
+    Appended,
+    MessageAppendUnknown,
+    MessageNotAppended,
+    SendsFailed,
+    not_appended,
+    outcome_of_failure,
+)
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.options import ProducerOptions
@@ -46,7 +53,7 @@ class AsyncProducer:
         self._room = asyncio.Event()
         self._sequence = 0
         self._flushes = 0
-        self._submitted_failures: list[NotAppended | AppendUnknown] = []
+        self._submitted_failures: list[MessageNotAppended | MessageAppendUnknown] = []
         self._submitted_failures_count = 0
         self._finding: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -87,8 +94,8 @@ class AsyncProducer:
             deadline_s: how long it may take, retries included; None: as the producer's options say.
 
         Raises:
-            NotAppended: it was not stored and never will be; send it again when the cause is gone.
-            AppendUnknown: perhaps it was.
+            MessageNotAppended: it was not stored and never will be; send it again when the cause is gone.
+            MessageAppendUnknown: perhaps it was.
         """
         message = OutgoingMessage(topic, body, tags, keys, properties or {})
         places = await self._send((message,), queue_key, queue_id, deadline_s)
@@ -353,7 +360,7 @@ class AsyncProducer:
 
     def _submitted_ended(self, future: asyncio.Future[list[Appended]]) -> None:
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, NotAppended | AppendUnknown):
+        if isinstance(error, MessageNotAppended | MessageAppendUnknown):
             self._submitted_failures_count += 1
             if len(self._submitted_failures) < _OUTCOMES_KEPT:
                 self._submitted_failures.append(error)

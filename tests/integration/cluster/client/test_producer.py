@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFailed
+from cluster import Appended, MessageAppendUnknown, MessageNotAppended, Producer, RequestFailed
 from cluster.client.producer import fault_avoidance
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS
 from cluster.client.routing import cache as route_cache
@@ -128,7 +128,7 @@ def test_refusal_for_good_is_not_tried_again(
 
     outcomes = send(broker.address, b"a", b"b")
 
-    assert [NotAppended, Appended] == kinds(outcomes)
+    assert [MessageNotAppended, Appended] == kinds(outcomes)
     assert (reason, Certainty.NOT_APPENDED) == (outcomes[0].reason, outcomes[0].certainty)
     assert [b"b"] == bodies_of(broker)
 
@@ -145,7 +145,7 @@ def test_open_outcome_is_not_tried_again_unless_allowed(
 
     outcomes = send(broker.address, b"a", b"b")
 
-    assert [AppendUnknown, Appended] == kinds(outcomes)
+    assert [MessageAppendUnknown, Appended] == kinds(outcomes)
     assert 32 == len(outcomes[0].unique_keys[0])
     assert 2 == len(broker.requests)
 
@@ -177,7 +177,7 @@ def test_outcome_stays_open_when_retries_of_an_open_one_are_refused(
         if len(broker.requests) > 2:
             break
 
-    assert [AppendUnknown] == kinds(outcomes)
+    assert [MessageAppendUnknown] == kinds(outcomes)
 
 
 def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
@@ -187,7 +187,7 @@ def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], mak
     began = time.monotonic()
     outcomes = send(broker.address, b"a", answer_timeout_s=0.3, deadline_s=STORY_S)
 
-    assert [AppendUnknown] == kinds(outcomes)
+    assert [MessageAppendUnknown] == kinds(outcomes)
     assert time.monotonic() - began < PATIENCE_S
 
 
@@ -207,7 +207,7 @@ def test_deadline_bounds_how_often_a_refused_message_is_tried(
     assert took_s < PATIENCE_S
     assert [] == bodies_of(broker)
     # The deadline may find the message waiting for its next try, or on its way.
-    if isinstance(outcome, NotAppended):
+    if isinstance(outcome, MessageNotAppended):
         assert "why" in str(outcome)
     else:
         assert Reason.ANSWER_LATE is outcome.reason
@@ -219,7 +219,7 @@ def test_nobody_there_is_not_appended(send: Callable[..., list[Any]], make_broke
 
     outcomes = send(broker.address, b"a", deadline_s=0.4)
 
-    assert [NotAppended] == kinds(outcomes)
+    assert [MessageNotAppended] == kinds(outcomes)
     assert broker.address in str(outcomes[0])
 
 
@@ -229,7 +229,7 @@ def test_unknown_topic_is_refused_at_once(send: Callable[..., list[Any]], make_b
     began = time.monotonic()
     outcomes = send(broker.address, b"a", deadline_s=STORY_S)
 
-    assert (NotAppended, Reason.UNKNOWN_TOPIC) == (type(outcomes[0]), outcomes[0].reason)
+    assert (MessageNotAppended, Reason.UNKNOWN_TOPIC) == (type(outcomes[0]), outcomes[0].reason)
     assert time.monotonic() - began < PATIENCE_S
 
 
@@ -301,7 +301,7 @@ def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
             first = await producer.send("orders", b"a")
             server.stop()
             second = await producer.send("orders", b"b")
-            with pytest.raises(NotAppended, match="no name server answers"):
+            with pytest.raises(MessageNotAppended, match="no name server answers"):
                 await producer.send("another", b"c", deadline_s=0.3)
             return [first, second]
 
@@ -321,9 +321,9 @@ def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], ma
     broker = make_broker()
 
     outcomes = send(broker.address, b"x" * (4 << 20) + b"x")
-    assert (NotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
+    assert (MessageNotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
     outcomes = send(broker.address, b"x", how={"tags": "a\x01b"})
-    assert (NotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
+    assert (MessageNotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
     assert [] == broker.requests
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster import Appended, NotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
+from cluster import Appended, MessageNotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
 from cluster.protocol.errors import Reason
 from tests.integration.cluster.client.helpers import bodies_of, kinds
 from tests.support.waiting import PATIENCE_S, STORY_S, run
@@ -30,7 +30,7 @@ def test_illegal_message_does_not_cost_its_company(make_broker: MakeBroker) -> N
     outcomes = run(main())
 
     # Once for all of them together, once for the first one alone.
-    assert [NotAppended] + [Appended] * 4 == kinds(outcomes)
+    assert [MessageNotAppended] + [Appended] * 4 == kinds(outcomes)
 
 
 def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
@@ -121,7 +121,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
         async with Producer(broker.address, queue_messages_max=2, deadline_s=STORY_S) as producer:
             sends = [asyncio.ensure_future(producer.send("orders", b"a")) for _ in range(2)]
             await asyncio.sleep(0)
-            with pytest.raises(NotAppended, match="CLIENT_QUEUE_FULL"):
+            with pytest.raises(MessageNotAppended, match="CLIENT_QUEUE_FULL"):
                 producer.submit(OutgoingMessage("orders", b"b"))
             waiting = await asyncio.gather(producer.send("orders", b"c", deadline_s=0.1), return_exceptions=True)
             # Only now may the others make room.
@@ -130,7 +130,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
 
     outcomes = run(main())
 
-    assert (NotAppended, Reason.CLIENT_QUEUE_FULL) == (type(outcomes[0]), outcomes[0].reason)
+    assert (MessageNotAppended, Reason.CLIENT_QUEUE_FULL) == (type(outcomes[0]), outcomes[0].reason)
     assert all(isinstance(outcome, RequestFailed) for outcome in outcomes[1:])
 
 
@@ -148,7 +148,7 @@ def test_deadline_of_a_message_holds_behind_one_that_may_take_longer(make_broker
             return outcome
 
     began = time.monotonic()
-    assert isinstance(run(main()), NotAppended)
+    assert isinstance(run(main()), MessageNotAppended)
     assert time.monotonic() - began < PATIENCE_S
 
 
@@ -172,7 +172,7 @@ def test_closing_sends_what_is_submitted_and_tells_of_what_could_not_be(make_bro
     with pytest.raises(SendsFailed) as caught:
         run(ill())
     assert 3 == caught.value.count
-    assert [NotAppended] * 3 == kinds(caught.value.outcomes)
+    assert [MessageNotAppended] * 3 == kinds(caught.value.outcomes)
 
 
 def test_closed_producer_sends_nothing(make_broker: MakeBroker) -> None:
@@ -181,7 +181,7 @@ def test_closed_producer_sends_nothing(make_broker: MakeBroker) -> None:
     async def main() -> None:
         async with Producer(broker.address) as producer:
             await producer.send("orders", b"a")
-        with pytest.raises(NotAppended, match="CLIENT_CLOSED"):
+        with pytest.raises(MessageNotAppended, match="CLIENT_CLOSED"):
             await producer.send("orders", b"b")
 
     run(main())
