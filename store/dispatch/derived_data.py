@@ -42,15 +42,32 @@ class DerivedTicket:
         self.queues = queues
         self.index = index
 
+    @property
+    def left_count(self) -> int:
+        """Of how many queues units are not written yet."""
+        return 0 if self.queues is None else self.queues.left_count
+
+    def step(self) -> bool:
+        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        if self.queues is not None and not self.queues.is_synced:
+            if self.queues.step() or self.index is not None:
+                return True
+        elif self.index is not None:
+            self.index.sync()
+        return False
+
     def sync(self) -> None:
         """Sync files and names; any thread may call it, once.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
         """
-        for ticket in (self.queues, self.index):
-            if ticket is not None:
-                ticket.sync()
+        while self.step():
+            continue
 
 
 class DerivedData:

@@ -7,7 +7,8 @@
 |                      | else after 100 ms, or 1 MiB; a part a turn            |                        |
 | flush of queues      | every second from 2 pages on: their units are written | other thread           |
 |                      | and synced, their files and directories are made      |                        |
-| thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
+| thorough flush       | of queues and index: after 60 s, or 256 MiB of log;   | other thread, in steps |
+|                      | 32 queues a step, spread over up to half that time    | (`paced_flush`)        |
 | checkpoint           | behind each thorough flush; every second, if news     | other thread           |
 | retention            | every 10 s, a file a turn                             | loop                   |
 | queues follow it     | when files are gone, 5 ms a turn                      | loop                   |
@@ -32,6 +33,7 @@ from store.fs.storage_thread import StorageThread
 from store.maintenance.debouncer import PacedTurn
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
 from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.paced_flush import PacedFlush
 from store.model.config import MessageStoreConfig
 from store.queues.pending_units import FLUSH_ABOVE_BYTES
 
@@ -47,6 +49,8 @@ _DISPATCH_GATHER_SIZE_BYTES = 1 << 20
 # Readers that wait get what came in so short a time together.
 _DISPATCH_GAP_S = 0.002
 _MS_PER_S = 1000
+# A flush of queues may take this part of the time until the next one is due.
+_SPREAD_PART = 0.5
 _STOPPING = "the node is stopping; try another one"
 
 
@@ -70,7 +74,7 @@ class StoreUpkeep:
         self._other_thread = StorageThread("store-other")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._is_running = False
-        self._is_flushing_derived = False
+        self._flushing: PacedFlush | None = None
         # Dispatch finds no room on the disk.
         self._is_held_up = False
         # A flush of queues found none.
@@ -114,12 +118,17 @@ class StoreUpkeep:
         """Run no more; return when what is under way in other threads has ended. Who waits hears that it is over."""
         self._is_running = False
         self._dispatching.cancel()
+        if self._flushing is not None:
+            self._flushing.hurry()
         await self._other_thread.stop()
         self._give_up(_STOPPING)
 
     def fail(self, error: Exception) -> None:
         """End the store: what reached the disk is not known any more, or its log has ended."""
         self._is_running = False
+        if self._flushing is not None:
+            self._flushing.give_up()
+            self._flushing = None
         self.store.stop(str(error))
         if not self._failure.done():
             logger.error("store_failed error=%r", str(error))
@@ -315,29 +324,30 @@ class StoreUpkeep:
     # ---------------------------------------------------------------------------------------------- in other threads
 
     def _flush_derived_if_due(self, now_ms: int) -> None:
-        if self._is_flushing_derived:
+        derived, config = self.store.derived, self._config
+        # A single unit that is not synced keeps the checkpoint where it is, up to a minute if nothing else is due.
+        # And what many queues have gathered, each a little, is in memory until it is written.
+        is_pressing = derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES or (
+            derived.dispatcher.offset - derived.durable_offset >= config.redispatch_max_bytes
+        )
+        if self._flushing is not None:
+            if is_pressing:
+                self._flushing.hurry()
             return
         pages_min = self._queue_policy.begin_round(now_ms)
         if pages_min is None:
             return
-        derived = self.store.derived
-        if (
-            derived.dispatcher.offset - derived.durable_offset >= self._config.redispatch_max_bytes
-            or derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES
-        ):
-            # A single unit that is not synced keeps the checkpoint where it is: else it tells nothing for a minute.
-            # And what many queues have gathered, each a little, is in memory until it is written.
-            pages_min = 0
+        is_thorough = is_pressing or pages_min == 0
         # The slots of an index file are spread all over it: they are written with a thorough flush only.
-        ticket = derived.begin_flush(pages_min, is_index_due=pages_min == 0)
+        ticket = derived.begin_flush(0 if is_thorough else pages_min, is_index_due=is_thorough)
         if ticket is not None:
-            self._sync_derived(ticket, is_index_due=pages_min == 0)
+            intervals_ms = config.flush_interval_consume_queue_ms, config.flush_consume_queue_thorough_interval_ms
+            spread_s = 0.0 if is_pressing else _SPREAD_PART * intervals_ms[is_thorough] / _MS_PER_S
+            self._sync_derived(ticket, spread_s, is_index_due=is_thorough)
 
-    def _sync_derived(self, ticket: DerivedTicket, *, is_index_due: bool) -> None:
-        self._is_flushing_derived = True
-
+    def _sync_derived(self, ticket: DerivedTicket, spread_s: float = 0.0, *, is_index_due: bool) -> None:
         def finished(error: Exception | None) -> None:
-            self._is_flushing_derived = False
+            self._flushing = None
             if error is not None:
                 self.fail(error)
                 return
@@ -353,7 +363,7 @@ class StoreUpkeep:
                 # A start after a crash goes by what the checkpoint tells, not by what is synced.
                 self._checkpoint_due_ms = 0
 
-        self._other_thread.run(ticket.sync, finished)
+        self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)
 
     def _end_flush(self, ticket: DerivedTicket) -> bool:
         """Take a ticket back; return whether there was room for all that it covers."""

@@ -8,7 +8,7 @@ durable in hardly more time than one. Files that were written last stay open for
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from store.errors import DiskFull, OutOfDescriptors
 from store.fs.flush_tickets import Dispatched, FlushTicket
@@ -18,6 +18,9 @@ from store.fs.ports import File, Files, QueueFiles
 from store.model.message import QueueKey
 from store.queues.pending_units import PendingUnits, Tail
 from store.queues.unit import UNIT_SIZE
+
+# Files that are written and synced in one step: about 10 ms, so that a log that is synced meanwhile hardly waits.
+GROUP_FILES_MAX = 32
 
 
 class _Group:
@@ -53,18 +56,19 @@ class UnitWriter:
         # Directories that were synced since this process began: one that died may have left names that are not durable.
         self._named: set[str] = set()
 
-    def write(self, tails: Mapping[QueueKey, Tail]) -> None:
-        """Make files hold the tails, durably.
+    def write_in_steps(self, tails: Mapping[QueueKey, Tail]) -> Iterator[int]:
+        """Make files hold the tails, durably; yield after each group of files how many tails are left.
 
         Raises:
             store.errors.DiskFull: some may be written; give the same again.
             store.errors.StorageFailed: the store must stop.
         """
         group = _Group()
-        for key, tail in list(tails.items()):
-            if len(group.files) >= self._open_files_max:
+        for number, (key, tail) in enumerate(list(tails.items())):
+            if len(group.files) >= min(GROUP_FILES_MAX, self._open_files_max):
                 group = self._sync(group)
                 self._close_beyond(self._open_files_max)
+                yield len(tails) - number
             try:
                 self._write(key, tail, group)
             except OutOfDescriptors:
@@ -165,10 +169,11 @@ class UnitsTicket(FlushTicket):
     """What must be written and synced for queues to be durable as far as `dispatched` says.
 
     Attributes:
+        left_count: of how many queues units are not written yet.
         no_room: what of it the disk had no room for; None: it had.
     """
 
-    __slots__ = ("_tails", "_writer", "no_room")
+    __slots__ = ("_steps", "left_count", "no_room")
 
     def __init__(
         self,
@@ -180,9 +185,26 @@ class UnitsTicket(FlushTicket):
         tails: Mapping[QueueKey, Tail],
     ) -> None:
         super().__init__(dispatched, files, synced_files, directories)
-        self._writer = writer
-        self._tails = tails
+        self.left_count = len(tails)
         self.no_room: DiskFull | None = None
+        self._steps: Iterator[int] | None = writer.write_in_steps(tails)
+
+    def step(self) -> bool:
+        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        if self._steps is not None:
+            try:
+                self.left_count = next(self._steps, 0)
+            except DiskFull as error:
+                self.left_count, self.no_room = 0, error
+            if self.left_count:
+                return True
+            self._steps = None
+        super().sync()
+        return False
 
     def sync(self) -> None:
         """Write units, sync files and names; any thread may call it, once. `no_room` tells of a full disk.
@@ -190,8 +212,5 @@ class UnitsTicket(FlushTicket):
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
         """
-        try:
-            self._writer.write(self._tails)
-        except DiskFull as error:
-            self.no_room = error
-        super().sync()
+        while self.step():
+            continue

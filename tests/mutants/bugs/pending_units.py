@@ -8,7 +8,7 @@ from store.dispatch.catch_up import QueuesPromise
 from store.fs.linux.files import OsFiles
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PendingUnits, Tail
-from store.queues.unit_writer import UnitWriter
+from store.queues.unit_writer import UnitsTicket, UnitWriter
 from tests.mutants.mutant import Mutant, Tests
 
 ENDS = "tests/unit/store/queues/test_queue_ends.py::"
@@ -47,6 +47,17 @@ def queues_without_files_count_in_the_digest(patch):
         return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
 
     patch.setattr(ConsumeQueues, "digest", digest)
+
+
+def first_step_of_a_flush_counts_as_all_of_it(patch):
+    original = UnitsTicket.step
+
+    def step(self):
+        original(self)
+        self._steps = None
+        return original(self)
+
+    patch.setattr(UnitsTicket, "step", step)
 
 
 def memory_is_never_full(patch):
@@ -106,6 +117,11 @@ MUTANTS = (
         queues_without_files_count_in_the_digest,
         RULE,
         Tests(ENDS + "test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message"),
+    ),
+    Mutant(
+        first_step_of_a_flush_counts_as_all_of_it,
+        RULE,
+        Tests(PENDING + "test_ticket_is_done_in_steps_of_a_bounded_number_of_files_and_counts_after_the_last"),
     ),
     Mutant(
         memory_is_never_full,

@@ -212,6 +212,8 @@ def test_group_commit_needs_few_syncs(tmp_path):
 
 
 QUEUES = 40
+# Written in seven steps.
+MANY_QUEUES = 200
 # Files of a log that holds messages of all queues in each file.
 EXPIRING = with_store(with_log(SYNC, mapped_file_size=16384), dispatch_size_bytes=1 << 20)
 
@@ -303,3 +305,45 @@ def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_s
     opened = open_small(tmp_path, EXPIRING)
     assert all(opened.messages.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
     opened.close()
+
+
+def while_flush_pauses(tmp_path, monkeypatch, told):
+    """Run `told(service)` while a flush of many queues makes a pause after some of them."""
+    monkeypatch.setattr(store.maintenance.background, "_SPREAD_PART", 1e6)
+    config = with_store(SYNC, flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=1)
+
+    def is_pausing(service):
+        flush = service._flushing
+        return flush is not None and flush._pause is not None and 0 < flush._ticket.left_count < MANY_QUEUES
+
+    async def run():
+        async with running(tmp_path / "store", config) as service:
+            await service.put_many([numbered(number, queues=MANY_QUEUES) for number in range(MANY_QUEUES)])
+            await until(lambda: is_pausing(service), "a flush makes a pause")
+            await told(service)
+
+    asyncio.run(run())
+
+
+def test_service_that_is_stopped_while_a_flush_pauses_ends_it_first(tmp_path, monkeypatch):
+    async def told(service):
+        flush = service._flushing
+        await service.stop()
+        assert flush._ticket.queues.is_synced
+        service.failure.cancel()  # it is stopped already
+
+    while_flush_pauses(tmp_path, monkeypatch, told)
+    store_root = tmp_path / "store"
+    assert derived_files(store_root) == rebuilt_files(store_root, tmp_path / "again", SYNC)
+
+
+def test_service_that_fails_while_a_flush_pauses_writes_no_more_queues(tmp_path, monkeypatch):
+    async def told(service):
+        ticket = service._flushing._ticket
+        left_count = ticket.left_count
+        service.fail(StorageFailed("log", "sync", OSError(5, "I/O error")))
+        with pytest.raises(StorageFailed, match="log"):
+            await service.stop()
+        assert ticket.left_count == left_count
+
+    while_flush_pauses(tmp_path, monkeypatch, told)

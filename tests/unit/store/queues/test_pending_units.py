@@ -1,6 +1,7 @@
 """Units that no file holds yet: read like others, written by a ticket, kept when the disk is full or a queue is cut."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -9,6 +10,7 @@ from store.fs.linux.files import OsFiles
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PENDING_BYTES_MAX
+from store.queues.unit_writer import GROUP_FILES_MAX
 from tests.support.dispatch_batches import batch_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import PATIENCE_S
@@ -68,6 +70,28 @@ def test_dispatch_touches_no_disk_and_the_ticket_makes_names_files_and_bytes(tmp
     assert files_of(tmp_path) == built(
         tmp_path / "again", [[*messages(0, 60), *messages(60, 70, key=QueueKey("bills", 3))]]
     )
+
+
+def test_ticket_is_done_in_steps_of_a_bounded_number_of_files_and_counts_after_the_last(tmp_path, queues, disk):
+    keys = [QueueKey("orders", number) for number in range(5 * GROUP_FILES_MAX)]
+    for number, key in enumerate(keys):
+        queues.append(batch_of(messages(0, 1, key=key, base=number * 100)))
+    ticket = queues.begin_flush()
+    left = [ticket.left_count]
+    while ticket.step():
+        left.append(ticket.left_count)
+        assert disk.counts["create"] == len(keys) - ticket.left_count
+        assert not ticket.is_synced
+        assert queues.flushed.offset == 0
+        # A flush that begins meanwhile would write the same queues.
+        assert queues.begin_flush() is None
+        assert queues.get(keys[-1]).unit_tuples(0, 1) == [((len(keys) - 1) * 100, 100, 0)]
+    queues.end_flush(ticket)
+
+    assert queues.flushed.offset == len(keys) * 100
+    assert len(left) == 5
+    assert max(before - after for before, after in pairwise(left)) <= GROUP_FILES_MAX
+    assert len(files_of(tmp_path)) == len(keys)
 
 
 @pytest.mark.parametrize("is_written", [False, True])

@@ -1,0 +1,106 @@
+"""Flushes queues and index in short steps in another thread, with pauses in between.
+
+A disk that is busy with thousands of small files delays the syncs of the log, and with them every put. Units of queues
+can wait: they can be made again from the log. So a flush of many queues is spread over a part of the time until the
+next one is due, and each step is so short that few puts meet one.
+
+Not here: when a flush is due, and which one must not be spread (`store.maintenance.background`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, Protocol
+
+from store.fs.storage_thread import Finished, Worker
+from store.queues.unit_writer import GROUP_FILES_MAX
+
+# Upper bound of a pause, in durations of the step before it: a flush of few queues ends soon.
+_PAUSE_RATIO_MAX: Final = 9
+
+
+class SteppedTicket(Protocol):
+    """What is made durable step by step."""
+
+    @property
+    def left_count(self) -> int:
+        """Return how many queues have units that are not durable yet."""
+        ...
+
+    def step(self) -> bool:
+        """Do a bounded part; return whether more is left. One thread at a time calls it."""
+        ...
+
+
+class PacedFlush:
+    """One flush; its first step begins at once. Everything but the steps runs in the event loop.
+
+    Args:
+        loop: the running loop.
+        worker: runs the steps.
+        ticket: what is flushed.
+        spread_s: how long the flush may take.
+        finished: called once, after the last step or with the error of the one that failed; never after `give_up`.
+        now_s: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        worker: Worker,
+        ticket: SteppedTicket,
+        spread_s: float,
+        finished: Finished,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._loop = loop
+        self._worker = worker
+        self._ticket = ticket
+        self._finished = finished
+        self._now_s = now_s
+        self._end_s = now_s() + spread_s
+        self._took_s = 0.0
+        self._is_more = True
+        self._is_given_up = False
+        self._pause: asyncio.TimerHandle | None = None
+        self._begin_step()
+
+    def hurry(self) -> None:
+        """Make no more pauses, and end the one that is under way."""
+        self._end_s = 0.0
+        if self._pause is not None:
+            self._pause.cancel()
+            self._begin_step()
+
+    def give_up(self) -> None:
+        """Begin no more steps: the store has failed. The ticket stays unfinished."""
+        self._is_given_up = True
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+
+    def _begin_step(self) -> None:
+        self._pause = None
+        self._worker.run(self._step, self._stepped)
+
+    def _step(self) -> None:
+        """Run in the worker. The loop reads what this writes only after it has ended."""
+        began_s = self._now_s()
+        self._is_more = self._ticket.step()
+        self._took_s = self._now_s() - began_s
+
+    def _stepped(self, error: Exception | None) -> None:
+        if self._is_given_up:
+            return
+        if error is not None or not self._is_more:
+            self._finished(error)
+            return
+        # The last step syncs the index, and has no queues of its own.
+        steps_left = -(-self._ticket.left_count // GROUP_FILES_MAX) + 1
+        pause_s = min((self._end_s - self._now_s()) / steps_left, _PAUSE_RATIO_MAX * self._took_s)
+        if pause_s > 0:
+            self._pause = self._loop.call_later(pause_s, self._begin_step)
+        else:
+            self._begin_step()
