@@ -1,8 +1,8 @@
 """The client of a replicated log: `LogClient` (blocking) and `AsyncLogClient` (asyncio), with the same methods.
 
-`AdminClient` and `AsyncAdminClient` change who belongs to the group and who leads it.
+`AdminClient` and `AsyncAdminClient` change the members of the group and its leader.
 
-Both find and follow the leader, join concurrent appends into batches by themselves, and tell `Appended`,
+Both find and follow the leader, join concurrent appends into batches by themselves, and distinguish `Appended`,
 `NotAppended` and `AppendUnknown` apart. `docs/architecture.md` has the way of an append.
 """
 

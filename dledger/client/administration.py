@@ -1,9 +1,9 @@
 """One request to change a group from its first attempt to its end; both faces of the admin client use it.
 
-It calls nobody: it says what to ask for, and is told what the network brings.
+It does no I/O: it returns the requests to send, and is given the answers.
 
 All requests may be repeated: what is so already is answered with 200. So one that was lost on the way, or not answered
-in time, is simply asked again, of whoever leads now, until the deadline.
+in time, is simply sent again, to the current leader, until the deadline.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PASSING_CODES = frozenset(
 
 
 class AdminFailed(DLedgerError):
-    """The group was not changed as asked, or nobody could say whether it was; asking again is safe.
+    """The group was not changed as requested, or the outcome is unknown; repeating the request is safe.
 
     Attributes:
         code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
@@ -135,7 +135,7 @@ class AdminSession:
         return pause_s
 
     def _told(self, refusal: Refused) -> str:
-        """Return the last refusal in words; where nobody answered at last, also what was answered before."""
+        """Return the last refusal as a text; where no node answered at last, also the answer before."""
         if self._answer is None or self._answer is refusal:
             return refusal.message
         return f"{refusal.message}; before that {self._answer.message}"

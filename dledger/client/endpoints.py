@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Addresses learned from hints are kept beside the given ones; a cluster has at most a handful of nodes.
 _ADDRESSES_MAX = 32
-# Answers that say nothing against the leadership of who gives them.
+# Answers that say nothing against the leadership of the node that gives them.
 _STAYS_LEADER = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -51,7 +51,7 @@ def parse_endpoints(endpoints: str | Iterable[str]) -> tuple[str, ...]:
 
 
 class LeaderTracker:
-    """Remembers the endpoints and who is thought to lead. Wrong guesses cost a round trip, never an append.
+    """Remembers the endpoints and the presumed leader. Wrong guesses cost a round trip, never an append.
 
     Safe to share between threads: every change is one assignment, and a lost one is only a lost hint.
     """
@@ -66,7 +66,7 @@ class LeaderTracker:
         return address in self._answering
 
     def answered(self, address: str) -> None:
-        """Take note that there is somebody at `address`."""
+        """Record that a node answers at `address`."""
         if address not in self._answering:
             self._answering |= {address}
 
@@ -88,12 +88,12 @@ class LeaderTracker:
             self.leader = None
 
     def judge(self, address: str, code: int, hint: str = "") -> None:
-        """Learn from an answer of `address`: who refuses for a reason of leadership is not asked again.
+        """Learn from an answer of `address`: a node that refuses for a reason of leadership is not asked again.
 
         Args:
-            address: who answered.
+            address: of the node that answered.
             code: its response code.
-            hint: whom it named as the leader; empty for none.
+            hint: the address that it named as the leader's; empty for none.
         """
         self.answered(address)
         if code in _STAYS_LEADER:
@@ -109,7 +109,7 @@ def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
     Args:
         answers: by address, what a node answered, or in words why it did not.
 
-    The highest term wins because a leader that was cut off goes on believing in itself in an old one.
+    The highest term wins because a leader that was partitioned off still considers itself the leader of an old one.
     """
     best: tuple[int, bool] | None = None
     leader: str | None = None
@@ -146,7 +146,7 @@ def is_enough(answers: Mapping[str, StatusResponse | str], asked: int) -> bool:
 
 
 def refusal_without_leader(answers: Mapping[str, StatusResponse | str]) -> Refused:
-    """Return why there is no leader to send to: what every node said, and the code that tells whether it may pass."""
+    """Return why there is no leader to send to: what every node said, and the code that says whether it may pass."""
     refusals = [answer for answer in answers.values() if not isinstance(answer, str)]
     if refusals and all(answer.code == ResponseCode.UNKNOWN_GROUP for answer in refusals):
         return Refused(ResponseCode.UNKNOWN_GROUP, refusals[0].message or "the nodes serve another group")

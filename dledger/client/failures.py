@@ -6,7 +6,7 @@ unknown", with two exceptions that prove that no node has seen the request:
 - *No connection could be made.* gRPC picks a connection first and writes then; when there is none to pick the call ends
   with UNAVAILABLE and one of the texts below, which are made nowhere else. A call that had a connection and lost it
   ends with another text ("Socket closed", "Connection reset by peer", ...). Automatic retries of gRPC are switched
-  off (`CHANNEL_OPTIONS`), so there is never an earlier attempt hidden behind the text. Were a future version of gRPC to
+  off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. Were a future version of gRPC to
   change the texts, the client would only call more outcomes unknown: the safe side.
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
 """

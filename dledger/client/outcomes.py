@@ -37,7 +37,7 @@ _PASSING_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The entry is committed: durable on a majority, and at this place for ever.
+    """The entry is committed: durable on a majority, and permanently at this place.
 
     Attributes:
         index: its place in the log, counted from 0.
@@ -68,7 +68,7 @@ class AppendUnknown(DLedgerError):
     """The append may or may not have happened, and may still happen.
 
     Before appending the same again, read the end of the log to see whether it is there, or be ready for a duplicate.
-    The client itself goes on: the next append looks for the leader anew.
+    The client stays usable: the next append looks for the leader again.
 
     Attributes:
         code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
@@ -84,16 +84,16 @@ class AppendUnknown(DLedgerError):
 
 
 class ReadFailed(DLedgerError):
-    """A read could not begin or go on; what was delivered before is right.
+    """A read could not begin or continue; the entries that were delivered before are right.
 
     Attributes:
         code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
         message: the cause, for people.
-        next_index: where to go on reading; None when nothing had been delivered.
+        next_index: where to resume reading; None when nothing had been delivered.
     """
 
     def __init__(self, code: int, message: str, next_index: int | None = None) -> None:
-        where = "" if next_index is None else f"; go on with begin={next_index}"
+        where = "" if next_index is None else f"; resume with begin={next_index}"
         super().__init__(f"read ended ({name_of(code)}): {message}{where}")
         self.code = code
         self.message = message

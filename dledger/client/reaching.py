@@ -1,9 +1,9 @@
-"""Whom to ask next, of several hosts of which one may be silent.
+"""Which host to ask next, of several of which one may be silent.
 
-A host that is switched off, or behind a firewall, refuses nothing: gRPC gives an attempt to connect three seconds
-(`dledger.client.failures`), and a call waits as long. So who has others to ask gives the first `PATIENCE_S`; then all
-are tried at once, and who is reached first is asked. The first attempt goes on meanwhile: a host that is only busy
-is not given up.
+A host that is switched off, or protected by a firewall, refuses nothing: gRPC gives an attempt to connect three seconds
+(`dledger.client.failures`), and a call waits as long. So a caller with other hosts gives the first `PATIENCE_S`; then
+all are tried at once, and the one that is reached first is asked. The first attempt continues meanwhile: a host that is
+only busy is not given up.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def next_to_ask(channels: Sequence[grpc.Channel]) -> grpc.Channel:
-    """Return the first of some channels if somebody answers there soon, or else the one where somebody answers first.
+    """Return the first of some channels if its host answers soon, or else the one whose host answers first.
 
-    The first one, too, when nobody answers anywhere; a call there says why.
+    The first one, too, when no host answers; a call there says why.
     """
     return channels[0] if len(channels) == 1 else reached_soon(channels, ATTEMPT_S) or channels[0]
 
 
 def reached_soon(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Channel | None:
-    """Return what `next_to_ask` does, but None when nobody answers; all are tried for `patience_s`."""
+    """Return what `next_to_ask` does, but None when no host answers; all are tried for `patience_s`."""
     first = _first_reached(channels[:1], PATIENCE_S)
     return first if first or len(channels) == 1 else _first_reached(channels, patience_s)
 
@@ -78,7 +78,7 @@ async def next_to_ask_soon(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Cha
 async def _answers_soon(channel: grpc.aio.Channel, patience_s: float) -> bool:
     if channel.get_state() is grpc.ChannelConnectivity.READY:
         return True
-    # Not by watching its state: what is watched when the event loop ends is told to a loop that is closed.
+    # Not by watching its state: a watch that outlives the event loop would call a closed loop.
     check = channel.unary_unary(_HEALTH_CHECK, request_serializer=bytes, response_deserializer=bytes)
     try:
         await check(b"", timeout=patience_s)

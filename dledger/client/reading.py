@@ -1,13 +1,13 @@
 """One read from its first request to its end, over as many streams as it takes; both faces of the client use it.
 
-It calls nobody: it says what to ask for, and is told what the network brings.
+It does no I/O: it returns the requests to send, and is given the answers.
 
-A read is asked for in the raw form: the node sends the bytes as they stand in its files, and the checksums that the
+A read is asked for in the raw form: the node sends the bytes as stored in its files, and the checksums that the
 leader made when it wrote them are checked here, at the far end of all disks and wires.
 
-A stream may break or be renewed at any entry; the next one asks for the index behind the last entry delivered, so
+A stream may break or be renewed at any entry; the next one asks for the index after the last entry delivered, so
 nothing is skipped and nothing comes twice. A read that follows is renewed every few seconds on purpose: a node that
-went silent (stopped, cut off) would otherwise hold it for ever.
+went silent (stopped, cut off) would otherwise hold it indefinitely.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ReadSession:
         group: the replication group.
         begin: first index; `position`, when given, is used instead.
         position: byte position at which an entry begins.
-        max_entries: deliver at most so many; 0 = all.
-        max_bytes: deliver entries of at most so many encoded bytes in total (at least one entry); 0 = no limit.
-        is_follow: go on with what is committed later.
+        max_entries: the most entries to deliver; 0 = all.
+        max_bytes: the most encoded bytes to deliver in total (at least one entry); 0 = no limit.
+        is_follow: continue with entries that are committed later.
         mode: "linearizable" sees all that was acknowledged before; "lease" as well while clocks keep their bound;
             "local" what one node knows.
         is_follower_preferred: read from a follower while there is one.
@@ -117,7 +117,7 @@ class ReadSession:
 
     @property
     def next_index(self) -> int | None:
-        """Index behind the last entry received; None before the first."""
+        """Index after the last entry received; None before the first."""
         return self._next_index
 
     def timeout_s(self) -> float:
@@ -147,7 +147,7 @@ class ReadSession:
     def _entries_to_ask(self) -> int:
         """Return the entry limit of the next stream: the caller's, and never beyond where the read ends."""
         limits = [] if self._entries_left is None else [self._entries_left]
-        # A read that goes on elsewhere must not run beyond what was committed when it began.
+        # A read that continues on another node must not run beyond what was committed when it began.
         if self._next_index is not None and self._end_index is not None:
             limits.append(self._end_index - self._next_index + 1)
         return min(limits, default=0)
@@ -156,7 +156,7 @@ class ReadSession:
         """Return the checked entries of one response, without those that the caller does not want to see.
 
         Raises:
-            Refused: the node ended the read; `pause_after` decides whether it goes on.
+            Refused: the node ended the read; `pause_after` decides whether it continues.
             ReadFailed: the bytes are damaged.
         """
         if response.code != ResponseCode.SUCCESS:
@@ -190,7 +190,7 @@ class ReadSession:
                 "run `dledger inspect entries` on the files of that one",
                 self._next_index,
             ) from error
-        # Java's entries may tell the position of another replica; then it is no lower bound for what follows.
+        # Java's entries may hold the position of another replica; then it is no lower bound for what follows.
         self._end_position = entries[-1].position + entries[-1].size if entries[-1].chain_crc else 0
         return entries
 
@@ -200,13 +200,13 @@ class ReadSession:
         self.is_done = self.is_done or is_beyond or is_full
 
     def ended(self) -> None:
-        """Hear that a stream ended in order: the read is done, unless hidden entries used up the node's limit."""
+        """A stream ended in order: the read is done, unless hidden entries used up the node's limit."""
         if not self.is_follow and (self._entries_left is None or not self._hidden):
             self.is_done = True
         self._check_limits()
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> None:
-        """Hear that a stream broke. A stream that lived its whole time is renewed without further ado.
+        """A stream broke. A stream that lived its whole time is renewed without further ado.
 
         Raises:
             Refused: it broke before its time.
@@ -220,7 +220,7 @@ class ReadSession:
         return self.is_follow or self._next_index != self._stream_begin
 
     def node_found(self) -> None:
-        """Hear that a live node to read from was found: for a quiet read that follows that is success enough."""
+        """A live node to read from was found: for a quiet read that follows that is success enough."""
         if self._is_renewal:
             self._is_renewal = False
             self._succeed()
@@ -231,7 +231,7 @@ class ReadSession:
         Raises:
             ReadFailed: waiting will not help, or has not for too long.
         """
-        # Another node may be a little behind the one that the read began on.
+        # Another node may have committed a little less than the one that the read began on.
         is_behind = refusal.code == ResponseCode.INDEX_OUT_OF_RANGE and self.is_local and self._next_index is not None
         if not (refusal.is_passing or refusal.code in _PASSING_READ_CODES or is_behind):
             raise ReadFailed(refusal.code, refusal.message, self._next_index) from refusal
@@ -253,12 +253,12 @@ class DamagedBytesError(Exception):
 def decode_chunk(
     encoded: bytes, state: WalkState, position_min: int = 0, checks: EntryChecks = RAW_ENTRY_CODEC
 ) -> tuple[list[Entry], WalkState]:
-    """Check and decode entries of one data file that stand back to back.
+    """Check and decode entries of one data file that are stored back to back.
 
     Args:
         encoded: whole entries, at least one.
         state: what the first one must agree with.
-        position_min: where the first one may stand at the earliest; later where another data file begins.
+        position_min: where the first one may begin at the earliest; later where another data file begins.
         checks: which entries may be a leader's own.
 
     Returns:

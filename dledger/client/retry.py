@@ -21,7 +21,7 @@ _PAUSES = _GROWING + wait_random(0, _JITTER_S)
 # A try that begins later before the deadline could hardly be answered, and would leave doubt where there is none.
 LAST_TRY_S = 0.1
 
-# A refusal that names another leader is followed at once, so many times in a row; then there is a pause, for nodes
+# A refusal that names another leader is followed at once, this many times in a row; then there is a pause, for nodes
 # that do not agree yet send a client in circles.
 HOPS_MAX = 2
 
@@ -45,7 +45,7 @@ def retrying(remaining_s: float) -> Retrying:
 
 
 class Backoff:
-    """The same pauses for loops that are not one call: streams that are opened again, reads that go on elsewhere.
+    """The same pauses for loops that are not one call: reopened streams, reads that continue on another node.
 
     Args:
         random: draws the jitter.

@@ -75,7 +75,7 @@ class Aside:
 
     Attributes:
         record: None: the folder is absent, or being deleted, or its record cannot be read (see `is_kept`).
-        freed_count: how often a file, or a log that should have been set aside, was deleted for want of room.
+        freed_count: how often a file, or a log that should have been set aside, was deleted because the disk is full.
     """
 
     def __init__(self, files: Files, directory: str) -> None:

@@ -12,9 +12,9 @@ class EntryStoreConfig:
     """Sizes of the files; equal on all replicas, for they shape the log, and fixed for the life of the data.
 
     Attributes:
-        data_file_size_bytes: one data file. An entry must fit into one, with its header and eight bytes behind it.
+        data_file_size_bytes: one data file. An entry must fit into one, with its header and eight bytes after it.
         index_file_size_bytes: one index file; a multiple of 32.
-        is_flush_sync: what is acknowledged is durable before; only then does a checkpoint bind the node for ever.
+        is_flush_sync: what is acknowledged is durable before; only then does a checkpoint bind the node permanently.
     """
 
     data_file_size_bytes: int = 1 << 30

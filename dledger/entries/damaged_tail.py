@@ -24,9 +24,9 @@ class DamagedTail:
         log_position: where it begins in the log.
         path: of the file that holds it.
         position: within that file.
-        expected: what should stand there.
-        found: what stands there.
-        content: what stands there from `position` on, at most `KEPT_SIZE_BYTES_MAX` bytes.
+        expected: what should be stored there.
+        found: what is stored there.
+        content: the bytes from `position` on, at most `KEPT_SIZE_BYTES_MAX` bytes.
     """
 
     index: int
@@ -38,7 +38,7 @@ class DamagedTail:
     content: bytes
 
     def refusal(self, what_to_do: str = "") -> CorruptData:
-        """Return the error for a node, or a program, that must not go on without the entry."""
+        """Return the error for a node, or a program, that must not continue without the entry."""
         found = f"{self.found} (the log's last entry, damaged after it was durable{what_to_do})"
         return CorruptData(self.path, self.position, self.expected, found)
 
@@ -48,5 +48,5 @@ GiveUp = Callable[[DamagedTail], str]
 
 
 def keep_damaged_tail(damage: DamagedTail) -> str:
-    """Refuse to open a log with a damaged tail: for whoever is not a node of a group."""
+    """Refuse to open a log with a damaged tail: for programs that are not nodes of a group."""
     raise damage.refusal()

@@ -1,7 +1,7 @@
 """What is durable: tickets for syncs that run in other threads, and the index up to which they succeeded.
 
 The loop thread takes a ticket, any thread syncs it, and the loop thread hands it back. Entries that were cut off
-meanwhile are taken off every ticket that is still out, for other entries may stand at their indexes by then.
+meanwhile are taken off every ticket that is still out, for other entries may have their indexes by then.
 """
 
 from __future__ import annotations

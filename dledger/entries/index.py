@@ -1,6 +1,6 @@
-"""The index files: where each entry stands, found by its index without any state in memory.
+"""The index files: the position of each entry, found by its index without any state in memory.
 
-The unit of entry i stands at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
+The unit of entry i is stored at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
 it, and it is synced only when a data file is full, so that recovery need not go further back than that.
 """
 
@@ -32,7 +32,7 @@ _NONE: _Fields = (0, 0, 0, -1, 0)
 
 @dataclass(frozen=True, slots=True)
 class IndexUnit:
-    """One record of the index; `position` is where the entry stands in this node's files."""
+    """One record of the index; `position` is that of the entry in this node's files."""
 
     magic: int
     position: int
@@ -50,7 +50,7 @@ class EntryIndex:
         assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
         self._queue = queue
         # The unit that was looked up last: mostly that of the log's end, which every append and push asks for several
-        # times. Nobody asks for an entry that is not in the log, so that only a write can make it a wrong one.
+        # times. Only entries of the log are looked up, so that only a write can make it a wrong one.
         self._newest = _NONE
 
     @property
@@ -106,7 +106,7 @@ class EntryIndex:
             done += len(part)
 
     def positions(self, first_index: int, last_index: int) -> NDArray[np.int64]:
-        """Return where these entries, which are in the log, stand.
+        """Return the positions of these entries, which are in the log.
 
         Raises:
             store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
@@ -126,7 +126,7 @@ class EntryIndex:
         return np.concatenate(parts)
 
     def holds(self, first_index: int, units: bytes) -> bool:
-        """Return whether exactly these units stand from `first_index` on."""
+        """Return whether exactly these units are stored from `first_index` on."""
         queue, offset, done = self._queue, first_index * INDEX_UNIT_SIZE, 0
         while done < len(units):
             file = queue.find(offset + done)
@@ -144,7 +144,7 @@ class EntryIndex:
         self._queue.truncate(begin, end, is_durable=False)
 
     def clear_behind(self, last_index: int) -> None:
-        """Zero whatever stands behind the unit of the last entry."""
+        """Write zeros over everything after the unit of the last entry."""
         offset = (last_index + 1) * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         data_end = offset if file is None else file.find_data_end(offset)

@@ -5,12 +5,12 @@
     prevTerm=7
     prevChainCrc=305419896
 
-Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry stands at
+Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry is at
 `beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
-entry before (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known), which nothing else tells
-once that entry is gone: without them nobody could tell whether the header of the first entry is what was written.
-`isReset=true` stands there while the whole log is dropped. The lines are checked (`dledger.storage.properties`). No
-file: the data files tell where the log begins, as DLedger's do.
+entry before (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known), which nothing else
+holds once that entry is gone: without them the header of the first entry could not be verified.
+`isReset=true` is there while the whole log is dropped. The lines are checked (`dledger.storage.properties`). No
+file: the data files determine where the log begins, as DLedger's do.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
 def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
     """Save where a log begins whose first entries another program deleted: it says so nowhere, and ours always does.
 
-    `dledger verify` takes a log without the file for one that lost it. Only who has made sure that the directory is its
-    own may call this.
+    `dledger verify` takes a log without the file for one that lost it. Only a caller that has made sure that the
+    directory is its own may call this.
 
     Raises:
         store.errors.StorageFailed: the node must stop.
@@ -208,7 +208,7 @@ def complete(
     Raises:
         LogHeadUnreadable: do not start.
         store.errors.CorruptData: the file in which the log begins is gone.
-        store.errors.DiskFull: no room for the first file of a log that is begun anew.
+        store.errors.DiskFull: no room for the first file of a log that restarts.
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """
     head = head_file.load()
@@ -230,7 +230,7 @@ def complete(
         expected = f"the file that holds position {head.begin_position}, where the log begins"
         raise CorruptData(data.directory, 0, expected, f"files up to {data.end_offset}")
     if data.begin_offset > head.begin_position:
-        notes.append(f"{data.directory}: somebody else deleted what stood before position {data.begin_offset}")
+        notes.append(f"{data.directory}: another program deleted what was stored before position {data.begin_offset}")
         return None
     return head
 

@@ -3,9 +3,9 @@
     dledger-membership 1 89abcdef
     [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]
 
-The number in the first line is the CRC-32C of the second. Spaces, which nobody reads, fill the file up to a fixed size,
+The number in the first line is the CRC-32C of the second. Spaces, which are ignored, fill the file up to a fixed size,
 whose room is set aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the
-node: without it, a log whose head is gone does not say who belongs to the group.
+node: without it, a log whose head is gone does not hold the membership.
 
 Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
 `drop_unheld` finds those when the node starts, and the file is saved without them.
@@ -102,7 +102,7 @@ def drop_unheld(entries: Sequence[MembershipEntry], log: EntryReader) -> tuple[M
     """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
 
     The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
-    from beyond its log. So is all that stands before the log's beginning.
+    from beyond its log. So is everything before the log's beginning.
 
     Args:
         entries: what the file says, ascending in index.

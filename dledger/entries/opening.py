@@ -83,7 +83,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         aside = Aside.open(files, directory)
         _check_beginning(files, directory, data, head_file)
         head = complete(head_file, data, index, aside, notes)
-        # Whoever ran here before us left this file, and zeros after the end of the log.
+        # The program that ran here before left this file, and zeros after the end of the log.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
         on_failure.pop_all()
@@ -118,8 +118,8 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
         0,
         f"the file that holds position {begin_position}, where the log begins",
         f"no file before position {data.begin_offset}",
-        f", or give the node an empty directory: it is filled again. If somebody deleted the files on purpose, and "
-        f"nobody needs these entries, create the empty file {leave} and start the node",
+        f", or give the node an empty directory: it is filled again. If the files were deleted on purpose, and "
+        f"these entries are not needed, create the empty file {leave} and start the node",
     )
 
 

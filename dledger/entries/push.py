@@ -47,14 +47,14 @@ class CheckedPush:
         return tuple(found)
 
     def position_of(self, index: int) -> int:
-        """Return where entry `index` of the span stands in the log."""
+        """Return the position of entry `index` of the span in the log."""
         position: int = INDEX_UNIT.unpack(self.units[index - self.span.first_index])[1]
         return position
 
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The local entry before a pushed one: where the next entry must stand, and what its chain starts from.
+    """The local entry before a pushed one: where the next entry must be, and what its chain starts from.
 
     `chain_crc` is UNKNOWN (-1) where the entry before was deleted.
     """
@@ -89,7 +89,7 @@ def check_payload(span: Span, payload: bytes, data_file_size: int, codec: EntryC
 
 
 def check_follows(push: CheckedPush, index: int, before: Predecessor, data_file_size: int) -> None:
-    """Check that entry `index` of the push is the one to stand behind the local entry `before`.
+    """Check that entry `index` of the push is the one that follows the local entry `before`.
 
     Raises:
         CorruptPush: drop the push.

@@ -1,7 +1,7 @@
 """Reads entries by index or position, out of the maps of the data files.
 
-Who asks for an entry that the log does not hold gets `EntryNotFound`; bytes that are not what they were written as
-raise `CorruptData`, here and not only at recovery.
+A caller that asks for an entry which the log does not hold gets `EntryNotFound`; bytes that are not what they were
+written as raise `CorruptData`, here and not only at recovery.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from store.fs.mapped_file import MappedFile
     from store.fs.mapped_file_queue import MappedFileQueue
 
-# Where in an entry the last, lowest byte of its channel stands.
+# Offset in an entry of the last, lowest byte of its channel.
 _CHANNEL_END = CHANNEL_OFFSET + 3
 _BYTE_MAX = 0xFF
 # Up to here a loop is faster than numpy.
@@ -39,11 +39,11 @@ class EntryReader:
 
     Attributes:
         begin_index: the first entry, or the one that an empty log will begin with.
-        begin_position: where that stands, or will.
+        begin_position: the position of that entry, also of one not yet written.
         begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
         begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
-        codec: tells a leader's own entries from those of clients.
+        codec: distinguishes a leader's own entries from those of clients.
     """
 
     def __init__(self, data: MappedFileQueue, index: EntryIndex, log: RecoveredLog, codec: EntryCodec) -> None:
@@ -128,7 +128,7 @@ class EntryReader:
         return Span(first_index, last_index, term, position, last_position + last_size - position)
 
     def read_checked(self, span: Span) -> bytes:
-        """Return the entries of a span that `fit` or `span_of` returned, as they stand in the file.
+        """Return the entries of a span that `fit` or `span_of` returned, as stored in the file.
 
         All of their checksums are checked, which takes about a microsecond an entry.
 
@@ -165,7 +165,7 @@ class EntryReader:
     def read_channel(self, first_index: int, last_index: int, channel: int) -> list[Entry]:
         """Return those of these entries that have `channel`, checked and decoded; raises as `read_entries`.
 
-        The others are not read: it costs some ten nanoseconds for each of them. All of them must stand in one file.
+        The others are not read: it costs some ten nanoseconds for each of them. All of them must be in one file.
         """
         self._check_held(first_index)
         self._check_held(last_index)
@@ -209,7 +209,7 @@ class EntryReader:
         return self._index.fields(index)[1]
 
     def end_position_of(self, index: int) -> int:
-        """Return the position behind an entry; raises as `fit`."""
+        """Return the position after an entry; raises as `fit`."""
         self._check_held(index)
         _, position, size, _, _ = self._index.fields(index)
         return position + size
@@ -250,7 +250,7 @@ class EntryReader:
         return self._index.positions(first_index, last_index)
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """Return (path, end index) of the oldest data files, at most so many: all entries of a file are below its end.
+        """Return (path, end index) of the oldest data files, at most that number; entries of a file are below its end.
 
         The file that holds the last entry is not among them.
 
@@ -275,7 +275,7 @@ class EntryReader:
         return None if file is None else file.path
 
     def predecessor(self, index: int) -> Predecessor:
-        """Return what an entry behind `index` must agree with; `index` may be `begin_index - 1`."""
+        """Return what an entry after `index` must agree with; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
             return Predecessor(self.begin_position, self.chain_crc_before(self.begin_index))
         return Predecessor(self.end_position_of(index), self.chain_crc_before(index + 1))

@@ -1,13 +1,13 @@
 """Finds out, when a log is opened, which entries it holds, and makes the files say just that.
 
-1. Begin: where `loghead` says; without one, the first entry, behind the blank that a deletion of the log's head may
+1. Begin: where `loghead` says; without one, the first entry, after the blank that a deletion of the log's head may
    have left (DLedger `resetOffset`).
 2. Start: the data file that holds the checkpoint's end index, else the third last (DLedger's rule). Entries before it
    were durable with their index units when the next file was begun, so only the units are compared with one another;
    if they disagree, everything is checked and the index is rebuilt.
 3. Scan: each entry from there on is checked; index units that disagree are rewritten.
-4. Settle: where the scan stops, `dledger.entries.tail` tells end, torn tail, damaged tail and corruption apart; a tail
-   that is cut is overwritten with zeros, durably, before anything can be written behind it.
+4. Settle: where the scan stops, `dledger.entries.tail` distinguishes end, torn tail, damaged tail and corruption; a
+   tail that is cut is overwritten with zeros, durably, before anything can be written after it.
 5. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
 
 Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dledger.storage.checkpoint import Checkpoint
     from store.fs.mapped_file_queue import MappedFileQueue
 
-# Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
+# Without a checkpoint, this number of the last data files is checked entry by entry (DLedger's number).
 _SCAN_FILE_COUNT = 3
 _ANY = WalkState(UNKNOWN, 0, UNKNOWN)
 
@@ -44,12 +44,12 @@ class RecoveredLog:
 
     Attributes:
         begin_index: the first entry, or the one that an empty log will begin with.
-        begin_position: where that stands, or will.
+        begin_position: the position of that entry, also of one not yet written.
         begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
         begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
-        end_position: behind it.
+        end_position: after it.
         chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
             beginning is gone.
     """
@@ -69,7 +69,7 @@ class DamagePolicy:
     """What recovery makes of a damaged tail.
 
     Attributes:
-        is_ours: no other program began this log: behind its end there are only zeros.
+        is_ours: no other program began this log: after its end there are only zeros.
         give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
             refuses.
     """
@@ -86,7 +86,7 @@ class _Cursor:
         number: which data file.
         offset: in that file.
         state: what the next entry must agree with.
-        end_position: behind the last entry before it: the cut, should nothing good follow.
+        end_position: after the last entry before it: the cut, should nothing good follow.
     """
 
     number: int
@@ -154,7 +154,7 @@ def recover(
 
 
 def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) -> _Cursor:
-    """Return where the first entry stands or will stand; file number = count of files: behind all of them."""
+    """Return the place of the first entry, or of the next one; file number = count of files: after all of them."""
     begin = _skip_blanks(data)
     if head is None:
         return begin
@@ -163,7 +163,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) 
     if begin.end_position < head.begin_position:
         raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
     if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
-        # The first entry did not fit behind the beginning, and stands in the next file; or somebody else deleted more.
+        # The first entry did not fit after the beginning, and is in the next file; or another program deleted more.
         first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
@@ -313,7 +313,7 @@ def _settle(
 def _bad_place(
     data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
 ) -> BadPlace:
-    """Return where the scan stopped, with what the last good entry says of whoever wrote the log."""
+    """Return where the scan stopped, with what the last good entry says of the program that wrote the log."""
     files = data.mapped_files[end.number :]
     if end.state.index <= begin_index:
         return BadPlace(files, end.offset, end.state, 0, codec, damage.is_ours)

@@ -49,7 +49,7 @@ class EntryRoom:
 
     def reserve_span(self, span: Span, log: EntryReader, end_position: int) -> None:
         """Make room for entries of a peer in `log`, which ends at `end_position`; raises as `reserve`."""
-        # What does not stand at the end of the log or before it will not be taken: the logs differ.
+        # Entries that begin after the end of the log will not be accepted: the logs differ.
         if span.position <= end_position - end_position % self._file_size + self._file_size:
             # A late push may begin with entries that were deleted here.
             begin = max(min(end_position, span.position), log.begin_position)

@@ -1,10 +1,10 @@
 """The log on disk: appends, cuts at both ends and counts what is durable; reads as `EntryReader` does.
 
-Data files hold the entries, index files say where each one stands; no state is kept per entry in memory. A batch is
+Data files hold the entries, index files hold the position of each one; no state is kept per entry in memory. A batch is
 joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
 out what a sync must cover. All methods belong to one thread, except `FlushTicket.sync` and `CheckpointTicket.save`.
 
-Invariant: behind the last entry's end all bytes of the data files are zero. What is cut off is overwritten, durably,
+Invariant: after the last entry's end all bytes of the data files are zero. What is cut off is overwritten, durably,
 before anything else may be written there, so that neither a reader nor a recovery can take it for part of the log.
 
 Place on the way of an append: between the driver, which decides nothing about bytes, and the mapped files.
@@ -124,7 +124,7 @@ class EntryStore(EntryReader):
 
     @property
     def end_position(self) -> int:
-        """The position behind the last entry."""
+        """The position after the last entry."""
         return self._end_position
 
     @property
@@ -225,7 +225,7 @@ class EntryStore(EntryReader):
         return self._checked.memberships(self.codec) if self._checked.special else ()
 
     def predecessor(self, index: int) -> Predecessor:
-        """See `EntryReader.predecessor`; what stands at the log's end is known without looking."""
+        """Return what an entry after `index` must agree with; at the log's end it is known without a read."""
         is_end = index == self.last_index >= self.begin_index
         return Predecessor(self._end_position, self._chain_crc) if is_end else super().predecessor(index)
 
@@ -233,7 +233,7 @@ class EntryStore(EntryReader):
         """Make room for entries of a peer.
 
         Raises:
-            store.errors.DiskFull: tell the peer; the log is unchanged.
+            store.errors.DiskFull: answer the peer so; the log is unchanged.
         """
         self._room.reserve_span(span, self, self._end_position)
 
@@ -284,7 +284,7 @@ class EntryStore(EntryReader):
     # --------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, first_index: int) -> None:
-        """Cut the entry at `first_index` and all behind it, durably; also a blank before it.
+        """Truncate the log from `first_index` on, durably; also a blank before it.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -344,7 +344,7 @@ class EntryStore(EntryReader):
             caught_up_index: the old entries may be deleted once the new log is committed and durable up to this one.
 
         Raises:
-            store.errors.DiskFull: nothing was dropped, or (when somebody else took the room that the old files gave
+            store.errors.DiskFull: nothing was dropped, or (when another program took the room that the old files gave
                 back) the node must stop; opening the log again completes the reset.
             store.errors.StorageFailed: the node must stop; the same holds.
         """

@@ -1,7 +1,7 @@
-"""Tells a torn tail from damage: what may be cut at the place where a recovering log stops being good.
+"""Distinguishes a torn tail from damage: what may be cut where a recovering log stops being good.
 
 Zeros from there to the end are simply the end. Otherwise something is bad, and the question is whether it was ever
-durable, for then somebody may have relied on it:
+durable, for then it may have been acknowledged:
 
 | the bad place                                  | good entries after it | it is        | what is done             |
 | ---------------------------------------------- | --------------------- | ------------ | ------------------------ |
@@ -17,12 +17,12 @@ call, so each sector that it touches holds either all that belongs to the entry 
 the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
 and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
 in the middle of a sector. An entry may have a sector of zeros of its own: then one changed bit elsewhere in its body is
-told by the checksum, which says whether one bit is what is wrong. What cannot be told apart: such an entry, and more
-damage in its body.
+recognised by the checksum, which says whether one bit is what is wrong. What cannot be distinguished: such an entry,
+and more damage in its body.
 
 The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
 
-"Good behind" must not be fooled by leftovers of entries that were cut off long ago (Java leaves them; we overwrite
+"Good after" must not be fooled by leftovers of entries that were cut off long ago (Java leaves them; we overwrite
 ours) or by bodies that look like entries: an entry counts only with an index that can have been reached, a term not
 below the last good one, checksums that are given and right, and its own position in its header. Of Java's entries,
 which have no checksums, the position must be as far off its place as that of the last good entry.
@@ -71,7 +71,7 @@ class BadPlace:
         files: the file that holds it, and all later ones.
         offset: in the first of them.
         state: what a good entry there would have to agree with.
-        displacement: how far the position field of the last good entry was off its place; 0 unless Java wrote it.
+        displacement: the position field of the last good entry minus its place; 0 unless Java wrote it.
         codec: of the log.
         is_after_ours: the last good entry gives checksums, or there is none and only this program wrote to the log.
     """
@@ -94,7 +94,7 @@ class BadPlace:
         return self.file.begin_offset + self.offset
 
     def may_be(self, magic: int, channel: int) -> bool:
-        """Return whether entries of this kind stand in the log."""
+        """Return whether entries of this kind are in the log."""
         return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
 
 
@@ -106,12 +106,12 @@ def holds_data(place: BadPlace) -> bool:
 
 
 def find_good_behind(place: BadPlace) -> int | None:
-    """Return the position of a good entry behind the bad place, if there is one."""
+    """Return the position of a good entry after the bad place, if there is one."""
     for file in place.files:
         begin = _skip_stated_size(place) if file is place.file else file.begin_offset
         data_end = file.find_data_end(begin)
         view = file.view()[: data_end - file.begin_offset]
-        # Behind the last byte of data there may still be zeros that belong to an entry.
+        # After the last byte of data there may still be zeros that belong to an entry.
         padded = file.view()[: min(len(view) + HEADER_SIZE, file.file.size)]
         for match in _HEADER_PATTERN.finditer(padded, begin - file.begin_offset):
             if _is_good(place, file, match.start()):
@@ -137,9 +137,9 @@ def is_unfinished_step(place: BadPlace) -> bool:
 
 
 def is_lost_write(place: BadPlace) -> bool:
-    """Return whether what stands at the bad place is what writes that never reached the disk leave there.
+    """Return whether the bytes at the bad place are what writes that never reached the disk leave there.
 
-    That is: of the entry that should stand there, everything up to some sector is right, and that sector is zero (its
+    That is: of the entry that should be there, everything up to some sector is right, and that sector is zero (its
     part after the entry's beginning, for the sector in which it begins); and one changed bit does not explain it.
     """
     view, begin = place.file.view(), place.offset
@@ -162,7 +162,7 @@ def is_lost_write(place: BadPlace) -> bool:
 
 
 def _skip_stated_size(place: BadPlace) -> int:
-    """Return from where to search: behind the bad entry if its header is right, so that its body is not looked into."""
+    """Return from where to search: after the bad entry if its header is right, so that its body is not looked into."""
     view, offset = place.file.view(), place.offset
     if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
         size: int = HEADER.unpack_from(view, offset)[1]

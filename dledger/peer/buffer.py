@@ -5,7 +5,7 @@ Not here: what the frames mean (`dledger.peer.frames`).
 Invariants: the buffer holds at most one frame that is not complete; it grows only to the size that this frame's head
 announces, and never beyond the connection's limit; it shrinks again when a large frame has left it. What a head
 announces is waited for only when the checksum of head and control part is right: a flipped bit in a size would else
-swallow all that follows, up to 16 MiB, and the connection would be mute for so long.
+swallow all that follows, up to 16 MiB, and the connection would deliver nothing until then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FrameBuffer:
         self._is_checked = False
 
     def accept_messages(self, *, has_payloads: bool = True) -> None:
-        """Take messages from now on: the peer has shown who it is.
+        """Accept messages from now on: the peer has identified itself.
 
         Args:
             has_payloads: pushes and chunks of snapshots come here; other messages have no payload, and stay small.
@@ -96,7 +96,7 @@ class FrameBuffer:
             payload_at = begin + head_size + control_size
             if end - begin < frame_size:
                 wanted = frame_size
-                # A Hello may come from an older version, without a checksum; who has not greeted is short of time.
+                # A Hello may come from an older version, without a checksum; a connection without a greeting ends soon.
                 if not self._is_checked and payload_at <= end and self._is_greeted:
                     check_control(bytes(view[begin + head_size : payload_at]), begin + frame_size - payload_at)
                     self._is_checked = True

@@ -1,7 +1,7 @@
 """One TCP connection between two nodes: greets, cuts frames, writes messages, notices silence.
 
-Not here: when to dial (`dledger.peer.dialer`), which connection a message takes (`dledger.peer.transport`), who is
-let in (`dledger.peer.handshake`).
+Not here: when to dial (`dledger.peer.dialer`), which connection a message takes (`dledger.peer.transport`), which peers
+are let in (`dledger.peer.handshake`).
 
 Place on the way of an append: all frames of one read reach the owner in one call; a push leaves by `writelines`, head
 and payload unjoined, so that the store's bytes go to the kernel without another copy (on uvloop; asyncio before
@@ -24,13 +24,13 @@ from dledger.peer.handshake import Handshake, PeerRefused
 from dledger.types import NO_GROUP
 from store.errors import StoreError
 
-# A connection whose bytes the other side does not take, or on which nothing at all is heard, ends after so long:
+# A connection whose bytes the other side does not read, or on which nothing at all arrives, ends after this time:
 # several election timeouts, so that a busy peer keeps it, and a few redials, so that a healed network is used soon.
 SILENCE_TIMEOUT_MS = 4_000
 _KEEPALIVE_IDLE_S = 2
 _KEEPALIVE_INTERVAL_S = 1
 _KEEPALIVE_COUNT = 3
-# The greeting is the first thing that both sides send; who takes longer is no node, or a stopped one.
+# The greeting is the first thing that both sides send; a side that takes longer is no node, or a stopped one.
 HELLO_TIMEOUT_S = 2.0
 
 
@@ -39,28 +39,28 @@ class ConnectionLost(DLedgerError):
 
 
 class ConnectionOwner(Protocol):
-    """Hears what a connection brings. Calls come from the event loop, never from within `send`."""
+    """Receives the events of a connection. Calls come from the event loop, never from within `send`."""
 
     def on_open(self, connection: PeerConnection) -> None:
-        """Hear that both sides agreed to talk: ids and addresses of `connection` are known."""
+        """Both sides accepted the handshake: ids and addresses of `connection` are known."""
 
     def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Take over the socket of an inquiry that was greeted; `connection` says no more."""
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
-        """Hear all messages of one read; there is at least one."""
+        """Receive all messages of one read; there is at least one."""
 
     def on_large(self, connection: PeerConnection) -> None:
-        """Hear that a large frame began, for which `connection` holds memory until it is whole."""
+        """A large frame began, for which `connection` holds memory until it is complete."""
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
-        """Hear that somebody at `host` connected, who has not greeted yet."""
+        """A connection from `host` was accepted, whose greeting has not arrived yet."""
 
     def on_failed(self, error: Exception) -> None:
-        """Hear that the node must stop."""
+        """The node must stop."""
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
-        """Hear that the connection ended, and why; once, also when it never opened."""
+        """The connection ended, for this reason; called once, also when it never opened."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
@@ -68,7 +68,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     Args:
         handshake: this node's side of the greeting.
-        owner: hears of messages and of the end.
+        owner: receives messages and the end.
         buffer_size_bytes_max: outgoing bytes beyond which messages are dropped until the peer has taken some.
         dialled: (peer id, is_bulk) on the dialling end; None on the accepting end.
     """
@@ -168,7 +168,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.close(error)
             return
         except StoreError as error:
-            self.close(ConnectionLost("what the other side told could not be saved"))
+            self.close(ConnectionLost("the greeting of the other side could not be saved"))
             self._owner.on_failed(error)
             return
         if self._buffer.is_large and self.is_open:
@@ -185,7 +185,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_full = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner why the connection ended."""
+        """Pass the reason of the end to the owner."""
         self.is_open = False
         self._transport = None
         if self._hello_timer is not None:
@@ -221,7 +221,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._owner.on_inquiry(self, transport)
 
     def _answer(self, hello: Hello) -> bool:
-        """Answer the dialling end; return False if it is refused: it hears why before the connection ends."""
+        """Answer the dialling end; return False if it is refused: the reason is sent before the connection ends."""
         assert self._transport is not None
         answer, refused = self._handshake.answer(hello)
         self._transport.write(encode_hello(answer))

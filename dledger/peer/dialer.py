@@ -18,17 +18,17 @@ from dledger.peer.connection import ConnectionLost, PeerConnection
 _PAUSE_MIN_S = 0.05
 _PAUSE_MAX_S = 1.0
 _DIAL_TIMEOUT_S = 2.0
-# A connection that lived so long was a good one: the next pause starts small again.
+# After a connection that lived this long, the next pause starts small again.
 _GOOD_AFTER_S = 2.0
 
 
 class Dialer:
-    """Dials one address for ever; cancel `run` to stop.
+    """Dials one address until `run` is cancelled.
 
     Args:
         address: where the peer listens.
         new_connection: makes the protocol of the next attempt.
-        on_failed: hears why an attempt did not even connect.
+        on_failed: called with the reason when an attempt did not even connect.
         seed: of the jitter, so that two nodes do not dial in step.
     """
 

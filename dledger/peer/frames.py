@@ -1,13 +1,13 @@
 """Bytes of the peer transport: one message is one frame; the first one is a Hello.
 
-Not here: the messages behind the Hello (`dledger.peer.encoder`, `dledger.peer.decoder`), sockets
-(`dledger.peer.connection`), who may talk to whom (`dledger.peer.handshake`).
+Not here: the messages after the Hello (`dledger.peer.encoder`, `dledger.peer.decoder`), sockets
+(`dledger.peer.connection`), which peers are accepted (`dledger.peer.handshake`).
 
 All integers big-endian:
 
 | offset | size | type  | field          | meaning                                             |
 | -----: | ---: | ----- | -------------- | --------------------------------------------------- |
-|      0 |    4 | u32   | total size     | bytes behind this field: 4 + control + payload      |
+|      0 |    4 | u32   | total size     | |bytes after this field: 4 + control + payload       ||
 |      4 |    4 | u32   | control size   | bytes of the control part                           |
 |      8 |    c | bytes | control        | a `dledger.v1.PeerMessage`                          |
 |  8 + c |    p | bytes | payload        | entries of a push, bytes of a snapshot or answer; else nothing |
@@ -54,7 +54,7 @@ _CHECKSUM_VERSION = 4
 CONTROL_SIZE_BYTES_MAX = 16 * 1024
 # Group, ids and addresses in a Hello; they are quoted in refusals, which must fit a control part.
 NAME_LENGTH_MAX = 255
-# What a log goes on from, in a Hello.
+# The origin of a log (the store that it continues), in a Hello.
 ORIGIN_SIZE_BYTES_MAX = 12 * 1024
 # Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
 PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
@@ -69,11 +69,11 @@ class BadFrame(DLedgerError):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame on every connection, both ways: who speaks, whom it means, and whether it will talk.
+    """First frame on every connection, both ways: the sender, the intended receiver, and whether the sender accepts.
 
     Attributes:
         self_id: id of the speaker.
-        peer_id: whom the speaker takes the other side to be.
+        peer_id: the id that the sender expects of the other side.
         cluster_digest: `NodeConfig.cluster_digest()` of the speaker.
         client_address: host:port of the speaker's LogService.
         code: 200, or why the connection is refused (`ResponseCode`, or a newer node's code).
@@ -82,9 +82,9 @@ class Hello:
         peer_address: host:port of the speaker's peer transport.
         is_inquiry: the connection is for questions about the origin (`dledger.peer.inquiry`); the speaker may not take
             part.
-        origin: what the speaker's log goes on from (`dledger.peer.origin`).
-        group_id: of the speaker's group; 0 where it is not told, or not known yet.
-        directory_id, starts, lives: of the speaker's directory (`dledger.storage.identity`); told with `group_id`.
+        origin: the store that the sender's log continues (`dledger.peer.origin`).
+        group_id: of the sender's group; 0 where it is withheld, or not known yet.
+        directory_id, starts, lives: of the sender's directory (`dledger.storage.identity`); sent with `group_id`.
     """
 
     group: str
@@ -146,7 +146,7 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
     Raises:
         BadFrame: it is no Hello; close the connection.
     """
-    # A program of an older version gives no checksum; what it says is read so that it is told which version we want.
+    # A program of an older version gives no checksum; its greeting is read so that the refusal can name our version.
     has_checksum = _has_checksum(control)
     message = parse_control(control, len(payload)) if has_checksum else _parse(control)
     if not has_checksum and message.hello.protocol_version >= _CHECKSUM_VERSION:

@@ -1,4 +1,4 @@
-"""Who may talk to this node: both sides judge the other's Hello before anything else is read.
+"""Which peers this node accepts: both sides judge the other's Hello before anything else is read.
 
 Not here: bytes (`dledger.peer.frames`), sockets (`dledger.peer.connection`).
 
@@ -22,7 +22,7 @@ _SEE_LOG = "refused; the log of the node that refuses says why"
 
 
 class PeerRefused(DLedgerError):
-    """One side will not talk to the other: mend the configuration of one of them; this node goes on without it.
+    """One side refuses the other: correct the configuration of one of them; this node continues without it.
 
     Attributes:
         code: DLedger's response code for the reason.
@@ -42,12 +42,12 @@ class OldDirectory(PeerRefused):
 
 
 class LateGreeting(PeerRefused):
-    """A greeting of a life which a newer one went on from, and that one was met already; only its log is milder."""
+    """A greeting of a life that is older than one which was met already; only its log line is milder."""
 
     def __init__(self, peer_id: str, starts: int) -> None:
         super().__init__(
             ResponseCode.OLD_DIRECTORY,
-            f"{peer_id} greets from its start {starts}, and a later start, which went on from that one, was met here. "
+            f"{peer_id} greets from its start {starts}, and a later start of the same directory was met here. "
             "The greeting came late; or, if that process still runs, another one uses a copy of its directory: then "
             "stop both, and start one of them with an empty directory: it is filled again",
         )
@@ -57,10 +57,11 @@ class Handshake:
     """This node's side of the greeting.
 
     Args:
-        config: says who this node is and what the cluster agrees on.
-        has_place_for: whether a node of this id may come in: a peer, or a guest while there are few.
-        origin: what this node's log goes on from; None: the node does not take part yet, and only inquiries are let in.
-        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
+        config: the node's identity and the settings that the cluster agrees on.
+        has_place_for: whether a node of this id is let in: a peer, or a non-member while there are few.
+        origin: the store that this node's log continues; None: it does not take part yet, and only inquiries are let
+            in.
+        acquaintances: this node's group and directory, and those of its peers; None: none is sent or compared.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Handshake:
         return self._hello(peer_id, is_bulk=is_bulk, is_inquiry=is_inquiry, is_told=is_told)
 
     def proves_group(self, hello: Hello) -> bool:
-        """Say whether who sent `hello` belongs to this very group, and not only to one of its name."""
+        """Return whether the sender of `hello` belongs to this very group, and not only to one of its name."""
         return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
 
     def _hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool, is_told: bool) -> Hello:
@@ -114,7 +115,7 @@ class Handshake:
     def answer(self, asked: Hello) -> tuple[Hello, PeerRefused | None]:
         """Return the greeting that answers `asked`, and why the connection is refused; None: it is not.
 
-        Who does not belong to the group, once that has an id, is refused without a reason, and told nothing of it.
+        Once the group has an id, a node of another group is refused without a reason, and nothing of the group is sent.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -135,7 +136,8 @@ class Handshake:
         Raises:
             OldDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
             store.errors.StorageFailed: stop the node.
-            PeerRefused: it refuses us, or it is not whom we dialled; try again later, the configuration may be mended.
+            PeerRefused: it refuses us, or is another node than the dialled one; retry later, its configuration may have
+                been corrected.
         """
         if answer.code != ResponseCode.SUCCESS:
             text = f"{answer.self_id or peer_id} says: {answer.message}"
@@ -181,7 +183,7 @@ class Handshake:
         if self._origin is None:
             raise PeerRefused(
                 ResponseCode.LEADER_NOT_READY,
-                f"{self._self_id!r} does not take part yet: it asks what the log goes on from",
+                f"{self._self_id!r} does not take part yet: it is determining the origin of the log",
             )
         self._judge_directory(hello)
         difference = self._origin.difference(hello.self_id, hello.origin)

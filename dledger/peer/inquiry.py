@@ -3,7 +3,7 @@
 An inquiry is a connection of the peer transport whose Hello says so. It carries `Question`s one way and `Answer`s the
 other, in order; several questions may be under way. It makes no link: nothing of Raft is said on it.
 
-Not here: what is asked (`dledger.peer.origin`, and its owner), who is let in (`dledger.peer.handshake`).
+Not here: what is asked (`dledger.peer.origin`, and its owner), which peers are let in (`dledger.peer.handshake`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-# Questions under way on one inquiry; who sends more is not one of us.
+# Questions in flight on one inquiry; a peer that sends more is not a node of ours.
 QUESTIONS_MAX = 16
 # Inquiries that a node answers at the same time.
 INQUIRIES_MAX = 32
-# An inquiry on which nothing is asked or taken for so long ends.
+# An inquiry ends when nothing was asked or read on it for this time.
 IDLE_S = 30.0
 _DIAL_TIMEOUT_S = 2.0
 _STREAM_LIMIT_BYTES = 4 << 20
@@ -64,7 +64,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
         self._peer_id = peer_id
         self._answerer = answerer
         self._inquiries = inquiries
-        # Whoever asks need not be a member: no question is larger than a greeting, and none has a payload.
+        # The asking node need not be a member: no question is larger than a greeting, and none has a payload.
         self._buffer = FrameBuffer()
         self._questions: deque[Speech] = deque()
         self._has_question = asyncio.Event()
@@ -241,7 +241,7 @@ class InquiryServer:
         take_over(transport, connection.peer_id, self._answerer, self._inquiries)
 
     def on_open(self, connection: PeerConnection) -> None:
-        """See `ConnectionOwner.on_open`: the greeting lets nobody in who speaks Raft."""
+        """Both sides accepted the handshake, which here admits inquiries only, no Raft messages."""
         raise AssertionError(f"{connection.peer_id} was let in, and this node does not take part")
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:

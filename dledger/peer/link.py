@@ -23,10 +23,10 @@ class PeerLink:
 
     Attributes:
         address: where the other node listens.
-        is_member: it belongs to the group as this node knows it; a guest otherwise.
-        host: from which a guest connected; that of `address` otherwise.
+        is_member: it belongs to the group as this node knows it; a non-member otherwise.
+        host: from which a non-member connected; that of `address` otherwise.
         heard_at: when it last said anything, in seconds of the event loop's clock.
-        client_address: of its LogService; empty while it has not told us.
+        client_address: of its LogService; empty until it has sent it.
         is_reported_unreachable: the listener knows that it does not take what is sent.
     """
 
@@ -42,7 +42,7 @@ class PeerLink:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     def begin(self, *dialers: Dialer) -> None:
-        """Dial for ever with `dialers`."""
+        """Dial with `dialers` until cancelled."""
         loop = asyncio.get_running_loop()
         self._dialers = dialers
         self._tasks = tuple(loop.create_task(dialer.run()) for dialer in dialers)

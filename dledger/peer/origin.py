@@ -1,8 +1,8 @@
-"""What a node's log goes on from, as far as this package has to know: bytes that must fit those of every peer.
+"""The origin of a node's log, as far as this package has to know: bytes that must match those of every peer.
 
-A log may be the continuation of something that was there before (the replicated log of messages goes on from a plain
-one). Then positions mean the same everywhere only if all nodes went on from the same. What that is belongs to the
-owner of the node; here it is told in each Hello and judged by both sides, so that nodes whose origins differ never
+A log may continue an older store (the replicated log of messages continues a plain one). Then positions mean the same
+everywhere only if all nodes continue the same store. Its content is the business of the owner of the node; here its
+bytes are sent in each Hello and judged by both sides, so that nodes whose origins differ never
 exchange a message. `dledger.peer.inquiry` lets a node ask the others about theirs before it takes part.
 """
 
@@ -34,20 +34,20 @@ class Answerer(Protocol):
 
 
 class Origin(Answerer, Protocol):
-    """What the log of a node that takes part goes on from."""
+    """What the log of a participating node continues."""
 
     @property
     def told(self) -> bytes:
-        """What stands in each Hello; at most `peer_frames.ORIGIN_SIZE_BYTES_MAX` bytes."""
+        """The bytes in each Hello; at most `peer_frames.ORIGIN_SIZE_BYTES_MAX` bytes."""
         ...
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """Return, for people, in what the origin that a peer told differs; None: they may be in one group."""
+        """Return a text on how the peer's origin differs; None: the nodes may be in one group."""
         ...
 
 
 class RawOrigin:
-    """`Origin` of a log that goes on from nothing and holds no messages."""
+    """`Origin` of a log that continues no older store and holds no messages."""
 
     told = b""
 

@@ -1,7 +1,7 @@
 """The transport port over TCP: four connections to every peer, each message on the one it belongs to.
 
 Every node dials every other node twice: one connection for bulk (log and snapshot bytes), one for control (all that is
-short), so that heartbeats and votes never queue behind bulk. An answer goes back on the connection that its request
+short), so that heartbeats and votes never wait for bulk data. An answer goes back on the connection that its request
 came by:
 
 | message                                             | travels on the connection that      |
@@ -12,10 +12,10 @@ came by:
 | PushAccepted, PushRefused, SnapshotProgress         | the peer dialled for bulk           |
 
 The members of the group change while it runs (`set_members`), and a node learns of a change later than the node that
-made it: a node that joins hears of a leader, an old follower of a new leader, before the log tells who that is. So a
-node of the same group that is no member is a *guest*: what it says is heard, it is dialled back, and forgotten when it
-falls silent. There are few guests at a time, and fewer of each address, of which the oldest gives way. Whether anything
-that a guest says counts is the core's business.
+made it: a node that joins gets messages of a leader, an old follower of a new leader, before their logs hold the
+membership that names it. So a node of the same group is accepted as a *non-member*: its messages are delivered, it is
+dialled back, and forgotten when it falls silent. The number of non-members is bounded, also for each address, where the
+oldest is dropped for a new one. Whether a message of a non-member counts is decided by the core.
 
 Not here: retries of messages (the core's business), batching of events (`dledger.node.node`).
 
@@ -48,33 +48,33 @@ from dledger.types import NO_GROUP
 
 logger = logging.getLogger(__name__)
 
-# Heartbeats are a few dozen bytes; so many unsent ones mean that the peer has stopped.
+# Heartbeats are a few dozen bytes; this size of unsent ones means that the peer has stopped.
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
 _BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
 # Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
 GUESTS_MAX = 16
 # More of one address, and its oldest gives way: one machine cannot keep all others out.
 GUESTS_PER_ADDRESS_MAX = 8
-# A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
+# A non-member that is silent for this time is forgotten; a leader sends heartbeats far more often.
 GUEST_IDLE_S = 30.0
 _GUEST_CHECK_S = 1.0
-# A member that learned the group's id has dialled again after so long; it learns it with the next heartbeat.
+# A member that learned the group's id has dialled again by then; it learns it with the next heartbeat.
 _PROOF_S = 5.0
 # Different complaints that are remembered so as not to repeat them in the log.
 _COMPLAINTS_MAX = 256
 
 
 class PeerListener(Protocol):
-    """Hears what comes from peers, in calls from the event loop."""
+    """Receives the events of peers, in calls from the event loop."""
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        """Hear all messages that one read from `sender` brought; there is at least one."""
+        """Receive all messages that one read from `sender` brought; there is at least one."""
 
     def on_unreachable(self, peer: str) -> None:
-        """Hear that pushes under way to `peer` may be lost."""
+        """Pushes in flight to `peer` may be lost."""
 
     def on_failed(self, error: Exception) -> None:
-        """Hear that the node must stop: the disk failed, or its directory is an old copy."""
+        """The node must stop: the disk failed, or its directory is an old copy."""
 
 
 class PeerTransport:
@@ -82,10 +82,11 @@ class PeerTransport:
 
     Args:
         config: own address and identity.
-        listener: hears of messages and of broken connections.
-        origin: what the log goes on from; peers with another are refused, and nodes that do not take part yet may ask.
+        listener: receives messages and broken connections.
+        origin: the store that the log continues; peers with another are refused, and nodes that do not take part yet
+            may ask.
         random: seeds the jitter of dialers.
-        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
+        acquaintances: this node's group and directory, and those of its peers; None: none is sent or compared.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
@@ -126,7 +127,7 @@ class PeerTransport:
         )
 
     async def start(self) -> None:
-        """Listen. Nobody is dialled before `set_members` says who is there.
+        """Listen. No peer is dialled before `set_members` names the peers.
 
         Raises:
             OSError: the address cannot be listened on; choose another one.
@@ -139,7 +140,7 @@ class PeerTransport:
     def set_members(self, addresses: Mapping[str, Address]) -> None:
         """Dial these members from now on, in the background; only after `start`.
 
-        A node that is no member any more stays as a guest, so that it can still hear of its removal.
+        A removed member stays connected as a non-member, so that it can still learn of its removal.
 
         Args:
             addresses: where each member listens; this node itself may be among them.
@@ -162,7 +163,7 @@ class PeerTransport:
         self._prove_group()
 
     def abort(self) -> None:
-        """Fall silent at once: end all connections, dial and listen no more; the listener hears nothing more."""
+        """Fall silent at once: end all connections, dial and listen no more; the listener is not called again."""
         self._is_stopped = True
         if self._guest_timer is not None:
             self._guest_timer.cancel()
@@ -201,7 +202,7 @@ class PeerTransport:
             self._loop.call_soon(self._report_unreachable, peer)
 
     def client_address_of(self, node_id: str) -> str:
-        """Return host:port of a node's LogService, also of this one's; empty while a peer has not told us."""
+        """Return host:port of a node's LogService, also of this one's; empty until a peer has sent it."""
         if node_id == self._config.self_id:
             return str(self._config.client_address)
         link = self._links.get(node_id)
@@ -248,7 +249,7 @@ class PeerTransport:
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hand on what a peer sent; what does not belong on this connection ends it.
 
-        Answers come only on connections that this node dialled: nobody else can answer in the name of a member.
+        Answers come only on connections that this node dialled: no other node can answer in the name of a member.
         """
         link = self._links.get(connection.peer_id)
         if link is None or not link.holds(connection):
@@ -305,7 +306,7 @@ class PeerTransport:
         return peer_id in self._links or len(self.guests) < GUESTS_MAX
 
     def _make_place_at(self, host: str) -> None:
-        """Forget the oldest guest of an address that has too many; one that proved its group only if all have."""
+        """Forget the oldest non-member of an address that has too many; one that proved its group only if all have."""
         oldest_first = [peer_id for peer_id in self.guests if self._links[peer_id].host == host]
         if len(oldest_first) >= GUESTS_PER_ADDRESS_MAX:
             proven = [peer_id for peer_id in oldest_first if self._links[peer_id].is_proven]
@@ -321,7 +322,7 @@ class PeerTransport:
     def _prove_group(self) -> None:
         """Once the group's id is known, have members prove it on the connections that were greeted before.
 
-        Until then whoever names a member's id can take the place of that member's connections. This node dials its own
+        Until then any process that names a member's id can replace that member's connections. This node dials its own
         again; the other side does the same when it learns the id, which replaces those that a false member opened.
         """
         if self._is_group_known or self._acquaintances is None or self._acquaintances.group_id == NO_GROUP:
@@ -334,7 +335,7 @@ class PeerTransport:
             self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)
 
     def _end_all(self, connections: Sequence[PeerConnection]) -> None:
-        """End connections on which nobody proved the group's id in time; a true member dials again."""
+        """End connections on which the group's id was not proven in time; a true member dials again."""
         for connection in connections:
             connection.close(GreetAgain(f"the group's id was not proven within {_PROOF_S} s"))
 
@@ -344,7 +345,7 @@ class PeerTransport:
             task.add_done_callback(self._ending.pop)
 
     def _forget_silent_guests(self) -> None:
-        """Forget guests that are silent, and those beyond the bound, which members that left may exceed."""
+        """Forget non-members that are silent, and those beyond the bound, which members that left may exceed."""
         if self._guest_timer is not None:
             self._guest_timer.cancel()
         self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)

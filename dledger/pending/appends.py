@@ -5,7 +5,7 @@ commit of another entry at its first index (`TERM_CHANGED`: nothing of it happen
 node's end (outcome unknown). It counts against the bounds until its entries are committed or cut off, even when its
 deadline has passed, so that a leader without a quorum cannot take in more and more.
 
-Not here: who decides (`dledger.core`), who calls (`dledger.node.node`).
+Not here: the decisions (`dledger.core`), the caller (`dledger.node.node`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dledger.types import NO_INDEX, NO_TERM
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of an append; `dledger.errors.outcome_of(code)` tells whether it happened.
+    """What became of an append; `dledger.errors.outcome_of(code)` says whether it happened.
 
     Attributes:
         code: 200, or why not.
@@ -71,8 +71,8 @@ class PendingAppends:
     Args:
         entries_max: entries taken in and not yet committed; more are refused.
         size_bytes_max: the same in bytes of bodies.
-        timeout_s: after so long an append is answered with "outcome unknown".
-        observe_latency: hears seconds from taking in to commit of every success.
+        timeout_s: the time after which an append is answered with "outcome unknown".
+        observe_latency: called with the seconds from acceptance to commit of every success.
 
     Attributes:
         take_results: gives the state machine's results of entries (first, last index) that `committed` names; None
@@ -92,7 +92,7 @@ class PendingAppends:
         self._observe_latency = observe_latency
         # In this node's log, ascending in index.
         self._waiting: deque[PendingAppend] = deque()
-        # Cut off here; what stands at their indexes is not decided yet.
+        # Truncated here; which entries are committed at their indexes is not known yet.
         self._cut: list[PendingAppend] = []
         # Everything not answered, ascending in time; answered ones leave when they come to the front.
         self._by_age: deque[PendingAppend] = deque()
@@ -112,7 +112,7 @@ class PendingAppends:
         self._by_age.append(pending)
 
     def appended(self, pending: PendingAppend, first_index: int, term: int, positions: list[int]) -> None:
-        """Take note that the entries stand in this node's log."""
+        """Record that the entries are in this node's log."""
         pending.first_index = first_index
         pending.last_index = first_index + pending.entries_count - 1
         pending.term = term
@@ -146,7 +146,7 @@ class PendingAppends:
         while waiting and waiting[0].last_index <= commit_index:
             pending = waiting.popleft()
             self._release(pending)
-            # Terms never fall: what stands between two entries of a term is of it, too.
+            # Terms never fall: every entry between two entries of a term is of it, too.
             is_last = not waiting or waiting[0].last_index > commit_index
             if is_last or pending.term != checked_term:
                 checked_term = term_at(pending.last_index)
@@ -189,7 +189,7 @@ class PendingAppends:
                 if not self._is_settled(pending, commit_index, term_at):
                     undecided.append(pending)
             except EntryNotFound:
-                # The log here begins behind it now, so that it cannot be said any more: its deadline answers.
+                # The log here begins after it now, so that its outcome cannot be determined: its deadline answers.
                 continue
         self._cut = undecided
 
@@ -198,7 +198,7 @@ class PendingAppends:
         if pending.first_index > commit_index:
             return False
         if term_at(pending.first_index) != pending.term:
-            message = f"another leader's entry stands at index {pending.first_index}"
+            message = f"another leader's entry is committed at index {pending.first_index}"
             pending.answer(AppendResult(ResponseCode.TERM_CHANGED, message))
             return True
         if pending.last_index > commit_index:

@@ -23,7 +23,7 @@ BATCH_SIZE_BYTES_MAX = 8 << 20
 
 
 class ProposalQueue:
-    """First in, first out; bounded by whoever adds."""
+    """First in, first out; the callers of `add` bound it."""
 
     def __init__(self) -> None:
         self._proposals: deque[tuple[Proposal, int]] = deque()

@@ -13,14 +13,14 @@ from dledger.errors import RequestRefused, ResponseCode
 __all__ = ["CommitWaiters", "PendingReads", "RequestRefused"]
 
 _NOT_LEADING = "no leader is known here, or it lost its leadership while it was asked"
-_NOT_CONFIRMED = "no quorum confirmed within {:g} s who leads"
+_NOT_CONFIRMED = "no quorum confirmed the leader within {:g} s"
 
 
 class PendingReads:
     """Linearizable reads on their way: all of one kind that ask in one turn share one question to the core.
 
     Args:
-        timeout_s: after so long without an answer a read is refused.
+        timeout_s: the time without an answer after which a read is refused.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -35,7 +35,7 @@ class PendingReads:
         self._asking.setdefault(is_lease_allowed, []).append(future)
 
     def next_questions(self, now_s: float) -> list[ReadIndex]:
-        """Return the questions to the core for all that wait; none when nobody does."""
+        """Return the requests to the core for all waiting reads; none when none waits."""
         questions = []
         for is_lease_allowed, futures in self._asking.items():
             self._last_read_id += 1
@@ -51,7 +51,7 @@ class PendingReads:
                 future.set_result(index)
 
     def refused(self, read_id: int) -> None:
-        """Refuse a question: nobody can say now how far to read."""
+        """Refuse a read: the commit index cannot be confirmed now."""
         _refuse(self._take(read_id), RequestRefused(ResponseCode.NOT_LEADER, _NOT_LEADING))
 
     def expire(self, now_s: float) -> None:

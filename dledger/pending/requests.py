@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dledger.errors import ResponseCode
 
-# People ask for these, one at a time; so many at once are a program that has gone wild.
+# Operators send these one at a time; only a faulty program has this many in flight.
 PENDING_MAX = 16
 
 
@@ -23,10 +23,10 @@ class RequestResult:
 
 
 class PendingRequests:
-    """Who waits for which request.
+    """The futures of requests.
 
     Args:
-        timeout_s: after so long without an answer the outcome of a request is unknown.
+        timeout_s: the time without an answer after which the outcome of a request is unknown.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -54,7 +54,7 @@ class PendingRequests:
 
     def expire(self, now_s: float) -> None:
         """Answer what has waited too long; requests are in order of time."""
-        message = f"not done within {self._timeout_s:g} s; it may still happen: list the members before you go on"
+        message = f"not done within {self._timeout_s:g} s; it may still happen: list the members before you continue"
         while self._pending:
             request_id, (asked_s, _) = next(iter(self._pending.items()))
             if now_s - asked_s < self._timeout_s:

@@ -1,4 +1,4 @@
-"""Everybody who waits for a node, by what they wait for."""
+"""All futures of one node, by what they wait for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dledger.pending.reads import CommitWaiters, PendingReads, RequestRefused
 
 @dataclass(frozen=True, slots=True)
 class Waiters:
-    """Who waits for a node.
+    """The futures of one node.
 
     Attributes:
         appends: for the answer to an append.
         reads: for a read index.
         commits: for more to be committed.
         applies: for more to be applied by the state machine.
-        listeners: for any news: more is committed, role, term or leader have changed, or the log was begun anew.
+        listeners: called when more is committed, when role, term or leader have changed, or when the log was reset.
     """
 
     appends: PendingAppends
@@ -38,7 +38,7 @@ class Waiters:
 
     @classmethod
     def of(cls, config: NodeConfig, metrics: NodeMetrics) -> Self:
-        """Return the waiters of a node with these settings: nobody yet."""
+        """Return the waiters of a node with these settings: none yet."""
         timeout_s = config.max_wait_ack_time_ms / 1000
         appends = PendingAppends(
             config.max_pending_requests_num,
@@ -51,8 +51,8 @@ class Waiters:
     def end(self, code: ResponseCode, message: str) -> None:
         """Answer all: the node ends.
 
-        Readers are told that the node has stopped, whatever the cause: another node may serve them, while the code of a
-        failed disk (414) says that the entry itself cannot be read.
+        Readers are answered that the node has stopped, whatever the cause: another node may serve them, while the code
+        of a failed disk (414) says that the entry itself cannot be read.
         """
         self.appends.end(AppendResult(code, message))
         refused = RequestRefused(ResponseCode.INTERNAL_ERROR, message)

@@ -1,20 +1,20 @@
-"""What a node tells of its directory in greetings, and what it remembers of those of others: the small file `peers`.
+"""What a node sends about its directory in greetings, and what it remembers of its peers': the small file `peers`.
 
     n2=5c1f3a…,7,77b0…;20a4d1…,3,0a44…
 
 with a checksum (see `dledger.storage.properties`): the directories that were met under the name n2, the last one first;
-of each its id, and its starts and its life when it was met last (`dledger.storage.identity`). Who comes with an older
-life of that directory runs on a copy of it: what the node acknowledged since is missing there, and it may vote again
-where it has voted. It is refused.
+of each its id, and its starts and its life when it was met last (`dledger.storage.identity`). A peer that comes with an
+older life of that directory runs on a copy of it: what the node acknowledged since is missing there, and it may vote
+again where it has voted. It is refused.
 
 So is every earlier directory of the node: the disk was replaced, and what the node promised since is on the new one
 only. A few of them are remembered; the older ones count for nothing, once the node was readmitted on a later disk.
 
 A greeting of an earlier life may also be late: its process wrote it and died, and the next life was met first. Such a
-life is one that the newer one told of, which that of a copy is not: each start draws another number. It is refused all
+life is one that the newer one listed, which that of a copy is not: each start draws another number. It is refused all
 the same, for the newer one may run on a copy; but the warning does not claim that a directory is old.
 
-What nobody remembers nobody can refuse: a copy made within the last life that was met looks like the next start.
+What no node remembers cannot be refused: a copy made within the last life that was met looks like the next start.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Acquaintances:
         self._members: frozenset[str] = frozenset()
         # The directories of each member, the one that was met last first.
         self._met: dict[str, tuple[Met, ...]] = {}
-        # What the last one told. Not saved: what a peer sent before it was met by an earlier process never comes here.
+        # What the last greeting listed. Not saved: what a peer sent before it was met by an earlier process never comes
+        # here.
         self._lives: dict[str, tuple[int, ...]] = {}
 
     @classmethod
@@ -90,16 +91,16 @@ class Acquaintances:
         return opened
 
     def learn(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Take note of who belongs to the group; the first membership is committed."""
+        """Record the members of the group; the first membership is committed."""
         self.group_id = memberships[0].membership.group_id
         self._members = frozenset(member.id for entry in memberships for member in entry.membership.members)
 
     def is_told(self, peer_id: str) -> bool:
-        """Say whether the node that is dialled as `peer_id` is told the group; strangers are not."""
+        """Return whether the group is sent to the node that is dialled as `peer_id`; never to strangers."""
         return peer_id in self._members
 
     def proves(self, group_id: int) -> bool:
-        """Say whether who names `group_id` belongs to this very group; nobody can while we know of none."""
+        """Return whether a sender of `group_id` belongs to this very group; false while this node knows of none."""
         return group_id == self.group_id != NO_GROUP
 
     def met(self, peer_id: str) -> tuple[Met, ...]:
@@ -107,7 +108,7 @@ class Acquaintances:
         return self._met.get(peer_id, ())
 
     def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
-        """Say whether a member that proved its group greets from a life which a newer one, met already, told of."""
+        """Return whether a member that proved its group greets from a life which a newer one, met already, listed."""
         known = next(iter(self.met(peer_id)), None)
         if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
             return False
@@ -130,7 +131,7 @@ class Acquaintances:
             behind = starts - last.starts
             if behind < 0 or (behind < len(lives) and lives[-1 - behind] != last.life):
                 return (
-                    f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it tells start "
+                    f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it sends start "
                     f"{starts}, and start {last.starts} of another life was met here. What {peer_id} acknowledged "
                     "since the copy is missing in it. Stop that node, move its directory away, and start it with an "
                     "empty one: it is filled again"

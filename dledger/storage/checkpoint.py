@@ -100,7 +100,7 @@ class CheckpointFile:
         """Save `checkpoint`, unless one was withdrawn since `generation` was read.
 
         Raises:
-            store.errors.DiskFull: harmless; the older checkpoint stands.
+            store.errors.DiskFull: harmless; the older checkpoint stays valid.
             store.errors.StorageFailed: the node must stop.
         """
         with self._lock:
@@ -151,7 +151,7 @@ class CheckpointTicket:
         self._generation = file.generation
 
     def save(self) -> bool:
-        """Save it, unless a truncation overtook it; False: the disk is full, and the older one stands.
+        """Save it, unless a truncation overtook it; False: the disk is full, and the older one stays valid.
 
         Raises:
             store.errors.StorageFailed: the node must stop.

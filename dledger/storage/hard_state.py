@@ -8,7 +8,7 @@ with a checksum (see `dledger.storage.properties`).
 An empty `voteLeader` means that no vote was given in this term. `founding=true`, `incarnation=N` and
 `foundingGroup=HEX` say what the node knows of its own past (`dledger.types.HardState`); Java nodes ignore them. No
 file at all means a node that never took part, or whose disk was wiped. A file that cannot be read is different: it
-may have held a vote, and whoever votes twice in one term can elect two leaders, so the node refuses to start.
+may have held a vote, and a node that votes twice in one term can elect two leaders, so the node refuses to start.
 
 Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
 """
@@ -66,8 +66,8 @@ class HardStateFile:
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
-        # A process that was killed inside `save` may have left a state that only the page cache knows: others must not
-        # hear of it before a power cut can no longer take it back.
+        # A process that was killed inside `save` may have left a state that only the page cache holds: it must not be
+        # sent to others before a power cut can no longer take it back.
         files.sync_directory(directory)
         files.prepare_replace(path)
         return cls(files, path)
@@ -80,7 +80,7 @@ class HardStateFile:
     def load(self) -> HardState:
         """Return the saved state; term 0, without a vote, when nothing was ever saved.
 
-        Whether that means a node that is founding is for the caller to say, who knows what else is there.
+        Whether that means a founding node is decided by the caller, which knows what else the directory holds.
 
         Raises:
             HardStateUnreadable: do not start.

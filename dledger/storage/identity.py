@@ -11,7 +11,7 @@ another. Each start is a *life*: it adds one to `starts` and a random number, th
 remember the last life that they met (`dledger.storage.acquaintances`), so that they notice an older copy of a
 directory.
 
-Which group of that name the node belongs to stands in the file `membership` (`Membership.group_id`).
+Which group of that name the node belongs to is stored in the file `membership` (`Membership.group_id`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 FILE_NAME = "identity"
-# Lives that a directory tells: so many starts may pass without a meeting before a peer cannot tell any more.
+# Lives that a directory lists: after more starts without a meeting a peer cannot recognise an old copy any more.
 LIVES_MAX: Final = 32
 NUMBER_END: Final = 1 << 63
 _SIZE_BYTES = 4096
@@ -86,7 +86,7 @@ class IdentityFile:
     def begin(
         self, node_id: str, group: str, *, has_past: bool, is_adopting: bool, draw: Callable[[int, int], int]
     ) -> Identity:
-        """Begin a life, durably; only who has the directory locked may call this, before anything else is saved in it.
+        """Begin a life, durably; only the holder of the directory's lock may call this, before it saves anything else.
 
         Args:
             node_id: of this node.

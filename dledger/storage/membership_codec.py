@@ -25,14 +25,14 @@ _FIELDS = {"id": str, "address": str, "isVoter": bool, "incarnation": int}
 
 
 class MembershipUnreadable(StoreError):
-    """A membership that this program cannot read stands in the log, or in the file that lists those of the log.
+    """A membership that this program cannot read is in the log, or in the file that lists those of the log.
 
-    The node must stop: whoever does not know who belongs to the group can neither vote nor count.
+    The node must stop: without knowing the members it can neither vote nor count votes.
 
     Attributes:
         path: the file, or that it is an entry.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be stored there.
+        found: what is stored there.
     """
 
     def __init__(self, path: str, expected: str, found: str) -> None:
@@ -78,7 +78,7 @@ def widest_member(member: Member) -> Member:
 
 
 def to_json(value: object) -> str:
-    """Return the one JSON text that stands for `value` in our files."""
+    """Return the one JSON text that represents `value` in our files."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -93,10 +93,10 @@ def membership_to_object(membership: Membership) -> dict[str, Any]:
 
 
 def membership_from_object(value: Any) -> Membership:
-    """Return the membership that `value`, as JSON gave it, stands for.
+    """Return the membership that `value`, as JSON gave it, represents.
 
     Raises:
-        ValueError: it stands for none, or for one of another version.
+        ValueError: it represents none, or one of another version.
     """
     has_members = isinstance(value, dict) and isinstance(value.get("members"), list)
     if not has_members or value.keys() - {"groupId"} != {"version", "members"}:

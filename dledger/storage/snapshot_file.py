@@ -9,7 +9,7 @@
 |     24 |    8 | term        | of that entry |
 |     32 |    8 | body_size   | bytes of the body |
 |     40 |    4 | body_crc    | of the body |
-|     44 |    4 | header_crc  | of the 44 bytes before: through body_crc it stands for the whole file |
+|     44 |    4 | header_crc  | of the 44 bytes before: |through body_crc it covers the whole file     ||
 
 Applied index and state are one file, so that no crash can part them.
 """

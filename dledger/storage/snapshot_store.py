@@ -5,7 +5,7 @@ under another name, synced and renamed: under its own name it is whole, or a dis
 show. The newest three are kept (DLedger's number).
 
 One snapshot at a time can come in: the file `incoming`, with the room for all of it, and `incoming.progress`, which
-says how far it is durable, so that a restart need not begin anew.
+holds the number of durable bytes, so that a restart need not begin from scratch.
 
 Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are two files, neither of them synced).
 """
@@ -47,7 +47,7 @@ class SnapshotDamaged(StoreError):
 
 
 class SnapshotGone(StoreError):
-    """A snapshot that somebody wants to read was deleted, because newer ones took its place."""
+    """A snapshot that is to be read was deleted, because newer ones took its place."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: deleted, for there are newer snapshots. Ask for the newest one")
@@ -118,7 +118,7 @@ class SnapshotStore:
             content: the state, whole or in chunks of any size; only one of them is held in memory.
 
         Raises:
-            store.errors.DiskFull: nothing was saved; the older ones stand.
+            store.errors.DiskFull: nothing was saved; the older ones stay valid.
             store.errors.StorageFailed: the node must stop.
         """
         path, body = f"{self._directory}/{_SAVING}", BodySum()
@@ -257,7 +257,7 @@ class SnapshotStore:
         self._synced = self._received
 
     def _resume(self) -> None:
-        """Go on with the snapshot that was coming in; drop it if it is not known how far it was durable."""
+        """Continue the snapshot that was being received; drop it if its number of durable bytes is unknown."""
         content = self._files.read_bytes(f"{self._directory}/{_PROGRESS}")
         try:
             properties = {key: int(value) for key, value in parse_checked(content or b"").items()}
@@ -281,7 +281,7 @@ class SnapshotStore:
         for damaged in self._damaged:
             if damaged.path != self._path_of(info.index):
                 self._remove(damaged.path.rpartition("/")[2])
-        # Who is getting one that was saved anew begins with the new one.
+        # A receiver of a snapshot that was saved again begins with the new one.
         for sent in [sent for sent in self._sending if sent.index == info.index]:
             self._sending.pop(sent).close()
         others = [other for other in self._snapshots if other.index != info.index]

@@ -44,7 +44,7 @@ class AsyncLogClient:
         group: the replication group.
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
-            node that is silent for so long is taken for lost, and the outcome of the append is unknown.
+            node that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
         host: time, chance and connections; those of the machine unless a simulation brings others.
 
@@ -134,13 +134,13 @@ class AsyncLogClient:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
 
         Args:
-            begin: first index. Just behind the end nothing is delivered (with `follow`: not yet); further behind is
+            begin: first index. Just after the end nothing is delivered (with `follow`: not yet); further on is
                 refused with 410, in mode "local" also by a node that lags.
             position: byte position at which to begin instead; an entry must begin there.
-            max_entries: deliver at most so many; 0 = all that is committed when the read begins.
+            max_entries: the most entries to deliver; 0 = all that is committed when the read begins.
             max_bytes: the same in encoded bytes; at least one entry is delivered.
-            follow: go on with what is committed later, over changes of the leader; ends only by a limit or by closing
-                the iterator.
+            follow: continue with entries that are committed later, over changes of the leader; ends only by a limit or
+                by closing the iterator.
             mode: "linearizable" (sees every append acknowledged before), "lease" (as well, quicker on the leader, and
                 only while clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
             endpoint: read from this node and no other, in any mode.
@@ -150,7 +150,7 @@ class AsyncLogClient:
                 (magic 3).
 
         Raises:
-            ReadFailed: the read could not begin or go on; `next_index` says where to go on.
+            ReadFailed: the read could not begin or continue; `next_index` says where to resume.
             ValueError: a bad argument.
         """
         session = ReadSession(
@@ -209,7 +209,7 @@ class AsyncLogClient:
     # ------------------------------------------------------------------------------------------------------- status
 
     async def find_leader(self) -> str | None:
-        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
         return await self._nodes.find_leader()
 
     async def status(self, endpoint: str | None = None) -> StatusResponse:

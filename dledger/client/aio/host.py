@@ -26,7 +26,7 @@ class ClientHost:
     """The machine of one client.
 
     Attributes:
-        now_s: seconds of a monotonic clock; all deadlines are told by it.
+        now_s: seconds of a monotonic clock; all deadlines are measured by it.
         random: draws pauses between attempts, and which follower is read from.
         connect: opens a channel to `host:port`.
     """

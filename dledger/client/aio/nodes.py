@@ -106,12 +106,12 @@ class AsyncNodes:
         return answers
 
     async def find_leader(self) -> str | None:
-        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
         leader = pick_leader(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
         return None if leader is None else self.tracker.follow(leader)
 
     async def leader(self) -> str:
-        """Return whom to take for the leader: the last known one, else what the nodes say.
+        """Return the address to try as the leader: the last known one, else what the nodes say.
 
         Raises:
             Refused: no node knows one; the message has what each said.
@@ -127,7 +127,7 @@ class AsyncNodes:
     async def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
         """Return the leader's address, and what it says of itself or in words why it does not.
 
-        Who was taken for the leader may be gone, or deposed: then it is looked for once more.
+        The node that was taken for the leader may be gone, or deposed: then the leader is looked for once more.
 
         Raises:
             Refused: as `leader`.

@@ -1,6 +1,6 @@
 """One bidirectional call to one node: batches out, answers back, and what is lost when it breaks.
 
-It decides nothing: the pump that owns it hears of every answer and of the end. Requests and responses are matched by
+It decides nothing: the sender that owns it gets every answer and the end. Requests and responses are matched by
 their field `request_id`.
 """
 
@@ -47,8 +47,8 @@ class RequestStream(Generic[BatchT, ResponseT]):
     Args:
         address: the node's.
         call: the gRPC call, just opened.
-        on_answer: hears of every answered batch.
-        on_lost: hears of the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
+        on_answer: called for every answered batch.
+        on_lost: called at the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class RequestStream(Generic[BatchT, ResponseT]):
         self._reader = asyncio.ensure_future(self._read())
 
     async def send(self, batch: BatchT) -> None:
-        """Write a batch; returns when the connection has taken it. A failure is heard of through `on_lost`."""
+        """Write a batch; returns when the connection has taken it. A failure is reported through `on_lost`."""
         self._last_request_id += 1
         self.in_flight[self._last_request_id] = batch
         try:
             await self._call.write(batch.request(self._last_request_id))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # The call has ended: its reader tells.
+            return  # The call has ended: its reader reports it.
         except asyncio.CancelledError:
-            # Else only the call was cancelled: its reader tells.
+            # Else only the call was cancelled: its reader reports it.
             if is_this_task_cancelled():
                 raise
 
@@ -84,7 +84,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
         self._call.cancel()
 
     async def close(self) -> None:
-        """End the call and wait until `on_lost` has been told: in order if nothing is under way, else at once."""
+        """End the call and wait until `on_lost` was called: in order if nothing is in flight, else at once."""
         if not self.in_flight:
             # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
             # its complaints.
@@ -96,7 +96,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
 
     async def _read(self) -> None:
         call, in_flight = self._call, self.in_flight
-        # How it ends with its event loop; whoever waits for what is under way must hear of that, too.
+        # How it ends with its event loop; waiters for what is in flight must be answered, too.
         code, details = grpc.StatusCode.CANCELLED, "the client was ended"
         try:
             while True:

@@ -48,7 +48,7 @@ class AppendPump:
     Args:
         nodes: the connections.
         group: the replication group.
-        answer_timeout_s: a stream whose oldest batch is without an answer for so long is given up.
+        answer_timeout_s: a stream whose oldest batch is without an answer for this time is given up.
         host: the clock of deadlines, and chance.
     """
 
@@ -176,7 +176,7 @@ class AppendPump:
         await asyncio.sleep(self._backoff.next_s())
 
     def _take_items(self) -> list[Item]:
-        """Take items from the queue's head, up to the size of a batch; leave out who is late or has gone."""
+        """Take items from the queue's head, up to the size of a batch; leave out the expired and the cancelled ones."""
         queue, now = self._queue, self._now_s()
         items: list[Item] = []
         entries = size_bytes = 0
@@ -241,7 +241,7 @@ class AppendPump:
             return
         self._put_back(batch)
         self._hops += 1
-        # A hint is followed at once, but not for ever: nodes that do not agree yet send a client in circles.
+        # A hint is followed at once, but not without end: nodes that do not agree yet send a client in circles.
         if self._nodes.tracker.leader is None or self._stream is not None or self._hops > HOPS_MAX:
             self._refusal = refusal
 

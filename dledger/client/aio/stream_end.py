@@ -1,7 +1,7 @@
-"""Reads a stream of responses to its end, and tells a call that was cancelled from a task that was.
+"""Reads a stream of responses to its end, and distinguishes a cancelled call from a cancelled task.
 
-gRPC raises `asyncio.CancelledError` for both. Only a cancelled task must go on unwinding; a cancelled call has ended
-like any other, because somebody gave it up.
+gRPC raises `asyncio.CancelledError` for both. Only a cancelled task must continue unwinding; a cancelled call has ended
+like any other, because its owner gave it up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def next_response(
 
     Args:
         call: the stream.
-        given_up: why somebody may have cancelled the call; the details of its end then.
+        given_up: why the owner may have cancelled the call; the details of its end then.
 
     Raises:
         StreamEnded: there is none.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AdminClient:
-    """Changes who belongs to a group and who leads it. Every method may be repeated: what is so already succeeds.
+    """Changes the members of a group and its leader. Every method is idempotent.
 
     Example:
         with AdminClient("127.0.0.1:20921") as admin:
@@ -66,7 +66,7 @@ class AdminClient:
         """Return the members.
 
         Args:
-            endpoint: as this node knows them; None asks the leader, who also knows how far each of them is.
+            endpoint: as this node knows them; None asks the leader, which also knows the match index of each.
 
         Raises:
             AdminFailed: it does not answer, or no node knows a leader.
@@ -118,7 +118,7 @@ class AdminClient:
         """Hand the leadership to a voter that has caught up.
 
         Raises:
-            AdminFailed: not done; 418: it did not take over in time, and the old leader goes on.
+            AdminFailed: not done; 418: it did not take over in time, and the old leader still leads.
         """
         self._run(TransferLeadershipRequest(group=self._group, id=check_id(member_id)))
 
@@ -133,7 +133,7 @@ class AdminClient:
                 return
 
     def _ask(self, session: AdminSession) -> None:
-        """Ask whoever leads once.
+        """Send one request to the leader.
 
         Raises:
             Refused: not done.

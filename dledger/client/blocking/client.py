@@ -1,7 +1,7 @@
 """The blocking face of the client: `LogClient`. Safe to share between threads.
 
 The way of an append: `append_many` → `Combiner` (alone or with other threads' bodies) → `_append_with_retries`
-(tenacity) → `_attempt` (the leader, or whom it names) → one gRPC call, in the caller's own thread.
+(tenacity) → `_attempt` (the leader, or the node that it names) → one gRPC call, in the caller's own thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LogClient:
         group: the replication group.
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
-            node that is silent for so long is taken for lost, and the outcome of the append is unknown.
+            node that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
 
     Raises:
@@ -130,7 +130,7 @@ class LogClient:
             raise NotAppended(refusal.code, message) from refusal
 
     def _attempt(self, request: AppendRequest, deadline: float) -> AppendResponse:
-        """Send the request to the leader, or at once to whom it names instead; no pause here."""
+        """Send the request to the leader, or at once to the node that it names instead; no pause here."""
         tracker = self._nodes.tracker
         address = self._nodes.leader()
         for _ in range(HOPS_MAX):
@@ -189,13 +189,13 @@ class LogClient:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
 
         Args:
-            begin: first index. Just behind the end nothing is delivered (with `follow`: not yet); further behind is
+            begin: first index. Just after the end nothing is delivered (with `follow`: not yet); further on is
                 refused with 410, in mode "local" also by a node that lags.
             position: byte position at which to begin instead; an entry must begin there.
-            max_entries: deliver at most so many; 0 = all that is committed when the read begins.
+            max_entries: the most entries to deliver; 0 = all that is committed when the read begins.
             max_bytes: the same in encoded bytes; at least one entry is delivered.
-            follow: go on with what is committed later, over changes of the leader; ends only by a limit or by closing
-                the iterator.
+            follow: continue with entries that are committed later, over changes of the leader; ends only by a limit or
+                by closing the iterator.
             mode: "linearizable" (sees every append acknowledged before), "lease" (as well, quicker on the leader, and
                 only while clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
             endpoint: read from this node and no other, in any mode.
@@ -205,7 +205,7 @@ class LogClient:
                 (magic 3).
 
         Raises:
-            ReadFailed: the read could not begin or go on; `next_index` says where to go on.
+            ReadFailed: the read could not begin or continue; `next_index` says where to resume.
             ValueError: a bad argument.
         """
         session = ReadSession(
@@ -260,7 +260,7 @@ class LogClient:
     # ------------------------------------------------------------------------------------------------------- status
 
     def find_leader(self) -> str | None:
-        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
         return self._nodes.find_leader()
 
     def status(self, endpoint: str | None = None) -> StatusResponse:

@@ -5,8 +5,8 @@ What piles up meanwhile is taken together by the first call that ends: it wakes 
 carries the bodies of all of them in one call and then hands the answers out. So the batches grow with the load by
 themselves, and an idle client costs nothing.
 
-Invariants: `_calls` counts calls under way; it passes from a call that ends to the carrier it wakes. Whoever carries
-a batch settles every ticket in it, whatever happens. A ticket is settled once.
+Invariants: `_calls` counts calls under way; it passes from a call that ends to the carrier it wakes. The thread that
+carries a batch settles every ticket in it, whatever happens. A ticket is settled once.
 
 Source: Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
 """
@@ -103,7 +103,7 @@ class Combiner:
         return ticket
 
     def _await(self, ticket: _Ticket) -> list[Appended]:
-        """Wait until somebody settles the ticket, or makes this thread a carrier."""
+        """Wait until another thread settles the ticket, or makes this thread a carrier."""
         try:
             if not ticket.gate.acquire(timeout=max(ticket.deadline - time.monotonic(), 0)):
                 self._withdraw(ticket)
@@ -141,7 +141,7 @@ class Combiner:
 
     def _carry(self, batch: list[_Ticket]) -> None:
         """Send a batch in this thread and settle all its tickets."""
-        # Stands if this thread is interrupted: the others must neither hang nor think that nothing happened.
+        # The result if this thread is interrupted: the others must neither hang nor think that nothing happened.
         error: NotAppended | AppendUnknown = AppendUnknown(
             ResponseCode.NETWORK_ERROR, "the thread that carried the append was interrupted"
         )

@@ -121,12 +121,12 @@ class Nodes:
         return answer
 
     def find_leader(self) -> str | None:
-        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
         leader = pick_leader(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
         return None if leader is None else self.tracker.follow(leader)
 
     def leader(self) -> str:
-        """Return whom to take for the leader: the last known one, else what the nodes say.
+        """Return the address to try as the leader: the last known one, else what the nodes say.
 
         Raises:
             Refused: no node knows one; the message has what each said.
@@ -143,7 +143,7 @@ class Nodes:
     def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
         """Return the leader's address, and what it says of itself or in words why it does not.
 
-        Who was taken for the leader may be gone, or deposed: then it is looked for once more.
+        The node that was taken for the leader may be gone, or deposed: then the leader is looked for once more.
 
         Raises:
             Refused: as `leader`.

@@ -1,4 +1,4 @@
-"""How a log tells a leader's own entries from those of clients: the port `EntryCodec`, and raw logs.
+"""How a log distinguishes a leader's own entries from those of clients: the port `EntryCodec`, and raw logs.
 
 A leader writes entries of its own: a no-op when it begins, a membership when the group changes. In a log of raw bytes
 their magic says so:
@@ -32,7 +32,7 @@ class SystemEntry(NamedTuple):
 
     Attributes:
         magic, channel: of its header.
-        body: what stands behind the header.
+        body: the bytes after the header.
         stamp_at: where in the body the store writes its physical offset; None: nowhere.
     """
 
@@ -52,7 +52,7 @@ class EntryChecks(Protocol):
 
     @property
     def tell_tale_at(self) -> int:
-        """Where in a body a byte stands of which a leader's own have bits 0x0C set to 0x04; -1: there is none.
+        """Offset in a body of a byte in which a leader's own entries have bits 0x0C set to 0x04; -1: there is none.
 
         A client's entry that has them, too, is looked at by `find_fault`: its channel may have been lost.
         """
@@ -121,7 +121,7 @@ RAW_ENTRY_CODEC: EntryCodec = RawEntryCodec()
 
 
 def decode_membership(body: bytes, where: str) -> Membership:
-    """Return the membership that stands in `body` as JSON.
+    """Return the membership that `body` holds as JSON.
 
     Raises:
         MembershipUnreadable: none does, or one of another version.

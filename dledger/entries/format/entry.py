@@ -1,6 +1,6 @@
 """The bytes of one entry, of its index unit and of a blank: layouts, encoding, decoding.
 
-Not here: walking over and checking entries that stand in files or came over the network
+Not here: walking over and checking entries that are in files or came over the network
 (`dledger.entries.format.walk`).
 
 All integers are big-endian; all but the checksums are signed. An entry, `HEADER` and then the body:
@@ -17,9 +17,9 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |     40 |    4 | u32   | body_crc  | CRC-32C of the body; 0: not given |
 |     44 |    4 | i32   | body_size | bytes of the body |
 
-The index unit of entry i stands at byte 32 * i of the index files. The chain checksum covers (the chain_crc field of
+The index unit of entry i is stored at byte 32 * i of the index files. The chain checksum covers (the chain_crc field of
 the entry before, magic, index, term, body_crc) and so ties an entry to its whole past; at the log's beginning, and
-behind an entry of the Java program (which writes 0 in both checksums), it starts from 0.
+after an entry of the Java program (which writes 0 in both checksums), it starts from 0.
 
 Source: DLedger `DLedgerEntryCoder`, `DLedgerEntryType`, `MmapFileList` (blank); the checksums are our own use of two
 fields that DLedger reserves and ignores.
@@ -48,7 +48,7 @@ BLANK = struct.Struct(">ii")
 STAMP = struct.Struct(">q")
 
 HEADER_SIZE = 48
-# Where in the header the channel stands (4 bytes).
+# Offset of the channel in the header (4 bytes).
 CHANNEL_OFFSET = 32
 INDEX_UNIT_SIZE = 32
 BLANK_SIZE_MIN = 8
@@ -67,14 +67,14 @@ ENTRY_MAGICS = frozenset({ENTRY_NORMAL, ENTRY_NOOP, ENTRY_CONFIG_CHANGE})
 NO_CHAIN = 0
 
 # DLedger encodes into a buffer of 4 MiB. Eight bytes less, so that such an entry and the blank that must find room
-# behind it also fit into a data file of exactly 4 MiB.
+# after it also fit into a data file of exactly 4 MiB.
 ENTRY_SIZE_MAX = (4 << 20) - BLANK_SIZE_MIN
 MAX_BODY_BYTES = ENTRY_SIZE_MAX - HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry, as it stands in the log; the fields are those of the header."""
+    """One entry, as stored in the log; the fields are those of the header."""
 
     index: int
     term: int
@@ -93,7 +93,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Entries that stand back to back, ready to be written.
+    """Entries that are encoded back to back, ready to be written.
 
     Attributes:
         data: the entries.
@@ -126,8 +126,8 @@ def encode_batch(
         first_index: index of the first entry.
         term: of all of them.
         position: of the first entry in the log.
-        chain_crc: what stands in the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
-            the chain begins anew, with a first entry that gives none (0).
+        chain_crc: the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
+            the chain starts again, with a first entry that gives none (0).
         magic: of all of them.
         channel: of all of them.
         stamp_at: where in each body its physical offset (entry position + 48) is written before the checksums are
@@ -159,7 +159,7 @@ def encode_batch(
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the head of a blank of `size` (>= 8) bytes; the zeros behind it are in the file already."""
+    """Return the head of a blank of `size` (>= 8) bytes; the zeros after it are in the file already."""
     assert size >= BLANK_SIZE_MIN, size
     return BLANK.pack(BLANK_MAGIC, size)
 

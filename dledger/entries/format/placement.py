@@ -1,6 +1,6 @@
-"""Where entries go: one behind the other, and to the head of the next data file when there is no room.
+"""Where entries go: one after the other, and to the head of the next data file when there is no room.
 
-An entry stays in a file only if eight bytes remain behind it, so that the rest can always be marked as a blank. All
+An entry stays in a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
 replicas place by this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Entries of a batch that stand back to back in one data file.
+    """Entries of a batch that are stored back to back in one data file.
 
     Attributes:
         begin: number of its first body in the batch.
-        end: number behind its last one.
+        end: one more than the number of its last entry.
         position: of its first entry.
-        end_position: behind its last entry.
+        end_position: after its last entry.
     """
 
     begin: int
@@ -33,13 +33,13 @@ class Run:
 
 
 def place(end_position: int, size: int, data_file_size: int) -> int:
-    """Return where an entry of `size` bytes goes behind `end_position`: there, or at the head of the next data file."""
+    """Return where an entry of `size` bytes goes after `end_position`: there, or at the head of the next data file."""
     file_end = end_position - end_position % data_file_size + data_file_size
     return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
 
 
 def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: int) -> list[Run]:
-    """Return the runs in which entries with bodies of these sizes (at least one) go behind `end_position`."""
+    """Return the runs in which entries with bodies of these sizes (at least one) go after `end_position`."""
     count = len(sizes_of_bodies)
     begin_position = place(end_position, sizes_of_bodies[0] + HEADER_SIZE, data_file_size)
     total = sum(sizes_of_bodies) + HEADER_SIZE * count

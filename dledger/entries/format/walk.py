@@ -1,9 +1,9 @@
-"""Walks over entries that stand back to back, in a file or in a push, and checks each one: one loop for both.
+"""Walks over entries that are stored back to back, in a file or in a push, and checks each one: one loop for both.
 
 What is checked of an entry: a known kind (magic and channel), sizes that agree and fit, the next index, a term not
 below the one before, of a leader's own entry what the log's codec knows of it, and, where they are given (not 0), the
 body checksum, the chain checksum and the position. An entry without checksums is the Java program's; its position field
-may legally differ from where it stands (DLedger 0.4 keeps the leader's), so it is not compared.
+may legally differ from its place (DLedger 0.4 keeps the leader's), so it is not compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WALK_COUNT_MAX = 4096
 SECTOR_SIZE_BYTES: Final = 512
 # Where in a sector a header can begin at the latest to have its chain checksum (bytes 36 to 40) in the same sector.
 _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
-# What stands behind the last entry in a file, in place of a magic.
+# What follows the last entry in a file, in place of a magic.
 _END: Final = bytes(4)
 # See `EntryChecks.tell_tale_at`.
 _TELL_TALE: Final = 0x04
@@ -47,12 +47,12 @@ class WalkState:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a walk came.
+    """The end of a walk.
 
     Attributes:
         units: index units of the good entries.
         special: the numbers, among them, of entries that are not a client's.
-        offset: behind the last good entry, in the buffer.
+        offset: in the buffer, after the last good entry.
         state: what the next entry must agree with.
         is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
     """
@@ -78,7 +78,7 @@ def walk(
     count_max: int = WALK_COUNT_MAX,
     codec: EntryChecks = RAW_ENTRY_CODEC,
 ) -> Walk:
-    """Check entries of `buffer[offset:end]`, one behind the other, until one is bad.
+    """Check entries of `buffer[offset:end]`, one after the other, until one is bad.
 
     Args:
         buffer: holds the entries.
@@ -86,7 +86,7 @@ def walk(
         end: where the last one must end.
         position: of the first entry in the log.
         state: what the first one must agree with.
-        count_max: stop after so many.
+        count_max: stop after this number of entries.
         codec: of the log.
     """
     index, term, chain_crc = state.index, state.term, state.chain_crc

@@ -92,7 +92,7 @@ def test_outcomes_say_what_to_do() -> None:
     assert "404 NOT_LEADER" in str(NotAppended(404, "why"))
     assert "appending again is safe" in str(NotAppended(404, "why"))
     assert "read its end before appending again" in str(AppendUnknown(502, "why"))
-    assert "go on with begin=7" in str(ReadFailed(302, "why", 7))
+    assert "resume with begin=7" in str(ReadFailed(302, "why", 7))
 
 
 def test_places_follow_without_a_gap() -> None:

@@ -152,7 +152,7 @@ def test_head_of_a_file_that_somebody_else_deleted_is_found_without_a_term(long_
     store = long_log.open()
 
     assert (store.begin_index, store.begin_prev_term, store.last_index) == (8, UNKNOWN_TERM, 21)
-    assert "somebody else deleted" in store.recovery_notes[0]
+    assert "another program deleted" in store.recovery_notes[0]
 
 
 def test_log_that_lost_the_file_it_begins_in_does_not_start(long_log, names):
