@@ -16,8 +16,8 @@ class CorruptData(StoreError):
     Attributes:
         path: the file (or directory) that holds the fault.
         position: byte position of the fault within `path`.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be there.
+        found: what is there.
     """
 
     def __init__(self, path: str, position: int, expected: str, found: str, advice: str = "") -> None:
@@ -127,7 +127,7 @@ class MissingFile(StoreError):
 
 
 class IllegalMessage(StoreError):
-    """A message, or a name, that the store does not take. Nothing was written; the caller mends it.
+    """A message, or a name, that the store refuses. Nothing was written; the caller corrects it.
 
     Attributes:
         field: what is wrong: "topic", "body", "properties", "properties size", ...
@@ -136,14 +136,14 @@ class IllegalMessage(StoreError):
     """
 
     def __init__(self, field: str, expected: str, found: str) -> None:
-        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was written; mend the message")
+        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was written; correct the message")
         self.field = field
         self.expected = expected
         self.found = found
 
 
 class IllegalRequest(StoreError):
-    """A question that has no answer: a negative offset, a tags expression that means nothing. The caller mends it.
+    """A question that has no answer: a negative offset, a tags expression that means nothing. The caller repairs it.
 
     Attributes:
         field: what is wrong: "queue", "offset", "tags expression", ...
@@ -152,7 +152,7 @@ class IllegalRequest(StoreError):
     """
 
     def __init__(self, field: str, expected: str, found: str) -> None:
-        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was read; mend the request")
+        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was read; correct the request")
         self.field = field
         self.expected = expected
         self.found = found

@@ -1,4 +1,4 @@
-"""Opens what is there for a replicated log: entries, a plain log to go on from, or nothing.
+"""Opens what is there for a replicated log: entries, a plain log to continue from, or nothing.
 
 The *divide* is the offset at which old files end and entries begin; both share one run of offsets.
 
@@ -10,8 +10,8 @@ The *divide* is the offset at which old files end and entries begin; both share 
 
 "Entries" means that a log of entries was begun: there is a data file, or `loghead`.
 
-*Crash safety* of OLD_FILES. 1. The plain log is recovered, durably. 2. A blank is written behind its last record and
-synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files behind that one are removed. 4. `loghead`
+*Crash safety* of OLD_FILES. 1. The plain log is recovered, durably. 2. A blank is written after its last record and
+synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files after that one are removed. 4. `loghead`
 says that a log of entries begins at the divide; its first data file is made. Up to step 4 the case is OLD_FILES again,
 and each step finds done what was done; from `loghead` on it is ENTRIES, and opening the entry store finishes what is
 missing. What the plain log held is never written again.
@@ -46,7 +46,7 @@ class OpeningCase(Enum):
     """What is there when a replicated log is opened."""
 
     ENTRIES = "a log of entries"
-    OLD_FILES = "a plain log to go on from"
+    OLD_FILES = "a plain log to continue from"
     NOTHING = "nothing"
 
 
@@ -89,7 +89,7 @@ class Divided:
 
     Attributes:
         case: what was there.
-        divide: where the first entry stands, or will; old files end there at the latest.
+        divide: where the first entry is, or will be; old files end there at the latest.
         notes: what was repaired or done, one sentence each.
     """
 
@@ -105,7 +105,7 @@ def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
 
 
 def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
-    """See what is there; go on from a plain log with one of entries. Call it before the node opens its entry store.
+    """See what is there; continue from a plain log with one of entries. Call it before the node opens its entry store.
 
     Args:
         files: the file system.
@@ -149,8 +149,8 @@ def begin_entries(files: Files, places: LogPlaces, codec: EntryCodec, divide: in
 def was_written_by_java(files: Files, node_directory: str) -> bool:
     """Return whether there are entries, but no node of this program ever ran here.
 
-    RocketMQ can lose units of queues, in a start behind an unclean exit, and then give their offsets out again. So
-    queues and index of such a directory are to be built anew from the log.
+    RocketMQ can lose units of queues, in a start after an unclean exit, and then give their offsets out again. So
+    queues and index of such a directory are to be rebuilt from the log.
     """
     is_ours = files.exists(f"{node_directory}/{MEMBERSHIP_NAME}") or files.exists(f"{node_directory}/{LOG_HEAD_NAME}")
     return not is_ours and has_entries(files, node_directory)
@@ -204,7 +204,7 @@ def fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tupl
 
 
 def _fill(queue: MappedFileQueue, recovered: RecoveredLog) -> int:
-    """Write the blank behind the last record, unless it is there, and remove the empty files behind; both durably."""
+    """Write the blank after the last record, unless it is there, and remove the empty files after; both durably."""
     end, size = recovered.end_offset, queue.file_size
     divide = end + -end % size
     if end < divide:

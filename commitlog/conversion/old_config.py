@@ -6,7 +6,7 @@ settled; so whichever node leads first can take them over (`cluster.replica.stat
 them.
 
 What arrives is held in memory until all of it is here and verified. While it is written the file `config.incoming`
-stands in the node's directory: what a crash left of it is no configuration of this node's own, and is fetched again.
+is in the node's directory: what a crash left of it is no configuration of this node's own, and is fetched again.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def save_config(files: Files, root: str, node_directory: str, contents: Mapping[
 
 
 def config_to_json(found: tuple[ConfigFile, ...]) -> list[list[Any]]:
-    """Return what stands for the files between nodes."""
+    """Return the text that represents the files between nodes."""
     return [[file.name, file.size, file.checksum] for file in found]
 
 
 def config_from_json(value: object) -> tuple[ConfigFile, ...]:
-    """Return the files that somebody says he has.
+    """Return the files that another node says it has.
 
     Raises:
         ValueError: there are no such files.

@@ -6,10 +6,10 @@ each old file. Two manifests agree if the divides are equal, and so is every fil
 than what the other has may have expired there.
 
 A node that has neither old files nor entries fetches them before it votes: file by file, newest first (they stay the
-longest), in chunks with a checksum each. What is under way stands in the file `oldfiles.incoming` in the node's
+longest), in chunks with a checksum each. What is under way is in the file `oldfiles.incoming` in the node's
 directory, which is saved before the first file is made and removed when all are whole, verified and synced: as long as
-it is there, a start goes on with the fetch and opens nothing. No network is here: `OldFilesFetch` says what to ask for,
-`read_chunk` answers it.
+it is there, a start continues with the fetch and opens nothing. No network is here: `OldFilesFetch` says what to ask
+for, `read_chunk` answers it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.fs.foreign_json import foreign_json
 from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
-# Of a divide that nobody knows any more: the first entries and all old files are gone.
+# Of a divide that is not known any more: the first entries and all old files are gone.
 UNKNOWN_DIVIDE: Final = -1
 # One answer; and so much is written between two syncs.
 CHUNK_SIZE_BYTES: Final = 1 << 20
@@ -48,7 +48,7 @@ class OldFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The old files of one node, oldest first, one behind the other; they end at the divide, or there are none."""
+    """The old files of one node, oldest first, one after the other; they end at the divide, or there are none."""
 
     divide: int
     files: tuple[OldFile, ...] = ()
@@ -68,7 +68,7 @@ class ChunkRequest:
 
 
 class OldFilesDiffer(StoreError):
-    """Two nodes of a group went on from different plain logs; they must not be in one group."""
+    """Two nodes of a group continued from different plain logs; they must not be in one group."""
 
     def __init__(self, peer: str, difference: str) -> None:
         super().__init__(
@@ -83,9 +83,7 @@ class OldFilesIncomplete(StoreError):
     """Old files are on their way: the log cannot be opened yet."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"{path}: old files of the group are being fetched; start the node with its group reachable, and it goes on"
-        )
+        super().__init__(f"{path}: old files of the group are being fetched; start the node with its group reachable")
         self.path = path
 
 
@@ -109,7 +107,7 @@ def make_manifest(
         files: the file system.
         directory: holds old files and nothing else.
         divide: where they end.
-        on_file: hears of each file that is read.
+        on_file: called after each file that is read.
 
     Raises:
         store.errors.StorageFailed: a file cannot be opened.
@@ -154,7 +152,7 @@ def read_chunk(files: Files, directory: str, manifest: Manifest, request: ChunkR
 
 
 def is_fetching(files: Files, node_directory: str) -> bool:
-    """Return whether old files are on their way: then go on with `OldFilesFetch` before anything is opened."""
+    """Return whether old files are on their way: then continue with `OldFilesFetch` before anything is opened."""
     return files.exists(f"{node_directory}/{INCOMING_NAME}")
 
 
@@ -166,7 +164,7 @@ def end_fetch(files: Files, node_directory: str) -> None:
 
 
 class OldFilesFetch:
-    """Fetches the old files of another node; interrupted at any point, it goes on where it was.
+    """Fetches the old files of another node; interrupted at any point, it continues where it was.
 
     Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `end_fetch`.
 
@@ -210,7 +208,7 @@ class OldFilesFetch:
         return sum(file.size for file in self._wanted) - self._position
 
     def upcoming(self, after: ChunkRequest | None) -> ChunkRequest | None:
-        """Return what will be asked for behind `after` (None: next), within one file; None: wait until it is whole."""
+        """Return what will be asked for after `after` (None: next), within one file; None: wait until it is whole."""
         if after is None or not self._wanted:
             return self.next_request()
         file, position = self._wanted[0], after.position + after.size
@@ -255,7 +253,7 @@ class OldFilesFetch:
         return True
 
     def close(self) -> None:
-        """Leave it as it is; a new one goes on."""
+        """Leave it as it is; a new one continues."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -320,13 +318,13 @@ def check_same(peer: str, ours: Manifest, theirs: Manifest) -> None:
 
 
 def manifest_to_json(manifest: Manifest) -> str:
-    """Return the text that stands for a manifest between nodes."""
+    """Return the text that represents a manifest between nodes."""
     files = [list(asdict(file).values()) for file in manifest.files]
     return json.dumps({"divide": manifest.divide, "files": files}, separators=(",", ":"))
 
 
 def manifest_from_json(text: str) -> Manifest:
-    """Return the manifest that stands in `text`, which somebody sent.
+    """Return the manifest in `text`, which another node sent.
 
     Raises:
         ValueError: none does.
@@ -339,7 +337,7 @@ def manifest_from_json(text: str) -> Manifest:
     files = tuple(_file_from(file) for file in value["files"])
     begins = [int(file.name) for file in files] + [value["divide"]]
     if any(begin + file.size != end for file, begin, end in zip(files, begins, begins[1:], strict=False)):
-        raise ValueError(f"expected files one behind the other up to {value['divide']}")
+        raise ValueError(f"expected files one after the other up to {value['divide']}")
     return Manifest(value["divide"], files)
 
 

@@ -1,6 +1,6 @@
-"""The files of a plain log that a replicated log goes on from: read, and deleted when they are old; nothing is added.
+"""The files of a plain log that a replicated log continues from: read, and deleted when they are old; nothing is added.
 
-They hold everything below the divide. The last one is full: behind its last record stands a blank that reaches to its
+They hold everything below the divide. The last one is full: after its last record is a blank that reaches to its
 end (`commitlog.conversion.divide`). So nothing of them has to be recovered.
 
 Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
@@ -61,7 +61,7 @@ class OldLog(LogReader):
         for file in reversed(self._queue.mapped_files):
             view = file.view()
             for start in reversed(_starts(view)):
-                # A record that was damaged later says nothing; whoever reads it is told.
+                # A record that was damaged later says nothing; its reader gets an error.
                 with suppress(BadRecord):
                     return decode(view, start).store_timestamp
         return NO_TIMESTAMP
@@ -96,7 +96,7 @@ class OldLog(LogReader):
 
 
 def is_full(view: memoryview) -> bool:
-    """Return whether a file of the plain log ends with a blank behind its last record."""
+    """Return whether a file of the plain log ends with a blank after its last record."""
     position, end = 0, len(view)
     starts = _starts(view)
     if starts:

@@ -1,7 +1,7 @@
-"""Old files as the origin of a node's log: told in each Hello, judged, and given to nodes that lack them.
+"""Old files as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack them.
 
 `load_origin` is for a node that takes part; `OldFilesAnswers` answers inquiries, also of a node that is still asking
-itself. What stands in a Hello is short: of files beyond the newest two thousand only how many there are, and one
+itself. What is in a Hello is short: of files beyond the newest two thousand only how many there are, and one
 checksum over their checksums, which is compared where both nodes know equally many.
 
 | question (JSON)                                | payload      | answer (JSON)            | payload      |
@@ -45,7 +45,7 @@ _CHECKSUM: Final = struct.Struct(">I")
 
 
 def abridge(manifest: Manifest) -> bytes:
-    """Return what a Hello tells of a manifest."""
+    """Return the summary of a manifest for a Hello."""
     checksums = b"".join(_CHECKSUM.pack(file.checksum) for file in manifest.files)
     told = checksums[-_TOLD_MAX * _CHECKSUM.size :]
     older = crc32c(checksums[: len(checksums) - len(told)])
@@ -54,7 +54,7 @@ def abridge(manifest: Manifest) -> bytes:
 
 
 def difference_of(ours: Manifest, told: bytes) -> str | None:
-    """Return in what the manifest behind `told` differs from ours, for people; None: as far as is told, it does not."""
+    """Return in what the manifest after `told` differs from ours, for people; None: as far as is told, it does not."""
     if not told:
         return "the other node keeps a log of plain bytes, and this one messages"
     try:
@@ -64,7 +64,7 @@ def difference_of(ours: Manifest, told: bytes) -> str | None:
         magic, divide, size, count, older, checksums = b"", 0, 0, 0, 0, []
     begin = divide - len(checksums) * size
     if magic != _MAGIC or len(checksums) != min(count, _TOLD_MAX) or min(begin, size) < min(0, divide):
-        return "what the other node tells of its old files cannot be read; it may be of another version"
+        return "the other node's statement of its old files cannot be read; it may be of another version"
     names = [f"{begin + number * size:020d}" for number in range(len(checksums))]
     theirs = Manifest(
         divide, tuple(OldFile(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
@@ -82,7 +82,7 @@ class OldFilesAnswers:
         files: the file system.
         directory: of the old files; the root of the store is above it.
         statement: what this node says of itself now.
-        on_statement: hears what others say.
+        on_statement: called with the statements of other nodes.
     """
 
     def __init__(

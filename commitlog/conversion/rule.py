@@ -12,7 +12,7 @@ Each node makes a *statement*; no statement changes while its node runs unsettle
 1. If anybody is SETTLED, that is the group's manifest; what the node itself holds or awaits must be of it.
 2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
    must be equal; that is the manifest. If there is none, the group begins at 0. If some await and nobody holds, wait.
-3. A node that joins a group waits for somebody who is SETTLED.
+3. A node that joins a group waits for a node that is SETTLED.
 
 So a group never begins at 0 while a founder that is not reachable may hold an old store, and never with different old
 files: the founders decide the same from the same statements, and where one of them changed its statement in between
@@ -42,7 +42,7 @@ class Claim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a node says of itself.
+    """The statement of a node about itself.
 
     Attributes:
         claim: see the table.
@@ -67,7 +67,7 @@ NOTHING = Statement(Claim.NOTHING, Manifest(0), 0)
 
 
 def statement_from(text: object, payload: bytes) -> Statement:
-    """Return the statement that somebody sent.
+    """Return the statement that a node sent.
 
     Raises:
         ValueError: it is none.
@@ -84,7 +84,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What the group goes on from, and who has old files, the most of them first."""
+    """The base log of the group, and the nodes that have old files, the most of them first."""
 
     manifest: Manifest
     sources: tuple[str, ...]
@@ -92,7 +92,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing can be decided yet; `reason` says for whom or what the node waits."""
+    """Nothing can be decided yet; `reason` says what the node waits for."""
 
     reason: str
 
@@ -104,7 +104,7 @@ def decide(
 
     Args:
         own: of this node, which is not settled.
-        heard: what the others said last.
+        heard: the last statements of the others.
         founders: the ids of all other nodes that found the group.
         is_joining: this node founds nothing.
 
@@ -135,7 +135,7 @@ def decide(
         return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
     holders = {peer: each for peer, each in telling.items() if each.claim is Claim.HELD}
     if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in telling.values())}:
-        return Waiting("for the node that has the old files; nobody has them all now")
+        return Waiting("for the node that has the old files; no node has them all now")
     return Settlement(manifest, _sources(holders))
 
 

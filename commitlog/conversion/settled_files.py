@@ -5,7 +5,7 @@
 
 with a checksum (`dledger.storage.properties`). `fetching`: the group has these old files, and this node does not have
 all of them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never
-changes again; files that expire stay in it. So a start need not read the files, and what the log of a group goes on
+changes again; files that expire stay in it. So a start need not read the files, and what the log of a group continues
 from can be compared as long as the group lives.
 
 No file: nothing is settled, and the node must not open its entries.
@@ -69,7 +69,7 @@ def save_manifest(files: Files, node_directory: str, manifest: Manifest, *, is_s
     """Save it, durably; what the fetch of the files kept is removed when it is settled.
 
     Raises:
-        store.errors.DiskFull: the old content stands.
+        store.errors.DiskFull: the old content is kept.
         store.errors.StorageFailed: the node must stop.
     """
     files.make_directory(node_directory)

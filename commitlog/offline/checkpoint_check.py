@@ -130,7 +130,7 @@ class CheckpointCheck:
         yield from self._check_seal(log_end, self._content)
 
     def _check_seal(self, log_end: int, content: bytes) -> Iterator[Finding]:
-        """Compare the seal with the log, and see that nothing but zeros stands beside it."""
+        """Compare the seal with the log, and see that nothing but zeros is beside it."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
             meaning = "the next start takes it for a checkpoint of RocketMQ"

@@ -2,14 +2,14 @@
 
 | mode | the log is in | its records |
 | --- | --- | --- |
-| plain | `commitlog/` | stand back to back |
-| dledger | `dledger-<id>/data/` | each is the body of an entry: 48 bytes of header stand before it |
+| plain | `commitlog/` | are stored back to back |
+| dledger | `dledger-<id>/data/` | each is the body of an entry: 48 bytes of header precede it |
 | mixed | both; the first data file's name is the offset that divides them | as above |
 | raw | `dledger-<id>/data/` | none: the bodies are whatever a client appended |
 
-For looking only, whoever wrote the files: nothing is trusted, and what does not fit is reported. How far a replicated
-log is committed is not known offline (DLedger's checkpoint lags behind): all of it is looked at, as RocketMQ does when
-it recovers.
+For looking only, no matter which process wrote the files: nothing is trusted, and what does not fit is reported. How
+far a replicated log is committed is not known offline (DLedger's checkpoint lags behind): all of it is looked at, as
+RocketMQ does when it recovers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DATA_NAME = "data"
 NAME_DIGITS = 20
 
 _NAMES_SHOWN_MAX = 8
-# No-ops and memberships may stand before the first entry of a client; more of them in a row are not a log of messages.
+# No-ops and memberships may be before the first entry of a client; more of them in a row are not a log of messages.
 _ENTRIES_LOOKED_AT_MAX = 1000
 
 
@@ -72,7 +72,7 @@ class LogFile:
 
     @property
     def end_offset(self) -> int:
-        """Offset behind its last byte."""
+        """Offset after its last byte."""
         return self.begin_offset + self.size
 
 
@@ -118,7 +118,7 @@ class StoreDirectory:
 
     @property
     def lock_paths(self) -> list[str]:
-        """The files that whoever has the store open has locked."""
+        """The files that a process with an open store has locked."""
         nodes = [] if self.node_directory is None else [f"{self.node_directory}/{LOCK_NAME}"]
         return [f"{self.root}/{LOCK_NAME}", *nodes]
 
@@ -172,7 +172,7 @@ def _what_was_found(path: str, names: list[str]) -> str:
 
 
 def _root_of(files: ReadOnlyFiles, path: str) -> str:
-    """Return the store that the folder of a log belongs to; the folder itself when it stands alone."""
+    """Return the store that the folder of a log belongs to; the folder itself when it is alone."""
     parent, name = posixpath.split(path)
     parent = parent or "."
     is_part = name == COMMIT_LOG_NAME or name.startswith(NODE_PREFIX)

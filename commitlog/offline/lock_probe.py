@@ -1,4 +1,4 @@
-"""Who has a store open, found out without changing or holding anything.
+"""Which process has a store open, found out without changing or holding anything.
 
 Our nodes lock their lock file as a whole (flock), RocketMQ the first byte of its own (a record lock). Both end with the
 process that holds them.
@@ -22,7 +22,7 @@ _RECORD_LOCK = struct.Struct("@hhqqi")
 
 
 def find_holder(paths: Iterable[str]) -> str | None:
-    """Return who holds one of the lock files: a process id, or "another process"; None: nobody.
+    """Return the holder of one of the lock files: a process id, or "another process"; None: it is free.
 
     A shared lock is tried for as long as a system call takes, and given back.
 

@@ -1,6 +1,6 @@
-"""Walks over all records of a log that nobody repairs: what cannot be read is told, and reading goes on behind it.
+"""Walks over all records of a log without repairing it: unreadable bytes are reported, and reading continues after it.
 
-The end of the log is where no good record follows any more. What stands there besides zeros is the *tail*: a last write
+The end of the log is where no good record follows any more. What is there besides zeros is the *tail*: a last write
 that a crash cut short, or what is being written just now.
 """
 
@@ -47,7 +47,7 @@ class LogWalk:
 
     Attributes:
         end_offset: where the log ends, as far as was walked.
-        tail: what stands there besides zeros, once the end was reached.
+        tail: what is there besides zeros, once the end was reached.
         is_tail_damaged: it is no torn write: one changed bit explains it, and a start of the store refuses it.
         leftovers: what is wrong with the fillers at the ends of files, by offset; no message is lost by it.
     """

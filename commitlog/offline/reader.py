@@ -1,4 +1,4 @@
-"""Reads the messages of a store that nobody has to open: all of them, or those that are asked for.
+"""Reads the messages of a store, without opening it: all of them, or those that are asked for.
 
 The log is what counts; queues and index are only asked whether they know a message. In a store that was not closed in
 order they may be behind the log; the next start adds what they lack, and so it is told as if it were there already
@@ -31,7 +31,7 @@ class ReadMessage:
 
     Attributes:
         record: the message.
-        tags_code: what its unit in its queue holds; None: it stands in no queue.
+        tags_code: what its unit in its queue holds; None: it is in no queue.
         is_indexed: whether all of its keys are in the index.
     """
 
@@ -106,7 +106,7 @@ class StoreReader:
             )
 
     def _known(self, batch: DispatchBatch) -> tuple[Bools, Bools, Bools]:
-        """Return which messages stand in their queue, which in the index, and for which this is only due."""
+        """Return which messages are in their queue, which in the index, and for which this is only due."""
         is_found = self._queues.find(batch)
         is_due = self._queues.due(batch, is_found)
         is_indexed = np.ones(len(batch), np.bool_)
@@ -169,7 +169,7 @@ class StoreReader:
             file, record = self._record_at(offset)
         except (BadRecord, IndexError):
             self.notes.append(
-                f"the index leads to offset {offset}, where no good record stands; `dledger verify` tells more"
+                f"the index leads to offset {offset}, where there is no good record; `dledger verify` shows more"
             )
             return
         batch = columns(record.view, [record.position], [record.size], base_offset=file.begin_offset)
@@ -179,7 +179,7 @@ class StoreReader:
         """Return the file and the record at an offset.
 
         Raises:
-            BadRecord: none stands there.
+            BadRecord: none is there.
             IndexError: no file holds it.
         """
         number, _ = self._place_of(offset)

@@ -1,9 +1,9 @@
-"""Makes consume queues and index of a store anew from its log: built beside the old ones, then put in their place.
+"""Rebuilds consume queues and index of a store from its log: built beside the old ones, then put in their place.
 
     rebuild.new/  consumequeue/ index/   while they are built; `complete` when they are whole and durable
     rebuild.old/  consumequeue/ index/   the old ones, from then on
 
-A crash before `complete` leaves the store as it was. Behind it, four renames follow: the old queues go, the old index
+A crash before `complete` leaves the store as it was. After it, four renames follow: the old queues go, the old index
 goes, the new index comes, the new queues come. At every moment between them the store has its old or its new queues
 and index, or no queues: then both this program and RocketMQ make them from the log when the store is opened. The next
 rebuild finishes what was begun.
@@ -67,7 +67,7 @@ class Rebuilt:
     Attributes:
         messages: records of the log.
         queues: consume queues, those kept included.
-        kept: queues without a message in the log that were taken over, so that their offsets go on.
+        kept: queues without a message in the log that were taken over, so that their offsets continue.
         notes: what was left out; one sentence each.
     """
 
@@ -118,7 +118,7 @@ class Rebuild:
         files: the file system.
         parts: the store, opened for looking.
         layout: of the new files.
-        is_skipping: go on behind what cannot be read, and accept it (`commitlog.plain.accepted_damage`).
+        is_skipping: continue after what cannot be read, and accept it (`commitlog.plain.accepted_damage`).
         is_old_kept: leave the old queues and index in `rebuild.old`.
         on_progress: called with bytes of the log that were read since the last call.
         builder: makes queues and index instead, and leaves out nothing; None: they are made here, in one pass.
@@ -151,7 +151,7 @@ class Rebuild:
         self._newly_accepted: list[AcceptedPlace] = []
 
     def run(self) -> Rebuilt:
-        """Make queues and index anew, and put them in place.
+        """Rebuild queues and index, and put them in place.
 
         Raises:
             LogDamaged: nothing was changed.
@@ -381,7 +381,7 @@ def _directories(root: str) -> list[str]:
 
 
 def _remove_tree(path: str) -> None:
-    """Remove what stands there: a directory with all that it holds, or whatever was put in place of one."""
+    """Remove what is there: a directory with all that it holds, or whatever was put in place of one."""
     if Path(path).is_symlink() or (Path(path).exists() and not Path(path).is_dir()):
         Path(path).unlink()
     else:

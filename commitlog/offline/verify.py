@@ -32,7 +32,7 @@ from store.model.message import QueueKey
 
 _LOOK_PAUSE_S = 0.1
 _LOOKS_MAX = 5
-_REBUILD_INDEX = "`dledger rebuild` makes the index anew from the log"
+_REBUILD_INDEX = "`dledger rebuild` rebuilds the index from the log"
 
 
 @dataclass(slots=True)
@@ -62,11 +62,11 @@ class StoreParts:
     Args:
         files: the file system.
         directory: the store.
-        is_live: somebody has it open and writes.
+        is_live: a process has it open and writes.
 
     Attributes:
         directory: the store; of a store in use its log ends where it ended when this was made.
-        open_files: for whoever looks into the log.
+        open_files: for readers of the log.
         queues: all consume queues.
         index_views: all files of the key index, oldest first.
         findings: what does not belong there.
@@ -188,7 +188,7 @@ class StoreParts:
         return replace(directory, log_files=log_files, findings=findings)
 
     def _walk_end(self, log_files: list[LogFile]) -> tuple[int, int]:
-        """Return (behind the last good record, how many there are) of some files."""
+        """Return (after the last good record, how many there are) of some files."""
         walk = LogWalk(self.open_files, log_files, is_checked=False)
         count = sum(len(walked.batch) for walked in walk.batches())
         return walk.end_offset, count
@@ -274,7 +274,7 @@ class Verification:
 
 
 def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
-    """Return what to tell of bytes of the log behind which good records follow.
+    """Return what to tell of bytes of the log after which good records follow.
 
     Args:
         skipped: the bytes.

@@ -50,8 +50,8 @@ class AcceptedPlace:
         offset: of the first byte, in the log.
         size: in bytes, at least one.
         crc32c: of these bytes.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be there.
+        found: what is there.
         accepted_at_ms: when the operator accepted it, in milliseconds since 1970.
     """
 
@@ -64,14 +64,14 @@ class AcceptedPlace:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last byte."""
+        """After the last byte."""
         return self.offset + self.size
 
     def is_same(self, content: memoryview) -> bool:
         """Return whether the bytes are still those that were accepted.
 
         Args:
-            content: what stands in the log from `offset` on, to the end of the file.
+            content: what is in the log from `offset` on, to the end of the file.
         """
         return len(content) >= self.size and checksum_of(content[: self.size]) == self.crc32c
 
@@ -102,7 +102,7 @@ class AcceptedDamage:
 
         Args:
             offset: where the log cannot be read.
-            content: what stands there, to the end of the file.
+            content: what is there, to the end of the file.
         """
         place = self._places.get(offset)
         return place if place is not None and place.is_same(content) else None
@@ -143,8 +143,8 @@ def accept(offset: int, content: memoryview, expected: str, found: str, now_ms: 
     Args:
         offset: of the first of them.
         content: all of them, at least one.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be there.
+        found: what is there.
         now_ms: the wall clock.
     """
     return AcceptedPlace(offset, len(content), checksum_of(content), expected[:_TEXT_MAX], found[:_TEXT_MAX], now_ms)

@@ -1,14 +1,14 @@
 """The plain CommitLog: the log of one machine, in RocketMQ's files; it reads as `LogReader` does.
 
-Files of equal size hold the records one behind the other. A batch never spans two files: where it does not fit with
-eight bytes behind it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch goes to the
+Files of equal size hold the records one after the other. A batch never spans two files: where it does not fit with
+eight bytes after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch goes to the
 head of the next file. A batch is encoded for its place and written with one call, into the page cache; `begin_flush`
 hands out what a sync must cover. One thread owns the log; it alone appends, so there is one order. Only
 `FlushTicket.sync` and `NextFile.make` run elsewhere.
 
 Invariants:
 
-* Behind the last record all bytes are zero. What is cut off is overwritten, durably, before anything else may be
+* After the last record all bytes are zero. What is cut off is overwritten, durably, before anything else may be
   written there (RocketMQ leaves it, and it can come back).
 * Store timestamps never go back along the log, whatever the clock does; so a timestamp names a place in it.
 
@@ -40,7 +40,7 @@ from store.model.message import LOOPBACK, Host, Message
 
 __all__ = ["CommitLogConfig", "FlushTicket", "LastExit", "PlainCommitLog", "open_to_read"]
 
-# The next file is made when less than one part in so many of the last one is left.
+# The next file is made when less than this fraction (one part in this many) of the last one is left.
 _NEXT_FILE_PART: Final = 4
 _APPENDED: Final = Certainty.APPENDED
 _new_tuple: Final = tuple.__new__
@@ -97,7 +97,7 @@ class PlainCommitLog(LogReader):
         *,
         is_corruption_skipped: bool = False,
     ) -> Self:
-        """Open and recover the log in `directory`, which is created if need be; who may open it, the store decides.
+        """Open and recover the log in `directory`, which is created if need be; the store grants access.
 
         Args:
             files: the file system.
@@ -105,8 +105,8 @@ class PlainCommitLog(LogReader):
             config: see there.
             last_exit: how the process before ended, and what it had promised.
             clock: milliseconds since 1970; stamps the records.
-            is_corruption_skipped: go on behind what is corrupt, with a note; a file that is missing between others, or
-                was cut short, becomes zeros.
+            is_corruption_skipped: continue after what is corrupt, with a note; a file that is missing between others,
+                or was cut short, becomes zeros.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
@@ -150,7 +150,7 @@ class PlainCommitLog(LogReader):
     def abandon(self, detail: str) -> None:
         """Close the files as they are, after a failure that makes any further write or sync unwise.
 
-        Whoever waits for an append is told that its outcome is not known, and `detail`.
+        Waiting appends end with an unknown outcome, and `detail`.
         """
         self._flush.fail(detail)
         self._queue.close()
@@ -159,12 +159,12 @@ class PlainCommitLog(LogReader):
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that may be read: flushed (sync), or written (async)."""
+        """After the last record that may be read: flushed (sync), or written (async)."""
         return self._flush.flushed_offset if self._config.is_flush_sync else self._written_offset
 
     @property
     def written_offset(self) -> int:
-        """Behind the last record, flushed or not."""
+        """After the last record, flushed or not."""
         return self._written_offset
 
     @property
@@ -207,7 +207,7 @@ class PlainCommitLog(LogReader):
         return pending
 
     def _make_room(self, size: int) -> int:
-        """Return where `size` bytes of records go: behind the last one, or to the head of the next file.
+        """Return where `size` bytes of records go: after the last one, or to the head of the next file.
 
         Raises:
             IllegalMessage: they fit into no file.
@@ -232,7 +232,7 @@ class PlainCommitLog(LogReader):
         try:
             self._queue.write(offset, data)
         except StorageFailed as error:
-            # What reached the file is not known: nothing may be written behind it.
+            # What reached the file is not known: nothing may be written after it.
             self._failure = error
             raise
         self._written_offset = offset + len(data)
@@ -273,7 +273,7 @@ class PlainCommitLog(LogReader):
     # --------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, offset: int) -> None:
-        """Cut the record at `offset` and all behind it, durably.
+        """Cut the record at `offset` and all after it, durably.
 
         If any of it was synced, the checkpoint must first have been lowered to the timestamp of a record that stays:
         a crash on the way would else look like corruption. No append may be under way.
@@ -324,7 +324,7 @@ def open_to_read(
         directory: of the log's files; one that is not there is an empty log.
         config: the size of the files, and whether there are property CRCs; nothing else is looked at.
         last_exit: where to begin checking; without it, at the log's beginning.
-        is_corruption_skipped: go on behind what is corrupt, with a note.
+        is_corruption_skipped: continue after what is corrupt, with a note.
 
     Raises:
         as `PlainCommitLog.open`.

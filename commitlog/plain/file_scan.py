@@ -1,4 +1,4 @@
-"""A stretch of one file in the middle of a log: what its records mean, and where the log goes on behind them.
+"""A stretch of one file in the middle of a log: what its records mean, and where the log continues after them.
 
 For logs that are open, whose end is known: so zeros are no end here but a place where something was, and a blank leads
 on. `commitlog.record.scan` does the looking.
@@ -14,7 +14,7 @@ from commitlog.record.scan import Stop, scan
 from store.fs.mapped_file import MappedFile
 from store.model.dispatch_batch import DispatchBatch, Skipped
 
-# Of one look at the log, where nobody says how much of it is wanted.
+# Of one look at the log, without a limit of its caller.
 SCAN_SIZE: Final = 4 << 20
 _INT_SIZE: Final = 4
 
@@ -29,13 +29,13 @@ def scan_file(
     is_body_checked: bool = False,
     is_property_crc_checked: bool = False,
 ) -> DispatchBatch:
-    """Return what the records from `offset` on mean; what is no record is passed over, and told of in `skipped`.
+    """Return what the records from `offset` on mean; what is no record is passed over, and reported in `skipped`.
 
     Args:
         file: a file of the log.
         offset: where a record (or its entry) begins; in the file.
         end_offset: of what may be read; in the file, or its end.
-        size_bytes_max: about so many bytes are taken, at least one record.
+        size_bytes_max: about this many bytes are taken, at least one record.
         header_size: 48 in the replicated log, else 0.
         is_body_checked: compare bodies with their checksums.
         is_property_crc_checked: the same for property CRCs.
@@ -57,7 +57,7 @@ def scan_file(
     if stop is Stop.BLANK:
         return replace(batch, next_offset=begin_offset + _behind_blank(view, position, header_size))
     if stop is Stop.ZEROS:
-        # Not the end of the log, which lies behind: something was here.
+        # Not the end of the log, which is later: there was data here.
         behind = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
         expected = "an entry" if header_size else "a message record"
         skipped = Skipped(file.path, position, batch.next_offset, behind - position, expected, "zeros")

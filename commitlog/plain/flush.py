@@ -1,9 +1,9 @@
-"""How far a plain log is durable, and who waits for that: group commit.
+"""Up to where a plain log is durable, and the callers that wait for that: group commit.
 
 The owner takes a ticket, any thread syncs it, and the owner hands it back; what is appended meanwhile waits for the
 next ticket. What was cut off meanwhile is taken off every ticket that is still out.
 
-Source: RocketMQ `CommitLog.GroupCommitService`, which tells nobody of a sync that failed.
+Source: RocketMQ `CommitLog.GroupCommitService`, which reports a failed sync to no caller.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FlushProgress:
         self._end_waiting()
 
     def end_all(self, end_offset: int, store_timestamp: int) -> None:
-        """Hear that the whole log, which ends at `end_offset`, was synced, with all that open tickets cover."""
+        """Note that the whole log, which ends at `end_offset`, was synced, with all that open tickets cover."""
         self._open.clear()
         self.flushed_offset, self.store_timestamp = end_offset, store_timestamp
         self._end_waiting()
@@ -76,7 +76,7 @@ class FlushProgress:
             pending.end(outcome)
 
     def cut(self, end_offset: int, store_timestamp: int) -> None:
-        """Forget what was, or is about to become, durable from `end_offset` on; nobody may wait for it.
+        """Forget what was, or is about to become, durable from `end_offset` on; no caller may wait for it.
 
         Args:
             end_offset: of the log from now on.
@@ -90,7 +90,7 @@ class FlushProgress:
                 ticket.end_offset, ticket.store_timestamp = end_offset, store_timestamp
 
     def fail(self, detail: str) -> None:
-        """End all who wait: whether their messages will be there after a crash is not known."""
+        """End all waiting callers: whether their messages will be there after a crash is not known."""
         outcome = Outcome(PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN, (), detail)
         waiting, self._waiting = self._waiting, deque()
         for _, pending, _ in waiting:

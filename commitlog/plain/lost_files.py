@@ -5,7 +5,7 @@ then passes over the zeros like over any other damage. Only what the other files
 
 * a file between two others is missing: their names say so;
 * a file is shorter than the size that files have here: another file follows it, or the checkpoint says that records
-  behind its end were durable.
+  after its end were durable.
 
 A file that is too long is left to the operator, with the command that cuts it (`store.errors.WrongFileSize`): what its
 last bytes are is not known, and where the settings name another file size every file is too long.

@@ -26,7 +26,7 @@ class LogFile(NamedTuple):
     Attributes:
         path: where it is.
         begin_offset: of its first byte.
-        end_offset: behind its last byte.
+        end_offset: after its last byte.
     """
 
     path: str
@@ -71,7 +71,7 @@ class LogReader:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that may be read."""
+        """After the last record that may be read."""
         return self._recovered.end_offset
 
     @property

@@ -2,11 +2,11 @@
 
 1. Start: the file to scan from, by the table `START_CASES`. What lies before it was synced and is not looked at.
 2. Scan: each record from there on is checked, body and all; a blank leads to the next file.
-3. Settle: where the scan stops, `commitlog.plain.tail` tells end, torn tail and corruption apart. A torn tail is
-   overwritten with zeros, durably, before anything can be written behind it; Java leaves it, and it can come back.
+3. Settle: where the scan stops, `commitlog.plain.tail` distinguishes end, torn tail and corruption. A torn tail is
+   overwritten with zeros, durably, before anything can be written after it; Java leaves it, and it can come back.
 4. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
 
-A blank at the very end stays: the log goes on in the next file. Files of zeros behind the end, which were allocated
+A blank at the very end is kept: the log continues in the next file. Files of zeros after the end, which were allocated
 ahead (Java allocates up to two), stay, too.
 
 Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpoint.getMinTimestamp`.
@@ -96,7 +96,7 @@ class RecoveredLog:
     """What the files hold.
 
     Attributes:
-        end_offset: behind the last record, or behind the blank that follows it; where an empty log will begin.
+        end_offset: after the last record, or after the blank that follows it; where an empty log will begin.
         last_store_timestamp: of the last record; -1 when there is none.
         notes: what was cut, or would be cut, or was passed over, one sentence each.
         passed_over: what cannot be read and was not accepted before, with the time 0.
@@ -137,7 +137,7 @@ def recover(
         queue: the loaded files.
         last_exit: how the process before ended.
         is_read_only: change nothing; a torn tail is only noted.
-        is_corruption_skipped: go on behind what is corrupt, with a note; corruption that nothing good follows is cut.
+        is_corruption_skipped: continue after what is corrupt, with a note; corruption that nothing good follows is cut.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
@@ -237,7 +237,7 @@ def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_proper
 
 
 def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
-    """Check all records from `at` on; return where they stop being good, or behind the last file."""
+    """Check all records from `at` on; return where they stop being good, or after the last file."""
     number, position, store_timestamp = at
     while number < len(files):
         file = files[number]
@@ -275,7 +275,7 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
 
 
 def _behind_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
-    """Return the place behind accepted damage, which may be the head of the next file; None: it is not accepted."""
+    """Return the place after accepted damage, which may be the head of the next file; None: it is not accepted."""
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:
         return None

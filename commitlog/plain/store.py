@@ -32,7 +32,7 @@ class PlainStoreConfig:
     Attributes:
         log: of its log.
         store: of everything else.
-        is_corruption_skipped: open the store although records that were durable are bad, read on behind them, and
+        is_corruption_skipped: open the store although records that were durable are bad, read on after them, and
             accept this damage: later starts pass over the same bytes (`commitlog.plain.accepted_damage`).
     """
 
@@ -89,7 +89,7 @@ def open_plain_store(
         config: see there.
         process_id: noted in `abort`; 0: this process's.
         clocks: the machine's, unless a test brings others; the wall clock stamps records.
-        on_progress: hears how much of what must be dispatched is.
+        on_progress: called with the progress of dispatch.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
@@ -125,6 +125,6 @@ def open_plain_store(
 
 
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
-    """Return what a store's directory tells of its log: how it was left, what was durable, what damage is accepted."""
+    """Return what a store's directory says of its log: how it was left, what was durable, which damage is accepted."""
     accepted = load_accepted(files, root.path)
     return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end, accepted)

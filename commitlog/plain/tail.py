@@ -1,27 +1,27 @@
 """What the place is at which a recovering log stops being good: its end, a torn tail, or corruption.
 
 Zeros from there on are simply the end. Otherwise something is bad, and the question is whether it was ever durable, for
-then somebody may have relied on it. That is told by the store timestamps, which never go back along the log: what is
+then a client may have relied on it. That is decided by the store timestamps, which never go back along the log: what is
 older than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) was synced. A record of that very
 millisecond may have come after the sync.
 
 The facts of the place:
 
 * `holds_data`: some byte from there on is not zero.
-* `is_foreign`: no good record stands in the whole log, and what stands at its beginning is no beginning of a record.
-* `was_synced`: the bad record, if only its checksum is wrong, or a good one behind it, is older than the synced
+* `is_foreign`: no good record is in the whole log, and what is at its beginning is no beginning of a record.
+* `was_synced`: the bad record, if only its checksum is wrong, or a good one after it, is older than the synced
   timestamp.
-* `has_good_behind`: a good record stands behind it.
+* `has_good_behind`: a good record is after it.
 * `is_lost_write`: between it and the next good record a whole sector is zero, or just the blank is not whole that
   should lead to a later file. A disk takes the sectors of what was not synced in any order; one that was not written
-  still holds the zeros that stood behind the log's end. Damage looks different: wrong bytes, or zeros that end inside
+  still holds the zeros that were after the log's end. Damage looks different: wrong bytes, or zeros that end inside
   a sector.
 
 * `is_one_bit_off`: everything of the bad record is there, and one changed bit explains its wrong body checksum. No
   lost write looks like that (CRC-32 is linear: see `dledger.entries.one_bit`), so all of the record reached the disk.
 
 "Good" is not fooled by what Java leaves behind when it cuts a log (it does not overwrite it), nor by a body that holds
-the image of a record: a record counts only if it stands where it says, its checksum is right, and it is not older than
+the image of a record: a record counts only if it is where it says, its checksum is right, and it is not older than
 the last good one before the place.
 
 Not distinguishable: other damage of the very last record since the last checkpoint (of more than one bit, or in its
@@ -55,7 +55,7 @@ from dledger.entries.one_bit import CRC_32, is_one_bit
 from store.fs.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
-# Of a record that begins so close to a sector's end, what stands in that sector is zero anyway: its size is small.
+# Of a record that begins so close to a sector's end, what is in that sector is zero anyway: its size is small.
 _TELLING_SIZE: Final = 3
 _SIZE_SIZE: Final = 4
 _MAGIC_SIZE: Final = 4
@@ -113,7 +113,7 @@ CASES: Final = (
 
 
 class GoodRecord(NamedTuple):
-    """A good record behind a bad place.
+    """A good record after a bad place.
 
     Attributes:
         number: of its file, as in `BadPlace.files`.
@@ -159,7 +159,7 @@ def judge(facts: PlaceFacts) -> Verdict:
 
 
 def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
-    """Find out what stands at the place and behind it; also the next good record.
+    """Find out what is at the place and after it; also the next good record.
 
     Args:
         place: where the scan stopped.
@@ -186,11 +186,11 @@ def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, Good
 
 
 def find_good_behind(place: BadPlace) -> GoodRecord | None:
-    """Return the next good record behind the bad place, if there is one."""
+    """Return the next good record after the bad place, if there is one."""
     for number, file in enumerate(place.files):
         view, begin_offset = file.view(), file.begin_offset
         at = place.position if number == 0 else 0
-        # Behind the last byte of data there may still be zeros that belong to a record.
+        # After the last byte of data there may still be zeros that belong to a record.
         end = min(file.find_data_end(begin_offset + at) - begin_offset + _RECORD_ZEROS_MAX, len(view))
         if number == 0 or find_fault(view, 0, end, physical_offset=begin_offset):
             at = resync(view, at, end, base_offset=begin_offset)
@@ -307,7 +307,7 @@ def _is_torn_blank(place: BadPlace, good: GoodRecord) -> bool:
 
 
 def _has_zero_sector(place: BadPlace, good: GoodRecord) -> bool:
-    """Return whether a sector between the place and the next good record is zero; the first one behind the place."""
+    """Return whether a sector between the place and the next good record is zero; the first one after the place."""
     for number, file in enumerate(place.files[: good.number + 1]):
         view = file.view()
         begin = place.position if number == 0 else 0

@@ -41,7 +41,7 @@ def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSE
         size_max: bytes that it may become.
 
     Raises:
-        UnreadableBody: it is not what `sys_flag` says, is cut short, has bytes behind its end, or becomes too large.
+        UnreadableBody: it is not what `sys_flag` says, is cut short, has bytes after its end, or becomes too large.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -56,7 +56,7 @@ def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSE
     if len(content) > size_max:
         raise UnreadableBody(f"expected at most {size_max} bytes when uncompressed, found more")
     if not is_whole:
-        raise UnreadableBody(f"expected one whole stream of {name}, found a part of one, or bytes behind it")
+        raise UnreadableBody(f"expected one whole stream of {name}, found a part of one, or bytes after it")
     return content
 
 
@@ -73,7 +73,7 @@ def _uncompress_lz4(body: bytes, length_max: int) -> tuple[bytes, bool]:
 
 
 def _uncompress_zstd(body: bytes, length_max: int) -> tuple[bytes, bool]:
-    # The reader bounds what comes out, and does not tell whether the frame was whole; the other way round below.
+    # The reader bounds what comes out, and does not show whether the frame was whole; the other way round below.
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         content = reader.read(length_max)
     if len(content) == length_max:

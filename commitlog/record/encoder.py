@@ -3,7 +3,7 @@
 A put has two steps. `RecordEncoder.prepare` does all that can be refused, and all work that does not depend on the
 place in the log; `PreparedRecords` fills in offsets and store timestamp.
 
-V2 is chosen where a topic is longer than the 127 bytes that V1 can tell. RocketMQ counts UTF-16 units, which is the
+V2 is chosen where a topic is longer than the 127 bytes that V1 can express. RocketMQ counts UTF-16 units, which is the
 same for all names that it allows, and would make unreadable records of the others.
 
 Source: RocketMQ `MessageExtEncoder`, `CommitLog.DefaultAppendMessageCallback`.
@@ -35,7 +35,7 @@ from store.model.message import Host, Message
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 from store.model.topics import check_topic
 
-# queue offset and physical offset, which stand together
+# queue offset and physical offset, which are adjacent
 _OFFSETS: Final = struct.Struct(">qq")
 _TIMESTAMP: Final = struct.Struct(">q")
 _PORT: Final = struct.Struct(">i")
@@ -43,7 +43,7 @@ _LENGTH: Final = struct.Struct(">h")
 _PORT_MAX: Final = 65_535
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
-# Names and hosts that an encoder keeps the bytes of; when there are more, it begins anew.
+# Names and hosts that an encoder keeps the bytes of; when there are more, it starts again.
 _KEPT_MAX: Final = 4096
 _PROPERTY_END: Final = b"\x02"
 _CRC_ROOM: Final = bytes(CRC_SIZE)
@@ -80,7 +80,7 @@ class PreparedRecords:
         return len(self.sizes)
 
     def encode(self, physical_offset: int, queue_offsets: Sequence[int], store_timestamp: int) -> memoryview:
-        """Return the records, one behind the other, in memory of their own.
+        """Return the records, one after the other, in memory of their own.
 
         Args:
             physical_offset: of the first record; the next one follows it at once.
@@ -252,7 +252,7 @@ def _encode_host(host: Host, field: str) -> bytes:
 
 
 def _with_room_for_crc(raw: bytes) -> bytes:
-    """Return properties with 20 bytes behind them, which the property CRC goes into."""
+    """Return properties with 20 bytes after them, which the property CRC goes into."""
     if raw and not raw.endswith(_PROPERTY_END):
         raw += _PROPERTY_END
     if len(raw) + CRC_SIZE > PROPERTIES_SIZE_MAX:

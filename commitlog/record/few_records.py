@@ -1,6 +1,6 @@
 """What a few records mean for queues and index, record by record.
 
-The same as `commitlog.record.columns`, whose numpy calls cost as much for one record as for a hundred: behind a small
+The same as `commitlog.record.columns`, whose numpy calls cost as much for one record as for a hundred: after a small
 put this way takes a tenth of the time.
 """
 

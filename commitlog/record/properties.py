@@ -5,7 +5,7 @@ at 0x02; a part counts when it has a name and a value; its name ends at the firs
 So a property with an empty value is stored and not read.
 
 The property CRC is one more property, of 20 bytes, at the very end: `__CRC32#`, 0x01, ten digits, 0x02. The digits
-are those of the CRC-32 (31 bits) of all bytes of the record before it, the *lowest first*, with zeros behind.
+are those of the CRC-32 (31 bits) of all bytes of the record before it, the *lowest first*, with zeros after.
 
 Source: RocketMQ `MessageDecoder.messageProperties2String`, `string2messageProperties`, `createCrc32`.
 """
@@ -83,14 +83,14 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
     for part in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, _, value = part.partition(NAME_VALUE_SEPARATOR)
         if name and value:
-            # A name that comes again moves to the end, as it would stand there alone.
+            # A name that comes again moves to the end, as it would be there alone.
             properties.pop(name, None)
             properties[name] = value
     return properties
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the bytes of `properties`, in their order, with 0x02 behind the last; a property CRC is left out.
+    """Return the bytes of `properties`, in their order, with 0x02 after the last; a property CRC is left out.
 
     Raises:
         IllegalMessage: a name is empty, one holds a separator or is no text, or all are more than 32,767 bytes.

@@ -1,6 +1,6 @@
-"""The properties of many records at once: where names and values stand, without a loop over messages.
+"""The properties of many records at once: where names and values are, without a loop over messages.
 
-They stand joined in one buffer and are cut at each 0x02; names are found by comparing the eight bytes behind a cut.
+They are joined in one buffer and are cut at each 0x02; names are found by comparing the eight bytes after a cut.
 What counts is what `commitlog.record.properties.decode_properties` would read.
 """
 
@@ -16,7 +16,7 @@ from store.model.dispatch_batch import Int64s
 from store.model.java_hashes import TEXTS_SIZE_MAX
 from store.model.message import KEYS, UNIQUE_KEY
 
-# Behind the joined properties, so that a name can be compared with eight bytes anywhere.
+# After the joined properties, so that a name can be compared with eight bytes anywhere.
 PADDING: Final = bytes(16)
 SEPARATOR: Final = b"\x02"
 _NAME_SIZE: Final = 8
@@ -27,7 +27,7 @@ class PropertyParts:
     """The properties of many records, cut into parts of name, 0x01, value.
 
     Args:
-        data: all the bytes, and at least `PADDING` behind them.
+        data: all the bytes, and at least `PADDING` after them.
         row_begins: where the properties of each record begin.
         part_begins: where each part begins, ascending.
         part_ends: where it ends.
@@ -43,7 +43,7 @@ class PropertyParts:
 
     @classmethod
     def of(cls, view: memoryview, begins: Int64s, ends: Int64s) -> PropertyParts:
-        """Bring the properties together that stand in `view` at these places; a byte stands before each."""
+        """Bring the properties together that are in `view` at these places; a byte is before each."""
         size_max = int((ends - begins).max()) if len(begins) else 0
         width = size_max + 2
         room = width * len(begins)

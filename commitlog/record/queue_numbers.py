@@ -1,4 +1,4 @@
-"""Which queue each of many records belongs to: topics are told apart by numpy, not one by one.
+"""Which queue each of many records belongs to: topics are distinguished by numpy, not one by one.
 
 A topic is looked at in pieces of eight bytes. Rows are put into groups by a hash of their pieces and their queue id;
 then each is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of
@@ -34,10 +34,10 @@ def queue_numbers(view: memoryview, rows: RecordRows) -> tuple[list[QueueKey], I
 
 
 def _groups(data: Bytes, rows: RecordRows) -> tuple[Int64s, Int64s] | None:
-    """Return for each row the first row of its queue, and these first rows; None: a hash does not tell them apart."""
+    """Return for each row the first row of its queue, and these first rows; None: a hash does not distinguish them."""
     sizes = rows.topic_ends - rows.topic_begins
     if rows.topic_begins[-1] + max(int(sizes.max()), 1) + _PIECE > len(data):
-        # The last pieces would reach behind the buffer.
+        # The last pieces would reach past the buffer.
         data = np.concatenate((data, np.zeros(_PIECE, np.uint8)))
     queue_ids = rows.fields["queue_id"].astype(np.int64).view(np.uint64)
     marks = (queue_ids << np.uint64(32) ^ sizes.view(np.uint64)) * _ODD

@@ -28,7 +28,7 @@ offsets of the second column hold for b = s = 8:
 | properties length | | 2 | i16 | |
 | properties | | p | | `commitlog.record.properties` |
 
-At the end of a file of the plain log stands a blank: the bytes left (i32) and `BLANK_MAGIC`.
+At the end of a file of the plain log is a blank: the bytes left (i32) and `BLANK_MAGIC`.
 
 Source: RocketMQ `MessageExtEncoder`, `MessageDecoder.decode`, `CommitLog.checkMessageAndReturnSize`, `MessageVersion`.
 """
@@ -53,7 +53,7 @@ BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 # size, magic: of a record and of a blank
 HEAD: Final = struct.Struct(">ii")
 BLANK_SIZE_MIN: Final = 8
-# What a blank must have room for behind a record: Java's rule for whether a record fits into a file.
+# What a blank must have room for after a record: Java's rule for whether a record fits into a file.
 END_SIZE_MIN: Final = BLANK_SIZE_MIN
 
 QUEUE_OFFSET_POSITION: Final = 20
@@ -94,8 +94,8 @@ class Fault(NamedTuple):
 
     Attributes:
         position: of the wrong field, in the buffer.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be there.
+        found: what is there.
     """
 
     position: int
@@ -104,7 +104,7 @@ class Fault(NamedTuple):
 
 
 class BadRecord(Exception):
-    """No good record stands where one was asked for."""
+    """There is no good record at the requested place."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(f"byte {fault.position}: expected {fault.expected}, found {fault.found}")
@@ -168,7 +168,7 @@ class Record:
 
     @property
     def queue_offset(self) -> int:
-        """Place in the queue; 0 for prepared and rolled-back messages, which stand in none."""
+        """Place in the queue; 0 for prepared and rolled-back messages, which are in none."""
         return self._fields[5]
 
     @property
@@ -378,7 +378,7 @@ def _host(data: bytes) -> Host:
 
 
 def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> Fault:
-    """Say why `decode` did not take a record, in the order in which the fields stand."""
+    """Say why `decode` did not take a record, in the order of the fields."""
     size, magic, body_size = fields[0], fields[1], fields[14]
     if magic not in MAGICS:
         return Fault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")

@@ -1,4 +1,4 @@
-"""Finding the next good record behind damage, or behind any place in a file.
+"""Finding the next good record after damage, or after any place in a file.
 
 How the search is not led astray: what a bad record says of its size is a hint, never a fact. A place counts only if a
 record begins there that is good in every way that can be checked: magic, lengths that agree, its own physical offset
@@ -40,10 +40,10 @@ _MAGIC_HEAD: Final = b"\xda\xa3\x20"
 
 
 def resync(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return where the next good record (or its entry) begins behind the bad one at `position`; `end` if there is none.
+    """Return where the next good record (or its entry) begins after the bad one at `position`; `end` if there is none.
 
     Where the bad record says that it ends is tried first; so is what its lengths add up to, and if both lead to a good
-    record, the nearer one is taken. Otherwise the bytes behind `position` are searched for a magic. What was found is
+    record, the nearer one is taken. Otherwise the bytes after `position` are searched for a magic. What was found is
     good in every way that can be checked. A blank that reaches to the end of the view counts as the end.
 
     The cost is one pass over the bytes, and the checksums of what looks like a record in its place; when these took
@@ -69,7 +69,7 @@ def resync(view: memoryview, position: int, end: int, *, base_offset: int, heade
 
 
 def find_good(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return where the first good record (or its entry) begins at or behind any `position`; `end` if there is none.
+    """Return where the first good record (or its entry) begins at or after any `position`; `end` if there is none.
 
     The arguments are those of `resync`, and so is the cost.
     """
@@ -133,7 +133,7 @@ def _is_good_place(view: memoryview, place: int, end: int, base_offset: int, hea
 
 
 def _is_tail(view: memoryview, place: int, end: int) -> bool:
-    """Return whether a blank stands at `place` that reaches to the end of the file."""
+    """Return whether a blank is at `place` that reaches to the end of the file."""
     if end - place < HEAD.size:
         return False
     return tuple(HEAD.unpack_from(view, place)) in {

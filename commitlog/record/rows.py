@@ -1,4 +1,4 @@
-"""The fields of many records at once, and where their variable parts stand: numpy columns, no loop over messages.
+"""The fields of many records at once, and where their variable parts are: numpy columns, no loop over messages.
 
 What a record must be is said in `commitlog.record.record`; here is the same for thousands of them. What their columns
 mean for queues and index is in `commitlog.record.columns`.
@@ -42,7 +42,7 @@ HEADER_TYPE: Final = numpy_type(
 _ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
 _IPV6_EXTRA: Final = 12
 _PROPERTIES_LENGTH_SIZE: Final = 2
-# Behind which hosts a field stands.
+# The hosts that a field follows.
 _BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
 _BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
 
@@ -118,7 +118,7 @@ class RecordRows:
 
 
 def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
-    """Return what stands at each of `positions`, aligned or not: one copy of a few bytes each."""
+    """Return what is at each of `positions`, aligned or not: one copy of a few bytes each."""
     item_size = np.dtype(dtype).itemsize
     windows = np.ndarray((len(data) - item_size + 1,), f"V{item_size}", data, strides=(1,))
     # Indexing copies just these; `take` would first make a copy of all windows.
@@ -137,10 +137,10 @@ def good_rows(
     Args:
         data: the buffer that holds the records.
         begins: where each begins, ascending.
-        ends: behind each; within the buffer.
+        ends: after each; within the buffer.
         base_offset: of the buffer's first byte in the log; of records that were gathered: of each, how much
             its physical offset is more than its place.
-        has_headers: each is the body of an entry, whose header stands before it in the buffer and is to be looked at.
+        has_headers: each is the body of an entry, whose header is before it in the buffer and is to be looked at.
     """
     while True:
         rows, is_good = _try_rows(data, begins, ends, base_offset, has_headers=has_headers)

@@ -44,8 +44,8 @@ _KIND: Final = struct.Struct(">ii24xi")
 class Stop(StrEnum):
     """Why a walk ended.
 
-    END: the end, or the number of records, was reached; or somebody finished a record there after the walk had come to
-    it: walk on. BLANK: the rest of the file is filler. ZEROS: nothing was ever written there. BAD: what stands there is
+    END: the end, or the number of records, was reached; or a record was finished there after the walk had come to
+    it: walk on. BLANK: the rest of the file is filler. ZEROS: nothing was ever written there. BAD: what is there is
     no record.
     """
 
@@ -57,12 +57,12 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How far a walk came.
+    """The result of a walk.
 
     Attributes:
-        starts: where each record begins, in the view (in the replicated log: behind the entry's header).
+        starts: where each record begins, in the view (in the replicated log: after the entry's header).
         sizes: of each record.
-        position: where it ended, in the view: behind the last record, at a blank or at what is bad.
+        position: where it ended, in the view: after the last record, at a blank or at what is bad.
         stop: why.
         fault: what is wrong there, if it is BAD.
     """
@@ -91,9 +91,9 @@ def walk(
         view: of one file.
         position: where the first record (or its entry) begins.
         end: where the stretch ends, at most the view's; a record does not reach beyond it.
-        header_size: 48 in the replicated log, where each record stands behind an entry's header; else 0.
-        size_bytes_max: stop behind so many bytes; at least one record is taken.
-        count_max: stop after so many records.
+        header_size: 48 in the replicated log, where each record is after an entry's header; else 0.
+        size_bytes_max: stop after this many bytes; at least one record is taken.
+        count_max: stop after this many records.
     """
     starts, sizes = list[int](), list[int]()
     limit, left = min(position + size_bytes_max, end), count_max
@@ -130,18 +130,18 @@ def scan(
 ) -> tuple[DispatchBatch, Stop]:
     """Return what the records from `position` on mean, and why they end there.
 
-    At a bad record it stops looking for meaning: the batch then tells in `skipped` what is left out, and its
+    At a bad record it stops looking for meaning: the batch then reports in `skipped` what is left out, and its
     `next_offset` is where the next good record begins, or `end` when there is none. `Stop.BAD` is returned only then.
-    A record that somebody finishes while this looks is not called bad: the batch ends before it, with `Stop.END`.
+    A record that is finished during the check is not reported as bad: the batch ends before it, with `Stop.END`.
 
     Args:
         view: of one file.
         position: where a record (or its entry) begins.
         end: of what was written.
         base_offset: of the view's first byte in the log.
-        path: of the file, for what is told of skipped bytes.
+        path: of the file, for reports of skipped bytes.
         header_size: 48 in the replicated log, else 0.
-        size_bytes_max: about so many bytes are taken, at least one record.
+        size_bytes_max: about this many bytes are taken, at least one record.
         is_body_checked: whether bodies are compared with their CRC.
         is_property_crc_checked: the same for property CRCs.
         levels_ms: how long a message of each delay level waits.
@@ -188,9 +188,9 @@ def skipped_at(
     header_size: int = 0,
     is_property_crc_checked: bool = False,
 ) -> Skipped | None:
-    """Return what is wrong with the first record of a walk that is not good, and where reading goes on behind it.
+    """Return what is wrong with the first record of a walk that is not good, and where reading continues after it.
 
-    None: nothing any more, for somebody has finished it since; read it again.
+    None: nothing any more, it was finished since; read it again.
 
     Args:
         view: of one file.
@@ -222,7 +222,7 @@ def skipped_at(
 def blank_size(view: memoryview, position: int, header_size: int) -> int:
     """Return how many bytes the blank at `position` says that it has: in the plain log (size, magic), else the reverse.
 
-    A blank fills the rest of its file; only in the replicated log a shorter one may stand at a file's head.
+    A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's head.
     """
     first, second = HEAD.unpack_from(view, position)
     size: int = second if header_size else first

@@ -1,7 +1,7 @@
-"""A leader's own entries in a log of messages: records of a system topic, told from clients' by the entry's channel.
+"""A leader's own entries in a log of messages: records of a system topic, marked by the entry's channel.
 
 Java's DLedger 0.3 takes entries of magic 1 only, and RocketMQ takes every body for a message record. So these entries
-are of magic 1, and their bodies are records; what they are stands in the `channel` field of the entry's header, which
+are of magic 1, and their bodies are records; what they are is in the `channel` field of the entry's header, which
 Java writes as 0 and never reads:
 
 | channel | entry | body of its record |
@@ -11,7 +11,7 @@ Java writes as 0 and never reads:
 |       3 | membership | a JSON object (`dledger.storage.membership_codec`) |
 |       4 | broker state | a command of the broker |
 
-Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction type *prepared*: so they stand in no queue
+Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction type *prepared*: so they are in no queue
 and take no queue offset, here and in Java, and Java indexes nothing of them, for they have no keys. Like all others
 they carry the physical offset entry position + 48.
 

@@ -1,6 +1,6 @@
 """Tags codes: what a consume queue holds of a message's tags, to filter by without reading the message.
 
-The code is Java's hash of the whole TAGS value, 0 without tags. A delayed message, which stands in a queue of the topic
+The code is Java's hash of the whole TAGS value, 0 without tags. A delayed message, which is in a queue of the topic
 SCHEDULE_TOPIC_XXXX, has the time when it is due instead.
 
 Source: RocketMQ `MessageExtBrokerInner.tagsString2tagsCode`, `CommitLog.checkMessageAndReturnSize`.

@@ -1,8 +1,8 @@
 """The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and old files.
 
-Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide stand the files
-of a plain log, if the replicated one went on from it (`commitlog.conversion.divide`). Only what is committed is read or
-dispatched; leaders' own entries (`commitlog.record.system_records`) are passed over.
+Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide are the files
+of a plain log, if the replicated one continued from it (`commitlog.conversion.divide`). Only what is committed is read
+or dispatched; leaders' own entries (`commitlog.record.system_records`) are passed over.
 
 Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node.node`,
 which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
@@ -65,7 +65,7 @@ class DLedgerCommitLog:
     Args:
         node: appends, and knows what is committed.
         entries: the node's log.
-        divide: where the first entry of all stands, or will stand.
+        divide: where the first entry of all is, or will be.
         old: what is below; None: nothing.
         config: see there.
         clock: milliseconds since 1970; stamps the records.
@@ -94,9 +94,9 @@ class DLedgerCommitLog:
         self._committed_timestamp = LastTimestamp(self._records, entries, before)
         self._durable_timestamp = LastTimestamp(self._records, entries, before)
         self._appended_timestamp = NO_TIMESTAMP
-        # What was committed when the node stopped is committed; the node learns it anew only from a leader.
+        # What was committed when the node stopped is committed; the node learns it again only from a leader.
         self._saved_commit_index = entries.recovered_checkpoint.committed_index
-        # (commit index, position behind it), of the last answer.
+        # (commit index, position after it), of the last answer.
         self._end = (NO_INDEX, entries.begin_position)
 
     # ---------------------------------------------------------------------------------------------- what it holds
@@ -113,14 +113,14 @@ class DLedgerCommitLog:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
+        """After the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
         index = self.commit_index
         if self._end[0] != index or index < self._entries.begin_index:
             self._end = (index, self.end_offset_of(index))
         return self._end[1]
 
     def end_offset_of(self, index: int) -> int:
-        """Return the offset behind a committed entry; of one that is here no more, where the entries begin."""
+        """Return the offset after a committed entry; of one that is here no more, where the entries begin."""
         if index < self._entries.begin_index:
             return self._entries.begin_position
         return self._entries.end_position_of(index)
@@ -161,7 +161,7 @@ class DLedgerCommitLog:
         largest = max(prepared.sizes)
         if largest > self._entries.max_body_bytes:
             raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")
-        # Times never go back along the log, whoever led before and whatever its clock said.
+        # Times never go back along the log, whatever the clock of an earlier leader said.
         timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
         self._appended_timestamp = timestamp
         future = self._node.append(prepared.encode_each(queue_offsets, timestamp), STAMP_AT)
@@ -191,7 +191,7 @@ class DLedgerCommitLog:
         return self._records.find(physical_offset, self.end_offset)
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """See `store.model.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and goes on.
+        """See `store.model.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and continues.
 
         Args:
             offset: see there; an entry's begin, or its record's.
@@ -219,7 +219,7 @@ class DLedgerCommitLog:
         try:
             return self._entries.positions_within(begin, end)
         except CorruptData:
-            # What is read can do without; the index is made anew when the node starts.
+            # What is read can do without; the index is remade when the node starts.
             return None
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
@@ -262,7 +262,7 @@ class DLedgerCommitLog:
             self._old_log.delete_before(offset)
 
     def drop_stranded_files(self) -> None:
-        """Delete, durably, the old files if the log goes on behind a gap, as after it was begun anew.
+        """Delete, durably, the old files if the log continues after a gap, as after it was started again.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -289,7 +289,7 @@ class DLedgerCommitLog:
 def _outcome(
     done: asyncio.Future[AppendResult], sizes: Sequence[int], queue_offsets: Sequence[int], timestamp: int
 ) -> Outcome:
-    """Say what became of an append; a future that somebody cancelled says nothing."""
+    """Resolve the future of an append; a cancelled future is left alone."""
     result = (
         AppendResult(ResponseCode.INTERNAL_ERROR, "the append was cancelled") if done.cancelled() else done.result()
     )

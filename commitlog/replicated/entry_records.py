@@ -1,7 +1,7 @@
 """Reads message records out of a log of entries: one record, a stretch as columns, the place that a time belongs to.
 
 A record is the body of an entry (magic 1, channel 0); its physical offset is the entry's position + 48. Everything is
-bounded by an end that the caller gives: behind it nothing is committed. Leaders' own entries are no records.
+bounded by an end that the caller gives: after it nothing is committed. Leaders' own entries are no records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class EntryRecords:
         try:
             index = self._entries.index_at_position(physical_offset - HEADER_SIZE)
         except EntryNotFound as error:
-            expected = f"a record; one begins {HEADER_SIZE} bytes behind each entry"
+            expected = f"a record; one begins {HEADER_SIZE} bytes after each entry's begin"
             raise CorruptData(file.path, position, expected, str(error)) from error
         return self._decode(file, position, self._entries.unit(index).size - HEADER_SIZE)
 
@@ -63,7 +63,7 @@ class EntryRecords:
         """Return the record at `position` of a file, checked; None for a leader's own."""
         entry, view = position - HEADER_SIZE, file.view()
         if entry < 0 or position + size > file.file.size:
-            raise CorruptData(file.path, position, "a record behind an entry's header", "the end of the file")
+            raise CorruptData(file.path, position, "a record after an entry's header", "the end of the file")
         magic, entry_size, _, _, _, channel, *_ = HEADER.unpack_from(view, entry)
         if (magic, entry_size) != (ENTRY_NORMAL, HEADER_SIZE + size):
             expected = f"an entry of magic 1 and {HEADER_SIZE + size} bytes"
@@ -82,7 +82,7 @@ class EntryRecords:
     def scan(
         self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False
     ) -> DispatchBatch | None:
-        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file, or none but goes on.
+        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file, or none but continues.
 
         Args:
             offset: where an entry or its record begins; what was deleted since is left out.
@@ -145,7 +145,7 @@ class EntryRecords:
         """
         entries, found = self._entries, end
         low, high = entries.begin_index, entries.index_before(end) + 1
-        # What is below `low` was stored before; behind `high` the first record, if any, is the one at `found`.
+        # What is below `low` was stored before; after `high` the first record, if any, is the one at `found`.
         while low < high:
             middle = (low + high) // 2
             index, time = self._time_behind(middle, high)
@@ -189,7 +189,7 @@ class LastTimestamp:
     Args:
         records: of the log.
         entries: the log.
-        before: of what stands before the first entry; -1: nothing does.
+        before: the store time of what precedes the first entry; -1: nothing does.
     """
 
     def __init__(self, records: EntryRecords, entries: EntryReader, before: int) -> None:

@@ -5,7 +5,7 @@ Queue offsets are given out by the leader alone, from what its queues hold. So b
 1. its no-op must be committed: then everything before it is, and nothing else ever comes before it;
 2. queues must hold everything up to there: then each queue's next offset is its maximum;
 3. the state must be applied up to there: a topic that it does not know then does not exist;
-4. the table of next offsets is asked anew: as a follower, or as a leader of an earlier term, it may have been another.
+4. the table of next offsets is asked again: as a follower, or as a leader of an earlier term, it may have been another.
 
 A put that is refused after its offsets were given out (no room on the disk, the leadership is being handed on) would
 leave a gap in its queue. Then the leader takes no puts until all it has taken in are decided, and begins at 2.
@@ -50,7 +50,7 @@ class LeadingNode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How far a node is on its way to take puts.
+    """How close a node is to accepting puts.
 
     Attributes:
         is_leader: the node leads.
@@ -100,7 +100,7 @@ class Leadership:
         end_offset: of what is committed.
         dispatched_offset: queues hold everything of the log below, and say which offsets come next.
         is_idle: whether everything that was taken in is committed, refused or cut off.
-        recover_queue_offsets: has queues asked anew for their next offsets.
+        recover_queue_offsets: has queues asked again for their next offsets.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Leadership:
             self._is_distrusted, self._ready_term = True, NO_TERM
 
     def look(self) -> Readiness:
-        """Return how it stands; the moment that the node becomes ready, queue offsets are asked for anew."""
+        """Return the readiness; the moment that the node becomes ready, queue offsets are asked for again."""
         node, dispatched = self._node, self._dispatched_offset()
         term = node.term
         if not node.is_leader:
@@ -143,7 +143,7 @@ class Leadership:
         if self._target[0] != term:
             if not self._is_own_committed(term):
                 return Readiness(True, term, False, dispatched, -1, False)
-            # What comes behind is this leader's own.
+            # What comes after is this leader's own.
             self._aim(term)
         if self._is_distrusted:
             if not self._is_idle():

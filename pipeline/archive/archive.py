@@ -1,11 +1,11 @@
 """Archives a log: all messages of a stretch of it go into a lake, and a mark says up to where that is so.
 
 The log is taken in pieces of some gigabytes. Each piece is one batch of the lake: a piece begins where the lake's cover
-of this log ends, so an archive that is started again goes on, and one that was killed leaves nothing twice. Tasks read
-slices of the files and write Parquet; Spark only schedules them, the bytes do not pass through the JVM.
+of this log ends, so an archive that is started again continues, and one that was killed leaves nothing twice. Tasks
+read slices of the files and write Parquet; Spark only schedules them, the bytes do not pass through the JVM.
 
 The *archive mark* `_archived/<log>.json` says up to which physical offset all messages are in the lake. It is written
-behind the commit, and a broker told of it (`archive_mark`) deletes nothing at or behind that offset. Physical offsets
+after the commit, and a broker that knows it (`archive_mark`) deletes nothing at or after that offset. Physical offsets
 are the same on all nodes of a group: one mark is good for all.
 """
 
@@ -76,7 +76,7 @@ class Archive:
 
     Args:
         target: where the lake is, and of which kind.
-        log: name of the log in the lake; the same for all replicas, and for ever.
+        log: name of the log in the lake; the same for all replicas; it never changes.
         columns: of the lake; `ARCHIVE_COLUMNS` are all that a restore needs.
         verify_crc: compare each message with its checksums before it is archived.
 
@@ -109,10 +109,10 @@ class Archive:
         return self._lake
 
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
-        """Return where the next piece begins: behind what is archived, or where the log begins.
+        """Return where the next piece begins: after what is archived, or where the log begins.
 
         Raises:
-            DataLost: messages behind what is archived are deleted already.
+            DataLost: messages after what is archived are deleted already.
         """
         covered = self._lake.covered(self._log)
         if not covered:
@@ -120,7 +120,7 @@ class Archive:
         end = covered[-1].end
         if end < store.begin_offset and fail_on_data_loss:
             lost = LostRange("log", end, store.begin_offset, "deleted before it was archived")
-            remedy = "Archive them from another replica that has them still, or go on without them by --allow-data-loss"
+            remedy = "Archive them from another replica that has them still, or go without them by --allow-data-loss"
             raise DataLost(f"archive of {self._log}", [lost], remedy)
         return max(end, store.begin_offset)
 
@@ -140,11 +140,11 @@ class Archive:
                 is not committed may yet be cut from it, and the next piece may come from another replica.
             runner: runs the tasks.
             piece_size_bytes: of the log that one batch takes in.
-            fail_on_data_loss: False: go on where messages are deleted already.
-            on_piece: hears of each batch that is committed.
+            fail_on_data_loss: False: continue where messages are deleted already.
+            on_piece: called with each batch that is committed.
 
         Raises:
-            pipeline.common.errors.PipelineError: what stands in the way; what is committed stays, the next run goes on.
+            pipeline.common.errors.PipelineError: what is in the way; what is committed stays, the next run continues.
         """
         position = first = self.begin(store, fail_on_data_loss=fail_on_data_loss)
         done = Archived(self._log, first, first)
@@ -175,9 +175,9 @@ class Archive:
         return self._lake.commit(batch, files, covers=covers, note={"store": store.path})
 
     def write_mark(self) -> ArchiveMark | None:
-        """Write the mark anew; return it, or None where nothing is archived.
+        """Write the mark again; return it, or None where nothing is archived.
 
-        It is of the last stretch that is archived without a gap. A log that begins behind the gap may be deleted up to
+        It is of the last stretch that is archived without a gap. A log that begins after the gap may be deleted up to
         its end; a replica that still has some of the gap deletes nothing, for that is in no archive.
         """
         covered = self._lake.covered(self._log)

@@ -1,4 +1,4 @@
-"""The offset table of a restore: where each message stood, and where it stands now. A Parquet file.
+"""The offset table of a restore: where each message was, and where it is now. A Parquet file.
 
 With it, the progress of a group of consumers can be carried over (`translate`), and references to old offsets be read.
 A restore that is begun again writes a table of its own, of what it restored itself; all tables together tell all.
@@ -44,7 +44,7 @@ class OffsetTable:
         path: of the file, which is not there yet; one of a run that stored nothing is written over.
 
     Raises:
-        BadOption: it is there: it may be the table of an earlier run, which this one goes on from.
+        BadOption: it is there: it may be the table of an earlier run, which this one continues from.
     """
 
     def __init__(self, path: str) -> None:
@@ -56,7 +56,7 @@ class OffsetTable:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Note where messages stood (topic, queue, queue offset, physical offset), and where they stand."""
+        """Record where messages were (topic, queue, queue offset, physical offset), and where they are."""
         self._rows += [
             (
                 *row[:4],
@@ -99,14 +99,14 @@ def _is_empty(path: str) -> bool:
 
 
 def translate(table: pa.Table, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, str, int], int]:
-    """Return where a group goes on that had come to these offsets of the old queues.
+    """Return where a group continues that had reached these offsets of the old queues.
 
     Args:
         table: as `OffsetTable` wrote it; of several runs, all of them joined.
         offsets: next to read, by old (topic, queue).
 
     Returns:
-        Next to read, by (broker, topic, queue): behind the last message below the old offset that was restored there;
+        Next to read, by (broker, topic, queue): after the last message below the old offset that was restored there;
         queues without one are left out, and are read from their begin.
     """
     found: dict[tuple[str, str, int], int] = {}

@@ -52,7 +52,7 @@ NEEDED: Final = (
     "reconsumeTimes",
     "bornTimestamp",
 )
-# With a rate: so many times a second, messages are let go.
+# With a rate: this many times a second, messages are let go.
 _STEPS_PER_S: Final = 10
 
 
@@ -111,7 +111,7 @@ def restore(
             topics and rows stores nothing twice, as long as each message has a UNIQ_KEY of its own.
         plan: how.
         table: takes what became of which message; None: nobody wants to know.
-        on_progress: hears of what was done so far, behind each batch.
+        on_progress: called with the work done so far, after each batch.
 
     Raises:
         NotLossless: a column is missing.
@@ -176,7 +176,7 @@ class ArchivedRows:
             yield OutgoingRow(name, queue_id if self._plan.is_queue_kept else None, None, unique_key, message, row)
 
     def stored(self, rows: Sequence[int], places: Sequence[Appended]) -> None:
-        """Take note of where messages stand."""
+        """Record where messages are."""
         if self._table is not None:
             self._table.add([(*self._sources.pop(row), place) for row, place in zip(rows, places, strict=True)])
 
@@ -208,7 +208,7 @@ def _transformed(batches: Iterable[pa.RecordBatch], plan: RestorePlan) -> Iterat
 
 
 def _paced(batch: pa.RecordBatch, rate: float | None) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts, no faster than so many rows a second."""
+    """Yield a batch in parts, no faster than this many rows a second."""
     if rate is None:
         yield batch
         return

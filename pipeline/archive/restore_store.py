@@ -4,7 +4,7 @@ Every byte of a record is what it was, but its physical offset, and the property
 also a checksum of that offset. Queue offsets, both timestamps and both hosts stay. Queues and index are made from the
 log afterwards (`dledger rebuild`), or by the broker that opens it.
 
-Only a directory that holds nothing is written to. A restore that ended too early is removed and begun anew.
+Only a directory that holds nothing is written to. A restore that ended too early is removed and started again.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class StoreRestore:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record."""
+        """After the last record."""
         return self._end
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a lossless batch, behind those before.
+        """Write the records of a lossless batch, after those before.
 
         Raises:
             pipeline.columns.record_builder.NotLossless: it is not.
@@ -123,7 +123,7 @@ class StoreRestore:
 
 
 def _place(record: bytearray, offset: int) -> None:
-    """Write into a record where it stands now."""
+    """Write into a record where it is now."""
     record[PHYSICAL_OFFSET_POSITION : PHYSICAL_OFFSET_POSITION + 8] = offset.to_bytes(8, "big")
     crc = find_property_crc(bytes(record[-CRC_SIZE:]))
     if crc is not None and crc >= 0:

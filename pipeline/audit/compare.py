@@ -59,8 +59,8 @@ class AuditFinding(NamedTuple):
         begin, end: offsets in the log.
         entry_index, term: of the first entry concerned; -1: there is none.
         path, position: the file and the byte in it.
-        expected: what should stand there, or what others have.
-        found: what stands there.
+        expected: what should be there, or what others have.
+        found: what is there.
     """
 
     kind: AuditKind

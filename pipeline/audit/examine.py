@@ -1,6 +1,6 @@
 """Looks into a window where replicas differ, entry by entry: which replica has what wrong, or where two histories part.
 
-Where entries begin is found anew on each replica, from a good one before the window on, over damage to the next good
+Where entries begin is found again on each replica, from a good one before the window on, over damage to the next good
 one; the replica that meets the least damage tells for all. A place where two good entries differ is a divergence when
 what follows differs, too; else one of them was changed in a way that its checksums do not tell.
 """
@@ -29,7 +29,7 @@ _BACK: Final = ENTRY_SIZE_MAX + (1 << 16)
 
 
 class _Places(NamedTuple):
-    """Where entries, records and fillers of a window stand, `[begin, end)` in the file, and how much damage was met."""
+    """Where entries, records and fillers of a window are, `[begin, end)` in the file, and how much damage was met."""
 
     bounds: list[tuple[int, int]]
     damage: int
@@ -111,13 +111,13 @@ class _Side:
 
 
 def _place_of(field: str) -> int:
-    """Return where a field stands in the header of an entry."""
+    """Return where a field is in the header of an entry."""
     assert HEADER_TYPE.fields is not None
     return int(HEADER_TYPE.fields[field][1])
 
 
 def examine(replicas: Sequence[Replica], suspect: Suspect) -> list[AuditFinding]:
-    """Return what differs in a window, in its order; behind a divergence nothing more is looked at."""
+    """Return what differs in a window, in its order; after a divergence nothing more is looked at."""
     open_files = OpenFiles(ReadOnlyFiles())
     committed = max(replica.committed for replica in replicas)
     found: list[AuditFinding] = []
@@ -169,7 +169,7 @@ def _places(view: memoryview, file: LogFile, window: Window) -> _Places:
 
 
 def _size_at(view: memoryview, position: int, header_size: int) -> int:
-    """Return the bytes of the entry, record or filler that seems to stand at `position`; 0: none does."""
+    """Return the bytes of the entry, record or filler that seems to be at `position`; 0: none."""
     room = len(view) - position
     if room < HEAD.size:
         return room

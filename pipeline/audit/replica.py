@@ -44,7 +44,7 @@ class Replica(NamedTuple):
 
 
 def open_replicas(paths: Sequence[str]) -> list[Replica]:
-    """Return the replicas that stand in these directories.
+    """Return the replicas that are in these directories.
 
     Raises:
         pipeline.common.errors.BadOption: one is named twice, or they are not of one kind.
@@ -66,7 +66,7 @@ def open_replicas(paths: Sequence[str]) -> list[Replica]:
 
 
 def _committed(view: StoreView) -> int:
-    """Return the offset behind the last entry that is known to be committed."""
+    """Return the offset after the last entry that is known to be committed."""
     if view.places is None:
         return NO_OFFSET
     place = view.places.place(view.committed_index) if view.committed_index >= 0 else None
@@ -74,7 +74,7 @@ def _committed(view: StoreView) -> int:
 
 
 def _written_end(replica: Replica, end: int) -> int:
-    """Return where a replica ends: further than its last good entry when something else stands behind that."""
+    """Return where a replica ends: further than its last good entry when something else is after that."""
     file = replica.file_at(replica.end)
     if replica.end >= end or file is None:
         return replica.end

@@ -70,7 +70,7 @@ class Audit:
 
 
 def in_process(pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Found]]) -> list[_Found]:
-    """Run a kernel over pieces, one behind the other."""
+    """Run a kernel over pieces, one after the other."""
     return [found for piece in pieces for found in work(piece)]
 
 
@@ -98,7 +98,7 @@ def run_audit(replicas: Sequence[Replica], *, is_checked: bool = True, runner: R
 
 
 def _examine_all(audit: Audit, suspects: list[Suspect], runner: Runner) -> None:
-    """Look into windows in their order; behind its divergence a replica is not compared with the others any more."""
+    """Look into windows in their order; after its divergence a replica is not compared with the others any more."""
     replicas = audit.replicas
     numbers = {replica.name: number for number, replica in enumerate(replicas)}
     parted: set[int] = set()

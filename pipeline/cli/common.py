@@ -90,7 +90,7 @@ def told_errors() -> Iterator[None]:
 
 
 def check_output(option: str, file: Path | None) -> None:
-    """End the command unless there is a folder for a file that it writes: before the work, not behind it."""
+    """End the command unless there is a folder for a file that it writes: before the work, not after it."""
     folder = None if file is None else file.absolute().parent
     if folder is not None and not folder.is_dir():
         fail(f"{option} {file}: expected a file in a folder that is there, found no folder {folder}", EXIT_USAGE)
@@ -106,7 +106,7 @@ def cause_of(text: str) -> str:
 
 
 def tell_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) -> None:
-    """Print the `spark-submit` that a command stands for; not when it is one."""
+    """Print the `spark-submit` command line for a command; not when it is one."""
     if is_submitted():
         return
     target = master if not master.startswith("local") else "spark://HOST:7077"
@@ -118,7 +118,7 @@ def tell_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) -
 
 
 def own_arguments() -> list[str]:
-    """Return the words of this command line behind `dledger spark`, without where it runs."""
+    """Return the words of this command line after `dledger spark`, without where it runs."""
     words = sys.argv[1:]
     words = words[words.index("spark") + 1 :] if "spark" in words else words
     kept, is_value = [], False

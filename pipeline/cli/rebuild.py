@@ -1,4 +1,4 @@
-"""`dledger spark rebuild`: consume queues and index, made anew by many tasks, or checked against the log."""
+"""`dledger spark rebuild`: consume queues and index, rebuilt by many tasks, or checked against the log."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _tell_differences(differences: Sequence[Difference]) -> None:
         where = f" at byte {difference.position}" if difference.position >= 0 else ""
         output.print(f"{difference.path}{where}: {difference.found}", highlight=False, markup=False)
     if differences:
-        fail(f"{len(differences)} files differ; without --verify the command makes them anew")
+        fail(f"{len(differences)} files differ; without --verify the command rebuilds them")
     output.print("queues and index are what the log says", highlight=False)
 
 

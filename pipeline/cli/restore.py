@@ -210,6 +210,4 @@ def _put_into_store(rows: Iterable[pa.RecordBatch], root: str, plan: RestorePlan
             yield batch
 
     restore_store(counted(), root, transform=plan.transform)
-    output.print(
-        f"{count:,} messages stand in {root}; `dledger verify {root}` checks it", highlight=False, markup=False
-    )
+    output.print(f"{count:,} messages are in {root}; `dledger verify {root}` checks it", highlight=False, markup=False)

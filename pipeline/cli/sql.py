@@ -125,7 +125,7 @@ def count(
 def source_options(
     source: str, topics: list[str] | None, since: str | None, until: str | None, more: list[str] | None
 ) -> dict[str, str]:
-    """Return the options of the source that a command line stands for.
+    """Return the options of the source for a command line.
 
     Raises:
         BadOption: a time means nothing, or they are the wrong way round; it names the option of the command.

@@ -58,7 +58,7 @@ def decode_rows(
         view: holds the records; less than 2 GiB.
         rows: of the records, ascending.
         names: of the columns, in the order wanted.
-        header_size: 48 in the replicated log, where each record stands behind an entry's header; else 0.
+        header_size: 48 in the replicated log, where each record is after an entry's header; else 0.
 
     Raises:
         pipeline.common.errors.UnknownColumn: there is none of that name.

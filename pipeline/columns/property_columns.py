@@ -1,7 +1,7 @@
 """Properties of many messages as Arrow columns: all of them as a map, or the value of one.
 
 What every client writes is cut apart by numpy and Arrow: each property has a name and a value that are not empty, one
-0x01 between them and 0x02 behind, it is UTF-8 without a zero, and no name comes twice. A batch with anything else, or
+0x01 between them and 0x02 after, it is UTF-8 without a zero, and no name comes twice. A batch with anything else, or
 with hundreds of names, is read message by message, as `commitlog.record.properties.decode_properties` says.
 """
 
@@ -74,7 +74,7 @@ class _Parts:
 
     Attributes:
         texts: name, separator, value, separator of the first property, then of the next.
-        firsts: the first property of each message, and behind the last one.
+        firsts: the first property of each message, and after the last one.
         names: of the properties.
     """
 
@@ -114,7 +114,7 @@ class _Parts:
         borders = np.frombuffer(offsets, np.int32, len(self.names) + 1)
         size = int(borders[width])
         content = np.frombuffer(data, np.uint8, int(borders[-1]))
-        # What is equal to what stands one message before it is equal in all of them.
+        # What is equal to what is one message before it is equal in all of them.
         is_same = (borders[width:] - borders[:-width] == size).all() and (content[size:] == content[:-size]).all()
         return list(self.names[:width].to_pylist()) if is_same else None
 

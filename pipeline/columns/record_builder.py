@@ -64,7 +64,7 @@ def missing_columns(schema: pa.Schema) -> list[str]:
 
 
 def build_records(batch: pa.RecordBatch) -> pa.Array:
-    """Return the records of a batch, one each row, as they stood in the log.
+    """Return the records of a batch, one each row, as they were in the log.
 
     Args:
         batch: lossless; its records are less than 2 GiB together.

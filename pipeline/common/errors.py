@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from store.errors import StoreError
 
 _SHOWN_MAX: Final = 12
-_LOST_REMEDY: Final = "Start behind what is gone, or set failOnDataLoss=false to go on without it"
+_LOST_REMEDY: Final = "Start after what is gone, or set failOnDataLoss=false to continue without it"
 
 
 class PipelineError(StoreError):
@@ -178,9 +178,7 @@ class CorruptRecord(PipelineError):
     """
 
     def __init__(self, path: str, position: int, offset: int, size: int, fault: tuple[str, str]) -> None:
-        remedy = (
-            "Read another replica, or go on without these bytes: onCorrupt=skip, or onCorrupt=quarantine to keep a copy"
-        )
+        remedy = "Read another replica, or skip these bytes: onCorrupt=skip, or onCorrupt=quarantine to keep a copy"
         super().__init__(f"{path}, {size} bytes at {position} (offset {offset})", *fault, remedy)
         self.path = path
         self.position = position

@@ -19,7 +19,7 @@ _Piece = TypeVar("_Piece", bound=Sized)
 
 
 def grouped(pieces: Iterable[_Piece], size_bytes: int) -> list[list[_Piece]]:
-    """Return pieces in groups of about so many bytes, in their order; a larger piece is a group of its own."""
+    """Return pieces in groups of about this many bytes, in their order; a larger piece is a group of its own."""
     groups: list[list[_Piece]] = []
     room = 0
     for piece in pieces:

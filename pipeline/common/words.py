@@ -46,5 +46,5 @@ def short_count(count: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Return a value with three digits; all that stand before its point, if these are more."""
+    """Return a value with three digits; all before its point, if these are more."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

@@ -5,7 +5,7 @@ below `_staging`: readers see nothing of it before the driver publishes it (`pip
 checksum before it is written, and is on the disk before the task says that it is done.
 
 Of a frame that is lossless (`pipeline.columns.record_builder`) the records are made again from what goes into the file,
-and their checksum is taken: whoever restores them can prove that they are what stood in the log.
+and their checksum is taken: a restore can prove that they are what was in the log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COMPRESSIONS: Final = tuple(_COMPRESSIONS)
 
 
 class UnfitRows(PipelineError):
-    """Rows cannot stand in a lake."""
+    """Rows cannot be stored in a lake."""
 
 
 class QueueSpan(NamedTuple):
@@ -69,7 +69,7 @@ class DataFile:
         rows: how many.
         size_bytes, crc32c: of the whole file.
         queues: what it holds of which queue.
-        physical: offsets [begin, end) of the log within which its records stand; None: the frame does not tell.
+        physical: offsets [begin, end) of the log within which its records are; None: not known from the frame.
         index: first and last index of their entries; None in a log without entries.
         term: first and last term.
         stored_ms: first and last store timestamp.
@@ -111,7 +111,7 @@ class FileWriter:
         name: unique for the batch and the partition; part of the names of its files.
         compression: zstd, snappy or none.
         is_topic_stored: False: the path alone tells the topic, as readers of partitioned Parquet expect it.
-        roll_size_bytes: rows are gathered in memory up to so many bytes, then sorted and written.
+        roll_size_bytes: rows are gathered in memory up to this many bytes, then sorted and written.
         files: the file system.
     """
 
@@ -269,7 +269,7 @@ def describe(part: pa.RecordBatch, date: str, name: str) -> DataFile:
 
 
 def checksum_of(records: pa.Array, checksum: int = 0) -> int:
-    """Return the checksum of records back to back, behind those that `checksum` is of."""
+    """Return the checksum of records back to back, after those that `checksum` is of."""
     if not len(records):
         return checksum
     _, offsets, data = records.buffers()

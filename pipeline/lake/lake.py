@@ -169,7 +169,7 @@ class Lake:
         last = self._manifests.last_number(batch.write_id)
         if self.kind != "parquet" and batch.number < last and self._manifests.get(batch) is None:
             remedy = "Use another checkpoint, or another name for the write"
-            raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one behind {last}", "it", remedy)
+            raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one after {last}", "it", remedy)
 
     def _check_removed(self, mine: Manifest) -> None:
         """Two batches in the place of the same files would double their rows."""

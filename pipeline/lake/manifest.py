@@ -224,7 +224,7 @@ def read_sealed(path: str, raw: bytes) -> dict[str, Any]:
     except ValueError as error:
         remedy = "Restore the file from a backup; nothing was changed"
         found = f"{len(raw)} bytes that differ"
-        raise DamagedLake(path, "JSON with its checksum behind it", found, remedy) from error
+        raise DamagedLake(path, "JSON with its checksum after it", found, remedy) from error
     if content.get("format") != _FORMAT:
         remedy = "Read it with the version that wrote it"
         raise DamagedLake(path, f"format {_FORMAT}", f"format {content.get('format')}", remedy)

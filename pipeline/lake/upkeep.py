@@ -86,7 +86,7 @@ def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compressi
 
     Args:
         lake: to be compacted.
-        target_size_bytes: files are joined up to about so many bytes; those of half of it or more are left alone.
+        target_size_bytes: files are joined up to about this many bytes; those of half of it or more are left alone.
         compression: of the new files.
 
     Raises:
@@ -144,7 +144,7 @@ def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> 
 
     Args:
         lake: published to the last batch, which this does first.
-        age_s: what was changed within so many seconds stays.
+        age_s: what was changed within this many seconds stays.
         is_dry: delete nothing.
 
     Raises:

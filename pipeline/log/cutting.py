@@ -25,7 +25,7 @@ class LogCutting:
 
     def __init__(self, store: StoreView) -> None:
         self._store = store
-        # Where the entries that were looked up last stand: files are cut in order.
+        # Where the entries that were looked up last are: files are cut in order.
         self._index = max(store.begin_index, 0)
 
     def offset_of(self, index: int) -> int:
@@ -59,7 +59,7 @@ class LogCutting:
     # ---------------------------------------------------------------------------------------------------- by index
 
     def _indexes(self, begin: int, end: int, target: int, rows_max: int | None) -> list[int] | None:
-        """Return the entries at which to cut, from the first one to behind the last; None: the index does not tell."""
+        """Return the entries at which to cut, from the first one to after the last; None: not known from the index."""
         store = self._store
         if store.places is None or store.begin_index == NO_INDEX:
             return None

@@ -1,6 +1,6 @@
-"""Where entries stand, by the index files of a node: for looking, beside a node that may run.
+"""Where entries are, by the index files of a node: for looking, beside a node that may run.
 
-The unit of entry i stands at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
+The unit of entry i is at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
 another index ends what is known. Bounded by what the caller knows to be in the log, for units of entries that were cut
 may be left behind its end.
 """
@@ -21,7 +21,7 @@ _NAME_DIGITS: Final = 20
 
 
 class Place(NamedTuple):
-    """Where an entry stands.
+    """Where an entry is.
 
     Attributes:
         position: in the log.
@@ -59,11 +59,11 @@ class EntryPlaces:
 
     @property
     def end(self) -> int:
-        """Behind the last entry that there is room for."""
+        """After the last entry that there is room for."""
         return (self._begins[-1] + self._file_size) // INDEX_UNIT_SIZE if self._begins else 0
 
     def place(self, index: int) -> Place | None:
-        """Return where an entry stands; None when its unit is not there."""
+        """Return where an entry is; None when its unit is not there."""
         found = self._find(index)
         if found is None:
             return None
@@ -91,7 +91,7 @@ class EntryPlaces:
         return np.concatenate(positions), np.concatenate(sizes)
 
     def index_at(self, position: int, begin: int, end: int) -> int | None:
-        """Return the first entry of `[begin, end)` that stands at or behind `position`; `end` if there is none.
+        """Return the first entry of `[begin, end)` that is at or after `position`; `end` if there is none.
 
         None: a unit that would tell is not there.
         """
@@ -106,7 +106,7 @@ class EntryPlaces:
     def last(self) -> int | None:
         """Return the last entry that has a unit; it may have been cut from the log since. None: there is none."""
         low, high = self.begin, self.end
-        # Units count up from the first one on, and nothing stands behind the last.
+        # Units count up from the first one on, and nothing is after the last.
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self.place(middle) is not None else (low, middle)

@@ -22,7 +22,7 @@ class Mark(NamedTuple):
     """The first bytes of a record, or of its entry.
 
     Attributes:
-        offset: where they stand in the log.
+        offset: where they are in the log.
         head: the bytes.
     """
 

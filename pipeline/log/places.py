@@ -81,7 +81,7 @@ class LogPlaces:
         return EntryHead(index, term, offset, offset + size, magic == ENTRY_NORMAL and not channel)
 
     def next_entry(self, offset: int) -> EntryHead | None:
-        """Return the entry at `offset`, or behind the blank that stands there; None: there is none."""
+        """Return the entry at `offset`, or after the blank that is there; None: there is none."""
         for _ in range(2):
             number = self.file_at(offset)
             if number is None or not self._log_files[number].header_size:
@@ -175,7 +175,7 @@ class LogPlaces:
     def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
         """Return where the first record (or its entry) of `[begin, end)` begins that was stored then or later.
 
-        Bisects the files, then the bytes of one: behind any byte the next good record is found. `end` if there is none.
+        Bisects the files, then the bytes of one: after any byte the next good record is found. `end` if there is none.
         """
         low, high = begin, end
         for file in self._log_files:
@@ -201,7 +201,7 @@ class LogPlaces:
         return high if found is None else found[0]
 
     def _timestamp_behind(self, file: LogFile, offset: int, end: int) -> tuple[int, int] | None:
-        """Return (offset, store timestamp) of the first good record at or behind `offset`; None before `end`."""
+        """Return (offset, store timestamp) of the first good record at or after `offset`; None before `end`."""
         view, base, header = self.view(file), file.begin_offset, file.header_size
         position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)
         if position >= end - base:
@@ -209,7 +209,7 @@ class LogPlaces:
         return base + position, decode(view, position + header).store_timestamp
 
     def entry_before(self, end: int, begin: int) -> EntryHead | None:
-        """Return the last entry of `[begin, end)`, found from behind; `end` is where an entry ends."""
+        """Return the last entry of `[begin, end)`, found from the end backwards; `end` is where an entry ends."""
         number = self.file_at(end - 1)
         while number is not None and number >= 0 and self._log_files[number].header_size:
             file = self._log_files[number]

@@ -1,6 +1,6 @@
 """Finding places in a consume queue by bisection: by physical offset, and by store time. Units are read one by one.
 
-Physical offsets of a queue ascend. A blank says nothing of its place: the units behind it are looked at instead.
+Physical offsets of a queue ascend. A blank says nothing of its place: the units after it are looked at instead.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _CHUNK = 4096
 
 
 def first_at(queue: QueueView, begin: int, end: int, physical_offset: int) -> int:
-    """Return the first unit of `[begin, end)` whose message stands at or behind an offset; `end` if there is none."""
+    """Return the first unit of `[begin, end)` whose message is at or after an offset; `end` if there is none."""
     return first_where(queue, begin, end, lambda offset, _: offset >= physical_offset)
 
 
 def first_where(queue: QueueView, begin: int, end: int, holds: Callable[[int, int], bool]) -> int:
     """Return the first unit of `[begin, end)` for which `holds(physical offset, size)`; `end` if there is none.
 
-    It must be false up to some unit and true behind it.
+    It must be false up to some unit and true after it.
     """
     last = end
     # Mostly it is true of all units, or of none.

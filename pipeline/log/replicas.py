@@ -107,7 +107,7 @@ def _common_end(one: StoreView, other: StoreView) -> int:
 
 
 def _check_plain(stores: Sequence[StoreView]) -> None:
-    """Refuse logs that differ where the first record stands that all of them have."""
+    """Refuse logs that differ where the first record is that all of them have."""
     begin = max(store.begin_offset for store in stores)
     end = min(store.end_offset for store in stores)
     heads = {store.path: store.log.head_at(begin) for store in stores} if begin < end else {}

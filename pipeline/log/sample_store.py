@@ -43,9 +43,9 @@ _SPAN_MS: Final = 3 * 3_600_000
 _TEXT_SIZE: Final = 1 << 20
 _BODY_MAX: Final = 16_384
 _KEYS: Final = 200_000
-# One customer makes so many of the orders.
+# One customer makes this many of the orders.
 _BUSY_KEY, _BUSY_SHARE = 7, 0.15
-# A message that is sent twice comes again behind so many others.
+# A message that is sent twice comes again after this many others.
 _REPEATED_BEHIND: Final = 64
 # Of lognormal sizes whose logarithm deviates by 0.5.
 _MEAN_OF_MEDIAN: Final = 1.133

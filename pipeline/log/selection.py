@@ -94,13 +94,13 @@ class Selection:
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """Make it anew."""
+        """Make it again."""
         Selection.__init__(self, *state)
 
 
 def _check_range(name: str, found: Range | None) -> None:
     if found is not None and found[0] > found[1]:
-        raise BadOption(name, "a beginning that is not behind the end", f"[{found[0]}, {found[1]})")
+        raise BadOption(name, "a beginning that is not after the end", f"[{found[0]}, {found[1]})")
 
 
 EVERYTHING = Selection()

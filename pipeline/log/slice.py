@@ -30,7 +30,7 @@ class Slice(NamedTuple):
         topic, queue_id: of a queue slice; None: a slice of the log.
         begin_queue_offset, end_queue_offset: its range.
         size_bytes: about how much is read.
-        limit: behind `end`: up to where the file holds anything of the log; -1: to the file's end.
+        limit: after `end`: up to where the file holds anything of the log; -1: to the file's end.
     """
 
     root: str

@@ -24,7 +24,7 @@ from store.model.message import QueueKey
 __all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
 
 SLICE_SIZE_BYTES: Final = 64 << 20
-# A share of the bytes up to which queues are read, and not the log: behind that, a scan costs less.
+# A share of the bytes up to which queues are read, and not the log: after that, a scan costs less.
 QUEUED_SHARE_MAX: Final = 0.3
 # The clock of a store may have been set back a little: so much more is looked at on both sides of a time.
 _CLOCK_STEP_MS: Final = 1000
@@ -46,8 +46,8 @@ def plan(
         store: open; its bounds are those of the plan.
         selection: what is wanted. `read_slice` must be given the same one.
         end: physical offset to end at, if before the store's end; what begins there is not read.
-        partitions_min: make at least so many slices, if there are as many messages.
-        rows_max: make slices of at most so many messages; of a plain log, which has no index, about so many.
+        partitions_min: make at least this many slices, if there are as many messages.
+        rows_max: make slices of at most this many messages; of a plain log, which has no index, about this many.
         fail_on_data_loss: raise when something selected by offset is gone, instead of leaving it out.
 
     Raises:
@@ -59,7 +59,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _QueuePart:
-    """What is read of one queue: units `[begin, end)`, which stand for about `size_bytes` of messages."""
+    """What is read of one queue: units `[begin, end)`, which refer to about `size_bytes` of messages."""
 
     key: QueueKey
     view: QueueView
@@ -171,7 +171,7 @@ class _Plan:
     def _queued(
         self, view: QueueView, wanted: tuple[int, int], begin: int, certain: int
     ) -> tuple[_QueuePart | None, bool]:
-        """Return the wanted units of messages in `[begin, certain)`, and whether no wanted one lies behind."""
+        """Return the wanted units of messages in `[begin, certain)`, and whether no wanted one lies after."""
         store = self._store
         first, last = max(wanted[0], view.begin), min(wanted[1], view.end)
         if begin > store.begin_offset:
@@ -186,7 +186,7 @@ class _Plan:
         return _QueuePart(view.key, view, first, behind, max(size, 1)), is_all
 
     def _span(self, parts: list[_QueuePart]) -> tuple[int, int]:
-        """Return between which places of the log the messages of these parts stand."""
+        """Return between which places of the log the messages of these parts are."""
         begins = [self._store.entry_offset(part.view.unit(part.begin).offset) for part in parts]
         lasts = [part.view.unit(part.end - 1) for part in parts]
         return min(begins, default=0), max((unit.offset + unit.size for unit in lasts), default=0)

@@ -8,7 +8,7 @@ committed: up to the committed index of the node's checkpoint, or to the last me
 committed messages get there. A replicated log that nobody has open is read to its end, as RocketMQ does when it starts:
 how far it was committed is not known (`Tail`).
 
-*What queues are good for.* Up to `certain_offset` every message has its unit. Behind it (a store in use, or one that
+*What queues are good for.* Up to `certain_offset` every message has its unit. After it (a store in use, or one that
 was not closed in order) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
 """
 
@@ -36,7 +36,7 @@ from store.model.dispatch_batch import Int64s
 from store.model.message import QueueKey
 from store.model.topics import LMQ_PREFIX
 
-# Bytes of the log behind `certain_offset` of which single messages are looked for: a program that runs leaves less.
+# Bytes of the log after `certain_offset` of which single messages are looked for: a program that runs leaves less.
 _UNQUEUED_SIZE_MAX: Final = 1 << 30
 
 
@@ -60,7 +60,7 @@ class _Columns(NamedTuple):
 
 
 class QueueRange(NamedTuple):
-    """The queue offsets that a queue has: from the first that can be read to behind the last."""
+    """The queue offsets that a queue has: from the first that can be read to after the last."""
 
     begin: int
     end: int
@@ -68,7 +68,7 @@ class QueueRange(NamedTuple):
 
 @dataclass
 class StoreView:
-    """A store, opened for reading. Made by `open_store`; close it behind its use.
+    """A store, opened for reading. Made by `open_store`; close it after its use.
 
     Attributes:
         path: as it was named, absolute.
@@ -80,7 +80,7 @@ class StoreView:
         committed_index: last entry that the node's checkpoint calls committed; -1: it does not say.
         certain_offset: up to where consume queues are complete.
         lost: entries at the log's end that the node's checkpoint calls durable and that its files do not hold.
-        places: where entries stand; None: there are no entries.
+        places: where entries are; None: there are no entries.
     """
 
     path: str
@@ -121,7 +121,7 @@ class StoreView:
 
     @cached_property
     def queues(self) -> dict[QueueKey, QueueRange]:
-        """All queues that hold messages, by their consume queues; behind `certain_offset` by the log itself.
+        """All queues that hold messages, by their consume queues; after `certain_offset` by the log itself.
 
         A store without consume queues is scanned for it, once.
         """
@@ -146,12 +146,12 @@ class StoreView:
         return found
 
     def queue_end(self, queue: QueueView, end_offset: int | None = None) -> int:
-        """Return the queue offset behind the last unit whose message ends at or before a place of the log."""
+        """Return the queue offset after the last unit whose message ends at or before a place of the log."""
         bound = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
         return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
 
     def record_offset(self, offset: int) -> int:
-        """Return where the record of what begins at `offset` of the log stands: behind its header, if it has one."""
+        """Return where the record of what begins at `offset` of the log is: after its header, if it has one."""
         return offset + HEADER_SIZE if self._is_entry(offset) else offset
 
     def entry_offset(self, record_offset: int) -> int:
@@ -240,7 +240,7 @@ class StoreView:
 
     @cached_property
     def _uncertain(self) -> dict[QueueKey, QueueRange]:
-        """The queue offsets of messages behind `certain_offset`."""
+        """The queue offsets of messages after `certain_offset`."""
         found: dict[QueueKey, QueueRange] = {}
         for key, columns in self._walk_uncertain():
             begin, end = int(columns.queue_offsets.min()), int(columns.queue_offsets.max()) + 1
@@ -250,7 +250,7 @@ class StoreView:
 
     @cached_property
     def _unqueued(self) -> dict[QueueKey, list[_Columns]]:
-        """The messages behind `certain_offset`, queue by queue; none where there are too many to hold."""
+        """The messages after `certain_offset`, queue by queue; none where there are too many to hold."""
         found: dict[QueueKey, list[_Columns]] = {}
         if self.end_offset - self.certain_offset <= _UNQUEUED_SIZE_MAX:
             for key, columns in self._walk_uncertain():
@@ -258,7 +258,7 @@ class StoreView:
         return found
 
     def _walk_uncertain(self) -> Iterator[tuple[QueueKey, _Columns]]:
-        """Yield the messages behind `certain_offset`, some of one queue at a time, in the order of the log."""
+        """Yield the messages after `certain_offset`, some of one queue at a time, in the order of the log."""
         number = self.log.file_at(self.certain_offset)
         if number is None or self.certain_offset >= self.end_offset:
             return
@@ -277,7 +277,7 @@ class StoreView:
                 break
 
     def unqueued_offset(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Return where a message stands that no unit of its queue names yet; None when that is not known."""
+        """Return where a message is that no unit of its queue names yet; None when that is not known."""
         for columns in self._unqueued.get(key, ()):
             rows = np.flatnonzero(columns.queue_offsets == queue_offset)
             if len(rows):

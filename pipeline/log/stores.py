@@ -100,7 +100,7 @@ def _begin_offset(files: ReadOnlyFiles, view: StoreView) -> int:
 
 
 class _Claim(NamedTuple):
-    """Where a record or an entry stands, according to something that is written only after it is durable."""
+    """Where a record or an entry is, according to something that is written only after it is durable."""
 
     begin: int
     end: int
@@ -159,14 +159,14 @@ def _load_checkpoint(files: ReadOnlyFiles, view: StoreView) -> Checkpoint:
 
 
 def _claim_of(view: StoreView, index: int) -> _Claim | None:
-    """Return where an entry stands that the node's checkpoint names; None when nothing readable tells."""
+    """Return where an entry is that the node's checkpoint names; None when nothing readable names one."""
     place = None if index == NO_INDEX or view.places is None else view.places.place(index)
     if place is None:
         return None
     entry = view.log.entry_at(place.position)
     if entry is not None and entry.index == index:
         return _Claim(entry.offset, entry.end_offset)
-    # Its header is damaged, or its unit of the index is: a unit that fits behind the one before it is believed.
+    # Its header is damaged, or its unit of the index is: a unit that fits after the one before it is believed.
     before = None if view.places is None else view.places.place(index - 1)
     number = view.log.file_at(place.position)
     is_first = number is not None and view.files[number].begin_offset == place.position
@@ -177,7 +177,7 @@ def _claim_of(view: StoreView, index: int) -> _Claim | None:
 
 
 def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
-    """Return where the last entry stands that is not after `index`, by headers: for a node without index files."""
+    """Return where the last entry is that is not after `index`, by headers: for a node without index files."""
     last = None if index == NO_INDEX else view.log.entry_before(view.end_offset, begin)
     if last is None or last.index <= index:
         return None if last is None else _Claim(last.offset, last.end_offset)

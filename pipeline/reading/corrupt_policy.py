@@ -1,7 +1,7 @@
 """What is done with bytes of a log that hold no good record: refuse, leave out, or leave out and keep a copy.
 
 A quarantine is a directory. Of each corrupt place it gets two files, named by its offset in the log and its size:
-`<offset>-<size>.bin`, which is exactly those bytes, and `<offset>-<size>.json`, which says where they stood and what is
+`<offset>-<size>.bin`, which is exactly those bytes, and `<offset>-<size>.json`, which says where they were and what is
 wrong with them; where another replica had them whole also which one (`read_from`). A task that runs again writes the
 same names again.
 """

@@ -1,7 +1,7 @@
 """Reads a stretch of a log of entries by the places that the index files give: no walk, and damage stays where it is.
 
 Each entry's place is known, so a bad one hides no other. Places are used only if they agree with each other: entries
-stand back to back. Where they do not, the log is walked over instead.
+are back to back. Where they do not, the log is walked over instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from store.model.dispatch_batch import Int64s, Skipped
 
 
 def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:
-    """Return whether entries at these positions of a file stand back to back, from `position` on and up to `end`."""
+    """Return whether entries at these positions of a file are back to back, from `position` on and up to `end`."""
     if not len(begins) or begins[0] != position or begins[-1] + sizes[-1] > end or sizes.min() < HEADER_SIZE:
         return False
     return bool((begins[1:] == (begins + sizes)[:-1]).all())

@@ -91,7 +91,7 @@ class Reading(Generic[T]):
             path: its name.
             header_size: 48 where records are bodies of entries, else 0.
             position: where a record (or its entry) begins.
-            stop: position behind the stretch; a record that begins before it may end behind it.
+            stop: position after the stretch; a record that begins before it may end after it.
             is_end_known: whether a record is known to begin there, or the file ends.
         """
         end = len(view)
@@ -113,7 +113,7 @@ class Reading(Generic[T]):
             position = self._behind(view, walked, good, base, path, header_size)
 
     def _behind(self, view: memoryview, walked: Walk, good: int, base: int, path: str, header_size: int) -> int:
-        """Return where reading goes on behind a walk; with what is corrupt there it is done as the policy says."""
+        """Return where reading continues after a walk; with what is corrupt there it is done as the policy says."""
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:
             skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
@@ -174,7 +174,7 @@ class Reading(Generic[T]):
             yield self.make(window, rows, base, header_size)
 
     def skip(self, skipped: Skipped, view: memoryview) -> int:
-        """Do with corrupt bytes of a file as the policy says; return the position behind them."""
+        """Do with corrupt bytes of a file as the policy says; return the position after them."""
         behind = skipped.position + skipped.size
         self.on_corrupt.handle(skipped, view[skipped.position : behind])
         return behind

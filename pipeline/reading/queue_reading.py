@@ -23,7 +23,7 @@ from store.model.message import QueueKey
 from store.model.tags_codes import may_match
 from store.queues.unit import BLANK_SIZE
 
-# Behind any offset.
+# After any offset.
 _ANYTHING: Final = 1 << 62
 
 

@@ -1,7 +1,7 @@
 """Reads a slice of a log as Arrow batches: what a task does.
 
-Nothing is read but what the slice covers, and a file is opened only when its turn comes. What lies behind the bounds of
-the plan is not seen, also when it stands in the same file.
+Nothing is read but what the slice covers, and a file is opened only when its turn comes. What lies after the bounds of
+the plan is not seen, also when it is in the same file.
 """
 
 from __future__ import annotations

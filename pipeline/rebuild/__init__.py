@@ -1,1 +1,1 @@
-"""Consume queues and key index, made anew from slices of a log."""
+"""Consume queues and key index, rebuilt from slices of a log."""

@@ -1,7 +1,7 @@
 """Builds the consume queues of a store from slices of its log, in any number of tasks and in any order.
 
 Every message says its queue offset, so each task writes its units in their places, and doing it again changes nothing.
-What a queue has before its first message and behind its last one is settled when all tasks are done.
+What a queue has before its first message and after its last one is settled when all tasks are done.
 
 So it goes while each queue counts up by one, which is so in nearly all stores. One where offsets were given out twice,
 or left out, is a matter of the order of the log (`store.queues.out_of_order_units`): it is told by `IrregularQueues`,
@@ -51,7 +51,7 @@ class BuiltQueues(NamedTuple):
 
     Attributes:
         offset: where its slice begins in the log.
-        messages: how many there were, also those that stand in no queue.
+        messages: how many there were, also those that are in no queue.
         runs: by queue.
     """
 

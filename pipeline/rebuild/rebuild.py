@@ -1,4 +1,4 @@
-"""Consume queues and index of a store, made anew from slices of its log by many tasks; or compared with those there.
+"""Consume queues and index of a store, rebuilt from slices of its log by many tasks; or compared with those there.
 
 What is made is byte for byte what `dledger rebuild` makes in one pass. All that is not building is done by it, too: the
 old ones stay until the new ones are whole and on disk, and then these take their place. Tasks may run again: each
@@ -63,7 +63,7 @@ def here(slices: Sequence[Slice], work: Callable[[Slice], Iterable[SliceOutcome]
 def rebuild_store(
     path: str, runner: SliceRunner = here, *, layout: Layout = _AS_IT_IS, is_old_kept: bool = False
 ) -> Rebuilt:
-    """Make queues and index of a store anew, and put them in place.
+    """Make queues and index of a store again, and put them in place.
 
     A store whose queues do not count up by one is rebuilt in one pass, which knows what to do; a note says so.
 

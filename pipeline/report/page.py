@@ -23,7 +23,7 @@ _TOPIC_HEADS: Final = (
     *("Body 50 %", "99 %", "Delay 50 %", "99 %", "99.9 %", "Retried"),
 )
 _QUEUE_HEADS: Final = (
-    *("Topic", "Queue", "First offset", "Behind the last"),
+    *("Topic", "Queue", "First offset", "After the last"),
     *("Messages", "Missing", "Twice", "Largest gaps"),
 )
 
@@ -73,7 +73,7 @@ def _cards(report: Report) -> str:
     )
     right = (
         _card("Queues", "Messages of each queue; an even topic is one shade", draw_queues(report)),
-        _card("Delay by topic", "Within which so many of a topic's messages were stored", draw_delays(report)),
+        _card("Delay by topic", "Within which this many of a topic's messages were stored", draw_delays(report)),
         _names_card("Hot keys", "KEYS", "keys", report.hot_keys, 4),
     )
     return f'{traffic}<div class="cards"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>\n'

@@ -1,6 +1,6 @@
 """The plots of a report as SVG that takes its colours from the page, so that one plot suits a light and a dark page.
 
-Drawn with matplotlib, without its global state. Each colour is drawn as a stand-in and written as a CSS variable;
+Drawn with matplotlib, without its global state. Each colour is drawn as a placeholder and written as a CSS variable;
 text stays text; what a mouse may rest on carries a `<title>`, which browsers show.
 """
 
@@ -329,7 +329,7 @@ def draw_queues(report: Report) -> str:
 
 
 def _short(name: str, size: int = _NAME_MAX) -> str:
-    """Return a name of at most so many characters, without its middle, for an axis or a legend."""
+    """Return a name of at most this many characters, without its middle, for an axis or a legend."""
     end = (size - 1) // 3
     name = name if len(name) <= size else f"{name[: size - 1 - end]}…{name[-end:]}"
     # A dollar sign would begin a formula.

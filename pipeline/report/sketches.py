@@ -120,7 +120,7 @@ class KeySample:
 
     Attributes:
         size_max: hashes that are kept; beyond, `level` rises.
-        level: only hashes that end with so many zero bits are kept: 1 key in 2^level.
+        level: only hashes that end with this many zero bits are kept: 1 key in 2^level.
         hashes: of all of these keys, a repeated one as often as it came; sorted.
     """
 

@@ -1,4 +1,4 @@
-"""What was gathered becomes what is told: the figures of a report, as they stand in its JSON and on its page."""
+"""Turns what was gathered into the figures of a report, as they are stored in its JSON and on its page."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class QueueSummary:
     """One queue: what it holds, and what is missing between its first and its last offset.
 
     Attributes:
-        missing: offsets; at least so many when `is_missing_exact` is false: there were more gaps than are remembered.
+        missing: offsets; at least this many when `is_missing_exact` is false: there were more gaps than are remembered.
         repeated: messages at an offset that another one has.
         gaps: the largest.
     """

@@ -7,7 +7,7 @@ days after it failed. So a writer asks the brokers' key index, too, which holds 
    the first row is not stored, no row is: one question for a partition that is written for the first time.
 2. Where it is stored, each chunk is asked for before it is sent. A chunk is stored whole or not at all, unless rows are
    cut into chunks in another way now (the topic has another number of queues). Then the first chunk is stored in part,
-   but for one so small that its rows went to one queue then, too; behind a chunk that is, it is asked row by row.
+   but for one so small that its rows went to one queue then, too; after a chunk that is, it is asked row by row.
 
 What an earlier try left under way is in neither the log nor the index yet; it is what the window recognises.
 """
@@ -115,7 +115,7 @@ class StoredRows:
         return found
 
     async def _place(self, queue: BrokerQueue, key: str) -> tuple[int, int] | None:
-        """Return the queue and the offset at which a message stands; None: it is not stored, or has no key."""
+        """Return the queue and the offset at which a message is; None: it is not stored, or has no key."""
         if not key:
             return None
         nodes = await self._nodes(queue)
@@ -130,7 +130,7 @@ class StoredRows:
         return (columns.queue_ids[0] if columns.queue_ids else 0), columns.queue_offsets[0]
 
     async def _keys_from(self, queue: BrokerQueue, queue_id: int, offset: int, count: int) -> set[str]:
-        """Return the UNIQ_KEYs of up to so many messages of a queue."""
+        """Return the UNIQ_KEYs of up to this many messages of a queue."""
         nodes = await self._nodes(queue)
         found: set[str] = set()
         end = offset + count

@@ -12,7 +12,7 @@
 | `flag` | integer | the client's own 32 bits |
 | `bornTimestamp` | timestamp | when the message was made; else when the row is written |
 
-UNIQ_KEY is made from where a row stands (`unique_key_head`): a task that is tried again gives its rows the same ones.
+UNIQ_KEY is made from where a row is (`unique_key_head`): a task that is tried again gives its rows the same ones.
 """
 
 from __future__ import annotations

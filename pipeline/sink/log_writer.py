@@ -45,7 +45,7 @@ from pipeline.sink.log_rows import OutgoingRow, RowEncoder, UnfitFrame, unique_k
 # Not to be set: a task that is tried again must cut the same chunks.
 CHUNK_ROWS: Final = 1_000
 CHUNK_SIZE_BYTES: Final = 256 << 10
-# Rows without key and queue: so many in a row go to one queue.
+# Rows without key and queue: this many in a row go to one queue.
 _RUN_ROWS: Final = 250
 _OPEN_SIZE_BYTES: Final = 16 << 20
 _UNDER_WAY_ROWS: Final = 32_000
@@ -88,7 +88,7 @@ class Origin(NamedTuple):
 
 
 class QueueRange(NamedTuple):
-    """Offsets [begin, end) of one queue, within which a task's messages stand."""
+    """Offsets [begin, end) of one queue, within which a task's messages are."""
 
     broker: str
     topic: str
@@ -105,7 +105,7 @@ class Written:
         rows: all of them, those that were stored before included.
         repeated_rows: stored by an earlier try.
         size_bytes: of bodies and properties that were sent.
-        ranges: where they stand, by queue; without those that an earlier try stored.
+        ranges: where they are, by queue; without those that an earlier try stored.
     """
 
     rows: int = 0
@@ -147,7 +147,7 @@ class Rows(Protocol):
         ...
 
 
-# Hears of messages that are stored: numbers of their rows, and where they stand.
+# Called with messages that are stored: numbers of their rows, and where they are.
 OnStored = Callable[[Sequence[int], Sequence[Appended]], None]
 # Hears of messages that an earlier try has stored: numbers of their rows.
 OnRepeated = Callable[[Sequence[int]], None]
@@ -160,8 +160,8 @@ class LogWriter:
         target: where to.
         origin: of the rows.
         rows: turns batches into messages; None: as `pipeline.sink.log_rows` has it.
-        on_stored: hears of each chunk that is stored, in the order of chunks.
-        on_repeated: hears of rows that are not sent, for an earlier try has stored them.
+        on_stored: called with each chunk that is stored, in the order of chunks.
+        on_repeated: called with rows that are not sent, for an earlier try has stored them.
 
     Raises:
         ValueError: endpoints and name servers are both given, or neither, or one is not `host:port`.

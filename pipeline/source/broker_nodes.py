@@ -1,7 +1,7 @@
 """The nodes of one broker, for programs that block: connections, whose turn it is to be asked, and when to give up.
 
 A channel belongs to the process that made it: Spark's workers are forked, and what gRPC had open before is of no use
-behind a fork. So connections are opened when they are first used, anew in each process.
+after a fork. So connections are opened when they are first used, again in each process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dledger.client.retry import Backoff
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
 from pipeline.source.stretch import PATIENCE_S
 
-# A node that stands still is noticed though its connection does not break.
+# A node that is silent is noticed though its connection does not break.
 _KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -129,7 +129,7 @@ class Turn:
         return self._refused >= {*self._addresses} - {self.address}
 
     def goes_well(self) -> None:
-        """Begin to be patient anew."""
+        """Begin to be patient again."""
         self._deadline_s = time.monotonic() + self._nodes.patience_s
         self._backoff.reset()
         self._refused.clear()

@@ -1,7 +1,7 @@
 """Reads one stretch of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
 
 Where its entries begin the broker tells with each chunk, out of its index; of a plain log, which has none, it is found
-from record to record. What is told is used if those entries stand back to back, as their own sizes say.
+from record to record. The reported begins are used if those entries are back to back, as their own sizes say.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.model.message import QueueKey
 
 _log = logging.getLogger(__name__)
 
-# So many bytes that came over the network are decoded at once.
+# This many bytes that came over the network are decoded at once.
 _BLOCK_BYTES = 8 << 20
 # Of the size in an entry's header.
 _SIZE_AT: Final = 4
@@ -129,13 +129,13 @@ def _first_kept(log: BrokerLog, stretch: Stretch) -> int:
 
 
 class _Taken(NamedTuple):
-    """Bytes of a log, whole records, and where they stand.
+    """Bytes of a log, whole records, and where they are.
 
     Attributes:
         data: the bytes.
         offset: of the first of them in the log.
-        header_size: what stands in front of each record.
-        begins: where each record begins in `data`, what stands in front of it included, as far as it is known.
+        header_size: what is in front of each record.
+        begins: where each record begins in `data`, what is in front of it included, as far as it is known.
     """
 
     data: memoryview
@@ -157,7 +157,7 @@ class _Block:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last byte."""
+        """After the last byte."""
         return self._offset + self.size
 
     def add(self, chunk: Chunk) -> None:
@@ -212,7 +212,7 @@ def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
 
 
 def _walked(taken: _Taken) -> tuple[Int64s, int]:
-    """Return where records begin, found from one to the next, and the position behind the last that is whole."""
+    """Return where records begin, found from one to the next, and the position after the last that is whole."""
     data, header_size, position = taken.data, taken.header_size, 0
     starts: list[int] = []
     while position < len(data):

@@ -49,7 +49,7 @@ class BrokerView:
 
     @property
     def index_range(self) -> Span | None:
-        """See `SourceView`: a broker does not tell."""
+        """See `SourceView`: a broker does not report it."""
         return None
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:

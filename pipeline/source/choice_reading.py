@@ -1,10 +1,10 @@
 """Reads one part where there is a choice of replicas: its own host's first, and what is damaged in one from another.
 
-A replica that lacks the part, or loses it meanwhile, is followed by the next one, which goes on where it broke off.
+A replica that lacks the part, or loses it meanwhile, is followed by the next one, which continues where it broke off.
 What is damaged in the replica that is read is looked for in all others, checked against its checksums there, and comes
 in its place; only what no replica has whole is left to the policy (`pipeline.reading.corrupt_policy`).
 
-Of the log exactly the damaged bytes are read elsewhere, for they stand at the same place everywhere. Of a queue a run
+Of the log exactly the damaged bytes are read elsewhere, for they are at the same place everywhere. Of a queue a run
 of messages is, and where no replica has all of the run, its halves.
 """
 
@@ -108,7 +108,7 @@ class ChoiceReading:
                     continue
                 skipped = damaged.skipped
                 yield from self._from(candidate, places, skipped.offset)
-                # More damage in front of it may reach behind it: then it was dealt with.
+                # More damage in front of it may reach after it: then it was dealt with.
                 if self.position <= skipped.offset:
                     yield from self._instead(candidate, damaged)
                     self.position = skipped.offset + skipped.size
@@ -121,7 +121,7 @@ class ChoiceReading:
         return self._places[candidate.name]
 
     def _behind(self, batch: pa.RecordBatch) -> int:
-        """Return the position behind a batch that is not empty."""
+        """Return the position after a batch that is not empty."""
         last = batch.num_rows - 1
         if self.planned.topic:
             return int(batch.column(QUEUE_COLUMNS[0])[last].as_py()) + 1

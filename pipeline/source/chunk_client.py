@@ -22,7 +22,7 @@ from pipeline.source.stretch import PATIENCE_S, Chunk, Span, Spans, Stretch
 from store.model.message import QueueKey
 
 _CALL_TIMEOUT_S: Final = 10.0
-# Of a stream, which is opened again behind it: a node that has stopped to send is not waited for without end.
+# Of a stream, which is opened again after it: a node that has stopped to send is not waited for without limit.
 _STREAM_TIMEOUT_S: Final = 20.0
 _CHUNK_BYTES: Final = 1 << 20
 
@@ -31,8 +31,8 @@ class Described(NamedTuple):
     """What there is to read.
 
     Attributes:
-        spans: of the topics asked for: from the first message that is kept to behind the last.
-        by_time: where the time asked for stands in them; empty when none was.
+        spans: of the topics asked for: from the first message that is kept to after the last.
+        by_time: where the time asked for is in them; empty when none was.
         topics: all that may be read.
         begin_offset, end_offset: of the log.
     """
@@ -45,7 +45,7 @@ class Described(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What is read next, and where it stands; see `PlanLogResponse`."""
+    """What is read next, and where it is; see `PlanLogResponse`."""
 
     spans: dict[QueueKey, Span]
     begin_offset: int
@@ -56,7 +56,7 @@ class Planned(NamedTuple):
 
 
 class BrokerLog:
-    """The log of one broker. Not shared between threads; it may be pickled, and connects anew then.
+    """The log of one broker. Not shared between threads; it may be pickled, and connects again then.
 
     Args:
         endpoints: `host:port` of its nodes, with commas.
@@ -81,7 +81,7 @@ class BrokerLog:
 
         Args:
             topics: those wanted; none: all that may be read.
-            timestamp_ms: also where this time stands in the queues.
+            timestamp_ms: also where this time is in the queues.
 
         Raises:
             BrokerUnreachable, BrokerRefused: see there.
@@ -131,7 +131,7 @@ class BrokerLog:
     # --------------------------------------------------------------------------------------------------- reading
 
     def read(self, stretch: Stretch) -> Iterator[Chunk]:
-        """Yield a stretch of the log, chunk by chunk; the next node goes on where one breaks off.
+        """Yield a stretch of the log, chunk by chunk; the next node continues where one breaks off.
 
         Raises:
             BrokerUnreachable, BrokerRefused: see there.

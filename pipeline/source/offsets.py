@@ -89,7 +89,7 @@ def _object(name: str, text: str, expected: str) -> dict[str, Any]:
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name is listed twice")
     return found
 
 

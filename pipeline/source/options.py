@@ -14,9 +14,9 @@
 | `startingTimestamp` | messages stored at that time or later: milliseconds, or ISO 8601 | |
 | `endingTimestamp` | messages stored before that time | batch |
 | `maxOffsetsPerTrigger`, `maxBytesPerTrigger` | most messages, most bytes of a micro-batch | stream |
-| `minOffsetsPerTrigger`, `maxTriggerDelay` | wait for so many messages, but no longer than that (15m) | stream |
-| `minPartitions`, `maxRecordsPerPartition` | at least so many tasks; at most so many messages in each | |
-| `failOnDataLoss` | `false`: go on where messages are gone (true) | |
+| `minOffsetsPerTrigger`, `maxTriggerDelay` | wait for this many messages, but no longer than that (15m) | stream |
+| `minPartitions`, `maxRecordsPerPartition` | at least this many tasks; at most this many messages in each | |
+| `failOnDataLoss` | `false`: continue where messages are gone (true) | |
 | `columns` | names, with commas between them | |
 | `tags` | `A || B` | |
 | `verifyCrc` | `true`: check the body of each message against its checksum (false) | |
@@ -162,7 +162,7 @@ class SourceOptions:
         self._check_unused(_STREAM_ONLY, "a streaming query (readStream)", "a batch query")
         if self.starting_offsets == LATEST:
             raise BadOption(
-                "startingOffsets", "earliest or JSON in a batch query", "latest", "There is nothing behind it"
+                "startingOffsets", "earliest or JSON in a batch query", "latest", "There is nothing after it"
             )
 
     def check_stream(self) -> None:

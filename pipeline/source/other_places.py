@@ -114,7 +114,7 @@ def _of_node(place: Stretch, address: str) -> Candidate:
 
 
 def _find(path: str, place: Place, marks: Sequence[Mark]) -> list[Place] | None:
-    """Return where a part stands in the store of a directory."""
+    """Return where a part is in the store of a directory."""
     try:
         with open_store(path, tail=Tail.COMMITTED) as store:
             if not is_same_log(store, marks):
@@ -127,7 +127,7 @@ def _find(path: str, place: Place, marks: Sequence[Mark]) -> list[Place] | None:
 
 
 def place_in(store: StoreView, place: Place) -> list[Place] | None:
-    """Return where a part stands in another replica; None when it does not have all of it, or not committed."""
+    """Return where a part is in another replica; None when it does not have all of it, or not committed."""
     if place.topic:
         begin, end = (
             (place.begin_queue_offset, place.end_queue_offset) if isinstance(place, Slice) else (place.begin, place.end)
@@ -172,7 +172,7 @@ def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[Pla
 def clipped(places: Sequence[Place], begin: int, end: int) -> list[Place]:
     """Return what of these places lies in `[begin, end)`: physical offsets where records begin; of a queue its own.
 
-    What lies behind the last place is taken too where its file holds it.
+    What lies after the last place is taken too where its file holds it.
     """
     found: list[Place] = []
     for number, place in enumerate(places):

@@ -137,7 +137,7 @@ class PathView:
 def _all_alike(
     spans: Spans, messages_max: int | None, size_bytes_max: int | None, size_bytes: int
 ) -> dict[QueueKey, int]:
-    """Return where spans end of which each gives its share, up to a limit; their messages take about so many bytes."""
+    """Return the ends of spans, each cut to its share of a limit; their messages take about this many bytes."""
     total = sum(end - begin for begin, end in spans.values())
     limit = total if messages_max is None else min(total, messages_max)
     if size_bytes_max is not None:

@@ -31,7 +31,7 @@ class Source:
         self._log = _open_log(options.endpoints) if options.endpoints else None
 
     def view(self) -> SourceView:
-        """Return what there is to read now; close it behind its use.
+        """Return what there is to read now; close it after its use.
 
         Raises:
             pipeline.common.errors.PipelineError: there is no store, or no broker answers.
@@ -79,7 +79,7 @@ def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
 
     Raises:
         UnknownTopic: as `wanted_spans`.
-        BadOption: an offset to begin at lies behind the end.
+        BadOption: an offset to begin at lies after the end.
     """
     spans = wanted_spans(options, view)
     is_all = options.subscribe is None and options.subscribe_pattern is None and options.assign is None

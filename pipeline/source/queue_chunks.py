@@ -24,7 +24,7 @@ def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -
     sizes: Int64s = np.array(chunk.sizes, np.int64)
     ends: Int64s = np.cumsum(sizes + chunk.header_size)
     begins = ends - sizes
-    # How much farther each stands in the log than here.
+    # How much farther each is in the log than here.
     bases: Int64s = np.array(chunk.physical_offsets, np.int64) - begins
     path = f"broker {stretch.endpoints}, topic {stretch.topic}, queue {stretch.queue_id}"
     first = 0
@@ -52,6 +52,6 @@ def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -
 
 
 def _end_of_run(bases: Int64s, first: int) -> int:
-    """Return the end of the run of messages that stand one behind the other in the log too."""
+    """Return the end of the run of messages that are one after the other in the log too."""
     others = np.flatnonzero(bases[first:] != bases[first])
     return first + int(others[0]) if len(others) else len(bases)

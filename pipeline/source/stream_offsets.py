@@ -1,11 +1,11 @@
-"""Where a stream stands: what its checkpoint holds of the source, and whether it is this source's.
+"""Where a stream is: what its checkpoint holds of the source, and whether it is this source's.
 
 In JSON, as Spark shows it in progress and keeps it in the checkpoint:
 
     {"version": 1, "offsets": {"orders": {"0": 17, "1": 4}}, "begins": {}, "anchor": {...}}
 
 `offsets`: what is read next of each queue. `begins`: where queues begin that the offset before did not know, so that a
-batch that runs again reads the same. `anchor`: one message that was read, and where it stands in the log; a store that
+batch that runs again reads the same. `anchor`: one message that was read, and where it is in the log; a store that
 has another message there is another store.
 """
 

@@ -5,9 +5,9 @@ and a batch is one stretch of the log. It never steps over what is gone unless `
 
 | what happened | failOnDataLoss=true | failOnDataLoss=false |
 | --- | --- | --- |
-| messages were deleted before they were read | DataLost names the range | goes on at the first that is kept |
-| a queue ends before the stream's offset | DataLost: created anew, or another store | begins at its first message |
-| a topic was deleted | DataLost names its queues | goes on without it |
+| messages were deleted before they were read | DataLost names the range | continues at the first that is kept |
+| a queue ends before the stream's offset | DataLost: created again, or another store | begins at its first message |
+| a topic was deleted | DataLost names its queues | continues without it |
 | a topic or a queue is new | from its first message | the same |
 """
 
@@ -178,7 +178,7 @@ class StreamPlan:
 
         Args:
             name: of the source.
-            start: where the stream stands.
+            start: where the stream is.
             spans: what it takes: of Trigger.AvailableNow what there was when it began.
             there: what there is.
         """
@@ -191,7 +191,7 @@ class StreamPlan:
                 lost.append(LostRange(what, begin, least, "deleted before it was read"))
                 begin = least
             elif begin > (end := there[key][1]):
-                lost.append(LostRange(what, end, begin, f"it ends at {end}: created anew, or another store"))
+                lost.append(LostRange(what, end, begin, f"it ends at {end}: created again, or another store"))
                 begin = least
             ready[key] = (begin, max(begin, most))
         for key, begin in start.offsets.items():
@@ -214,7 +214,7 @@ class StreamPlan:
     def _publish(self, start: StreamOffset, spans: Spans) -> None:
         """Publish what the sink has committed: where the next batch starts, everything before is done with.
 
-        Spark asks for a next batch behind the last one of Trigger.AvailableNow too, and first of all behind a restart.
+        Spark asks for a next batch after the last one of Trigger.AvailableNow too, and first of all after a restart.
         """
         group = self._options.commit_group
         if group is None or start.offsets == self._published:
@@ -231,7 +231,7 @@ class StreamPlan:
         return self._known_anchor
 
     def _check_anchor(self, view: SourceView, start: StreamOffset) -> None:
-        """Raise when a message that was read stands elsewhere now; one that is gone tells nothing."""
+        """Raise when a message that was read is elsewhere now; a deleted one proves nothing."""
         anchor = start.anchor
         if anchor is None or anchor == self._known_anchor:
             return
@@ -242,7 +242,7 @@ class StreamPlan:
             what = f"message {anchor.offset} of queue {anchor.key.queue_id} of topic {anchor.key.topic!r}"
             raise ForeignCheckpoint(
                 f"{what} at {anchor.physical_offset} of the log, where it was read",
-                f"at {place} in {view.name}: another store, or the topic was created anew",
+                f"at {place} in {view.name}: another store, or the topic was created again",
             )
         self._known_anchor = anchor
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from store.model.message import QueueKey
 
-# So long the nodes of a broker are asked in turn before it is an error.
+# This long the nodes of a broker are asked in turn before it is an error.
 PATIENCE_S: Final = 60.0
 
 Span = tuple[int, int]
@@ -35,10 +35,10 @@ class Chunk(NamedTuple):
 
     Attributes:
         data: of all messages cut anywhere, within one file; of a queue whole messages.
-        header_size: what stands in front of each message.
+        header_size: what is in front of each message.
         offset: of the first byte; of a queue: of the first message.
-        next_offset: behind it.
-        physical_offsets, sizes: of a queue: of each message, without what stands in front of it.
+        next_offset: after it.
+        physical_offsets, sizes: of a queue: of each message, without what is in front of it.
         begins: of all messages: see `ReadLogResponse.begins`.
     """
 

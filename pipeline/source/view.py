@@ -45,7 +45,7 @@ class SourceView(Protocol):
 
     @property
     def spans(self) -> Spans:
-        """All queues: from the first message that is kept to behind the last that may be read."""
+        """All queues: from the first message that is kept to after the last that may be read."""
         ...
 
     @property
@@ -67,7 +67,7 @@ class SourceView(Protocol):
         ...
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return where a message stands in the log; None when it is not there, or that is not known."""
+        """Return where a message is in the log; None when it is not there, or that is not known."""
         ...
 
     def parts(

@@ -106,7 +106,7 @@ def _bounds(filters: Sequence[Filter], name: str) -> Range:
 
 
 def _times(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
-    """Return the first and behind the last millisecond that a store timestamp may have."""
+    """Return the first and after the last millisecond that a store timestamp may have."""
     begin: int | None = None
     end: int | None = None
     for each in filters:
@@ -114,7 +114,7 @@ def _times(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
             value = each.value
             if _name_of(each) != "storeTimestamp" or not isinstance(value, datetime) or value.tzinfo is None:
                 continue
-            # Down to the millisecond, and one more behind: what is too much is filtered by Spark.
+            # Down to the millisecond, and one more after: what is too much is filtered by Spark.
             moment = int(value.timestamp() * 1000)
             if isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual):
                 begin = moment if begin is None else max(begin, moment)

@@ -47,7 +47,7 @@ def run_over(
 
 
 def split(pieces: Sequence[_Piece], count_max: int = TASKS_MAX) -> list[list[_Piece]]:
-    """Return pieces of one size in at most so many runs, in their order."""
+    """Return pieces of one size in at most this many runs, in their order."""
     size = -(-len(pieces) // count_max) or 1
     return [list(pieces[begin : begin + size]) for begin in range(0, len(pieces), size)]
 
@@ -65,13 +65,13 @@ def run_each(
         spark: where the tasks run.
         pieces: of one size, about; all of it must be picklable.
         work: runs in the tasks, on one piece.
-        tasks_max: at most so many tasks.
+        tasks_max: at most this many tasks.
     """
     return run_over(spark, split(pieces, tasks_max), lambda group: (found for piece in group for found in work(piece)))
 
 
 def group_parts(parts: Sequence[Part], count_max: int = TASKS_MAX) -> list[list[Part]]:
-    """Return the parts in at most so many runs of about as many bytes each."""
+    """Return the parts in at most this many runs of about as many bytes each."""
     if len(parts) <= count_max:
         return [[part] for part in parts]
     total = max(sum(map(size_of, parts)), 1)

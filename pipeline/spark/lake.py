@@ -43,7 +43,7 @@ class LakeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(...)`."""
+        """Return what is in `format(...)`."""
         return "dledger-lake"
 
     def _root(self) -> str:

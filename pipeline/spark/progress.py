@@ -18,7 +18,7 @@ _INTERVAL_S: Final = 0.2
 
 @contextmanager
 def shown_progress(spark: SparkSession, label: str, size_bytes: int) -> Iterator[None]:
-    """Show a bar of so many bytes while the block runs; each finished task is its share of them.
+    """Show a bar of this many bytes while the block runs; each finished task is its share of them.
 
     Nothing is shown where standard error is no terminal.
     """

@@ -67,7 +67,7 @@ def mark_submitted() -> None:
 
 @contextmanager
 def spark_session(name: str, choice: SparkChoice) -> Iterator[SparkSession]:
-    """Give a session, and end it; one that runs in this process already is used, and goes on.
+    """Give a session, and end it; one that runs in this process already is used, and continues.
 
     Args:
         name: of the application, as Spark's pages show it.

@@ -38,7 +38,7 @@ class DLedgerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in `format(...)`."""
+        """Return what is in `format(...)`."""
         return "dledger"
 
     @property

@@ -2,7 +2,7 @@
 
 The *dedupe window* holds the last messages of the log, bounded by count and by age, both counted from the log's end; it
 is a function of the log, like queues and index: dispatch feeds it, and opening fills it from the log. It keeps no keys,
-only the index's hash of each and where the record stands; what has the same hash is read and compared.
+only the index's hash of each and where the record is; what has the same hash is read and compared.
 
 What was put and is not dispatched yet is known by its key. While it is undecided, a retry waits for its outcome. One
 whose outcome is unknown stays undecided until it is dispatched, or something that was put later is: then it never will
@@ -107,7 +107,7 @@ class DedupeWindow:
     # ---------------------------------------------------------------------------------------------- what the log says
 
     def load(self, end_offset: int) -> None:
-        """Fill the empty window with what stands before `end_offset`; from there on `dispatched` is told."""
+        """Fill the empty window with what is before `end_offset`; from there on `dispatched` is told."""
         log, span_ms = self._log, _FIRST_SPAN_MS
         found: list[_Rows] = []
         begin = end_offset
@@ -219,7 +219,7 @@ class DedupeWindow:
     # ---------------------------------------------------------------------------------------------------- putting
 
     def put(self, messages: Sequence[Message], append: Append) -> PendingAppend:
-        """Append what was not put before; return what becomes of all, with where the others stood already.
+        """Append what was not put before; return what becomes of all, with the places of those already stored.
 
         Raises:
             what `append` raises; nothing was put.
@@ -241,7 +241,7 @@ class DedupeWindow:
         return _joined([sources[row] for row in range(len(messages))], len(earlier))
 
     def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
-        """Return what was put before, by row: where it stands, the put that it is part of, or an earlier row."""
+        """Return what was put before, by row: where it is, the put that it is part of, or an earlier row."""
         given = [key for key in keys if key is not None]
         hashes = each_key_hash(given)
         if (
@@ -261,12 +261,12 @@ class DedupeWindow:
         return earlier
 
     def _known(self, key: _Key, hashed: int) -> _Source | None:
-        """Return the put that is under way with this key, or where its message stands."""
+        """Return the put that is under way with this key, or where its message is."""
         put = self._undispatched.get(key)
         if put is None:
             return self._stored(key, hashed)
         found = _Waiting(put, put.keys.index(key))
-        # What nobody knew when time was up may have been dispatched since.
+        # What was unknown when time was up may have been dispatched since.
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
         return (self._stored(key, hashed) or found) if is_unknown else found
 
@@ -317,7 +317,7 @@ def _key_of(message: Message) -> _Key | None:
 
 
 def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
-    """Return one append for messages that stand already, or come with different puts."""
+    """Return one append for messages that are already stored, or come with different puts."""
     puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
     joined = PendingAppend()
     waiting = len(puts)

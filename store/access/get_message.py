@@ -7,18 +7,18 @@
 | offset < min                                 | OFFSET_TOO_SMALL       | min                           |
 | offset = max                                 | OFFSET_OVERFLOW_ONE    | offset                        |
 | offset > max                                 | OFFSET_OVERFLOW_BADLY  | max                           |
-| at least one message is returned             | FOUND                  | behind the last unit examined |
-| none matched, and some records were gone     | MESSAGE_WAS_REMOVING   | behind the last unit examined |
-| none matched                                 | NO_MATCHED_MESSAGE     | behind the last unit examined |
-| the units themselves were expired meanwhile  | OFFSET_FOUND_NULL      | min                           |
+| at least one message is returned             | FOUND                  | after the last unit examined |
+| none matched, and some records were gone     | MESSAGE_WAS_REMOVING   | after the last unit examined |
+| none matched                                 | NO_MATCHED_MESSAGE     | after the last unit examined |
+| the units themselves were expired since      | OFFSET_FOUND_NULL      | min                           |
 
-It stops behind 800 units (`max_filter_message_size`), or as many as messages are wanted if those are more; before a
+It stops after 800 units (`max_filter_message_size`), or as many as messages are wanted if those are more; before a
 message too many; and, but for the first message, before one whose bytes would be too many. Two pairs of limits count:
 the caller's, and the store's for what is likely in memory, or not.
 
 Blank units, units of records that cannot be read any more, and units that lead to a message of another topic, queue or
-queue offset, are passed over and told (`store.access.skipped_messages`): the reader decides what that means. A read
-that passed over many separate skips ends behind them.
+queue offset, are skipped and reported (`store.access.skipped_messages`): the reader decides what that means. A read
+that passed over many separate skips ends after them.
 
 Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
@@ -70,8 +70,8 @@ class GetResult:
         status: what was found.
         next_begin_offset: where to read next.
         min_offset: of the queue.
-        max_offset: behind the last message of the queue.
-        messages: found ones, in order; each is valid as long as the file that it stands in is mapped.
+        max_offset: after the last message of the queue.
+        messages: found ones, in order; each is valid as long as the file that it is in is mapped.
         skipped: what was passed over on the way, in order; the filter would have let it through, as far as is known.
     """
 
@@ -85,7 +85,7 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
-    """What a reader wants.
+    """What a reader requests.
 
     Attributes:
         offset: the first unit of the queue to look at.
@@ -161,7 +161,7 @@ class MessageReader:
         return GetResult(status, next_offset, low, high, found.messages, skipped)
 
     def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
-        """Add what matches of the units up to `end`; return the offset behind the last unit examined."""
+        """Add what matches of the units up to `end`; return the offset after the last unit examined."""
         offset = request.offset
         # Without a filter nearly every unit is a message: more units than messages are rarely needed.
         step = request.count_max if request.tag_filter.is_everything else end - offset
@@ -185,7 +185,7 @@ class MessageReader:
         if takes_all:
             rows = np.arange(len(places))
         else:
-            # Of a blank unit nobody knows the tags; one whose record is gone has them still.
+            # The tags of a blank unit are unknown; one whose record is gone has them still.
             rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
         messages, skipped, read = found.messages, found.skipped, self._log.read
         topic, queue_id = queue.key
@@ -206,7 +206,7 @@ class MessageReader:
                     message = read(place, size)
                 except CorruptData as error:
                     damage = damaged_record(place, size, error)
-                # A unit has no checksum: what it leads to must say that it stands here. Else somebody gets what is
+                # A unit has no checksum: what it leads to must say that it belongs here. Else a reader gets what is
                 # another topic's, as if nothing were wrong.
                 if message is not None and not (message.stands_at(topic_bytes, queue_id, offset + row) or is_light):
                     damage, message = wrong_unit(queue, offset + row, message), None

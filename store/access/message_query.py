@@ -24,7 +24,7 @@ from store.model.message_id import decode_message_id
 FOREVER_MS = (1 << 63) - 1
 # Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.
 _CANDIDATES_MAX = 4096
-# Damaged records that one query tells of.
+# Damaged records that one query reports.
 DAMAGED_MAX = 64
 
 
@@ -113,7 +113,7 @@ class MessageQuery:
 
         Raises:
             IllegalRequest: it is no such id.
-            store.errors.CorruptData: no good record stands there.
+            store.errors.CorruptData: no good record is there.
         """
         try:
             place = decode_message_id(message_id)
@@ -129,7 +129,7 @@ class MessageQuery:
 
         Raises:
             IllegalRequest: the offset is negative.
-            store.errors.CorruptData: no good record stands there.
+            store.errors.CorruptData: no good record is there.
         """
         if physical_offset < 0:
             raise IllegalRequest("physical offset", "at least 0", str(physical_offset))

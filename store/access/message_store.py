@@ -7,7 +7,7 @@ A program without an event loop calls `dispatch` and `flush` itself; `store.main
 loop. Everything belongs to the owner's thread; only what tickets do may run in others. A write or a sync that fails
 ends the store: what reached the disk is not known any more.
 
-Not here: the bytes of messages and who owns the log (`commitlog`), networks, topics that were not created.
+Not here: the bytes of messages and the owner of the log (`commitlog`), networks, topics that were not created.
 Source: RocketMQ `DefaultMessageStore`.
 """
 
@@ -84,11 +84,11 @@ class MessageStore:
 
         Args:
             files: the file system.
-            root: the store's directory; who may open it is the caller's matter.
+            root: the store's directory; the caller checks that no other process opens it.
             log: open and recovered.
             config: see there.
             last: how the last process left the store.
-            on_progress: hears how much of what must be dispatched is.
+            on_progress: called with the progress of dispatch.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, CorruptData: see their messages; nothing was lost.
@@ -105,10 +105,10 @@ class MessageStore:
         return self.put_many((message,))
 
     def put_many(self, messages: Sequence[Message]) -> PendingAppend:
-        """Put messages behind each other, all or none; each gets the next offset of its queue.
+        """Put messages one after the other, all or none; each gets the next offset of its queue.
 
-        Queue offsets are never given out twice: those of a put that fails behind this call stay unused. Messages that
-        the dedupe window recognises are not put again; `Outcome.places` says where they stand.
+        Queue offsets are never given out twice: those of a put that fails after this call stay unused. Messages that
+        the dedupe window recognises are not put again; `Outcome.places` says where they are.
 
         Returns:
             What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
@@ -146,13 +146,13 @@ class MessageStore:
         self._refusal = reason
 
     def wake_readers(self) -> None:
-        """Tell all who wait to look again: what this node may serve has changed."""
+        """Wake all waiting readers: what this node may serve has changed."""
         self._waiters.tell_all()
 
     def recover_queue_offsets(self) -> None:
-        """Ask the queues anew for their next offsets, when everything in the log is dispatched.
+        """Ask the queues again for their next offsets, when everything in the log is dispatched.
 
-        Who begins to lead a replicated log calls this before its first put: others have put messages meanwhile.
+        A new leader of a replicated log calls this before its first put: others have put messages in between.
         """
         self._offsets.forget()
         if self._dedupe is not None:
@@ -217,7 +217,7 @@ class MessageStore:
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind the last message of a queue that can be read; 0 when there is no such queue."""
+        """Return the offset after the last message of a queue that can be read; 0 when there is no such queue."""
         return self._max_offset_of(_queue_key(topic, queue_id))
 
     def _max_offset_of(self, key: QueueKey) -> int:
@@ -225,7 +225,7 @@ class MessageStore:
         return 0 if queue is None else queue.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset that a time (milliseconds since 1970) stands for; see `store.queues.times`.
+        """Return the queue offset for a time (milliseconds since 1970); see `store.queues.times`.
 
         0 when there is no such queue.
         """
@@ -257,7 +257,7 @@ class MessageStore:
         Args:
             topic: the topic's name.
             key: one key; without blanks.
-            count_max: the newest so many are returned.
+            count_max: at most this many are returned, the newest ones.
             begin_ms: stored at that time or later, milliseconds since 1970.
             end_ms: stored at that time or earlier.
 
@@ -277,7 +277,7 @@ class MessageStore:
 
         Raises:
             IllegalRequest: it is no such id.
-            CorruptData: no good record stands there.
+            CorruptData: no good record is there.
         """
         return self._query.by_message_id(message_id)
 
@@ -286,7 +286,7 @@ class MessageStore:
 
         Raises:
             IllegalRequest: the offset is negative.
-            CorruptData: no good record stands there.
+            CorruptData: no good record is there.
         """
         return self._query.by_physical_offset(physical_offset)
 
@@ -346,12 +346,12 @@ class MessageStore:
             continue
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Do the same, one queue a step; nobody goes on when the store has stopped."""
+        """Do the same, one queue a step; it ends when the store has stopped."""
         with self._stopping():
             yield from self._derived.expire_in_steps()
 
     def stop(self, reason: str) -> None:
-        """Put no more and tell all who wait, for good: a write or a sync has failed."""
+        """Refuse puts from now on and wake all waiting callers: a write or a sync has failed."""
         if not self._stop_reason:
             self._stop_reason = reason
             self._waiters.tell_all()

@@ -1,12 +1,12 @@
-"""What a read of a queue passed over although a reader may have wanted it, so that nobody loses a message unheard.
+"""What a read of a queue passed over although a reader may have wanted it, so that no message is lost silently.
 
-| cause   | what stands at the offset                                     | is the message lost?                     |
+| cause   | what is at the offset                                     | is the message lost?                     |
 | ------- | ------------------------------------------------------------- | ---------------------------------------- |
 | DAMAGED | a unit; its record is not what was stored, or the unit leads  | here; another node may have it; a wrong  |
 |         | to a message of another topic, queue or queue offset          | unit: no, `dledger rebuild` makes it     |
 | ABSENT  | a blank unit: the log had no readable record for this offset  | if it was ever stored: see the broker's  |
 |         | when the queue was built                                      | log of that start                        |
-| REMOVED | a unit; its file of the log was deleted by age meanwhile      | yes, as configured                       |
+| REMOVED | a unit; its file of the log was deleted by age since          | yes, as configured                       |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from store.model.skipped import Skipped
 if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue
 
-# One read tells of so many; it ends behind them, and the next one goes on there.
+# One read reports this many; it ends after them, and the next one continues there.
 SKIPS_MAX = 64
 
 
@@ -39,9 +39,9 @@ class Skip(NamedTuple):
 
     Attributes:
         begin: the first queue offset.
-        end: behind the last one.
+        end: after the last one.
         cause: of all of them.
-        record: of damaged ones, the first: where it stands and what is wrong with it; else None.
+        record: of damaged ones, the first: where it is and what is wrong with it; else None.
     """
 
     begin: int
@@ -84,7 +84,7 @@ class SkipNotes:
         self._add(Skip(offset, offset + 1, cause))
 
     def _add(self, skip: Skip) -> None:
-        """Add one behind all others."""
+        """Add one after all others."""
         last = self._skips[-1] if self._skips else None
         if last is not None and last.end == skip.begin and last.cause is skip.cause:
             self._skips[-1] = last._replace(end=skip.end)
@@ -98,7 +98,7 @@ def damaged_record(physical_offset: int, size: int, error: CorruptData) -> Skipp
 
 
 def wrong_unit(queue: ConsumeQueue, queue_offset: int, message: StoredMessage) -> Skipped:
-    """Return what is known of a unit that leads to a message which does not stand at that queue offset."""
+    """Return what is known of a unit that leads to a message which is not at that queue offset."""
     path, position = queue.place_of(queue_offset)
     return Skipped(
         path,

@@ -1,10 +1,10 @@
 """Walks over the items of all index files beside the log: is every key of every message there, and nothing else?
 
-Items stand in the order of the log, so usually the next keys of the log equal the next items, and arrays are compared.
+Items are in the order of the log, so usually the next keys of the log equal the next items, and arrays are compared.
 Where they differ the two are aligned again: an item belongs to a stretch of the log until a long run of items lies
-behind that stretch.
+after that stretch.
 
-A repeated item is no fault: RocketMQ indexes a message anew when it restarts behind it.
+A repeated item is no fault: RocketMQ indexes a message again when it restarts after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from store.check.index_view import IndexView
 from store.model.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 from store.model.finding import Area, Finding
 
-# So many items in a row behind a stretch of the log: what follows belongs behind it, too.
+# This many items in a row after a stretch of the log: what follows belongs after it, too.
 _RUN_ITEMS = 64
 _CHUNK_ITEMS = 64 << 10
 _SECONDS_MAX = 2**31 - 1
@@ -30,10 +30,10 @@ NEXT_START = "The next start of the store adds them"
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Consecutive items, as columns; the places say where each stands.
+    """Consecutive items, as columns; the places say where each is.
 
     Attributes:
-        key_hashes, offsets, seconds: as they stand.
+        key_hashes, offsets, seconds: as they are stored.
         files: number of the file of each.
         numbers: of each in its file.
     """
@@ -275,7 +275,7 @@ class IndexMatch:
             Area.INDEX,
             path,
             position,
-            f"items of the message at {offsets[missing[0]]}" + (" and of those behind it" if is_tail else ""),
+            f"items of the message at {offsets[missing[0]]}" + (" and of those after it" if is_tail else ""),
             "the end of the items" if is_tail else "none",
             "queries by key do not find " + ("these messages" if is_tail else f"{messages} messages from there on"),
             NEXT_START if is_tail and self._is_unfinished else REBUILD,
@@ -339,7 +339,7 @@ class IndexMatch:
 def _assign(
     batch: DispatchBatch, offsets: Int64s, items: Items, is_found: Bools, keys_of_items: Int64s
 ) -> frozenset[int]:
-    """Give each item a key that it can stand for; return the places of items that repeat others."""
+    """Give each item a key that it can belong to; return the places of items that repeat others."""
     wanted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     pairs = list(zip(offsets.tolist(), batch.key_hashes.tolist(), strict=True))
     for key in range(len(pairs) - 1, -1, -1):
@@ -358,7 +358,7 @@ def _assign(
 
 
 def _is_skipped(batch: DispatchBatch, offset: int) -> bool:
-    """Return whether an offset lies where the log cannot be read, so that nobody knows what should stand there."""
+    """Return whether an offset lies where the log cannot be read, so that the expected content is unknown."""
     return any(skipped.offset <= offset < skipped.offset + skipped.size for skipped in batch.skipped)
 
 

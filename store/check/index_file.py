@@ -18,8 +18,8 @@ from store.index.file import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
 from store.model.finding import Area, Finding
 
 _CHUNK_ITEMS = 64 << 10
-NEXT_START = "The next start of the store mends it"
-REBUILD = "`dledger rebuild` makes the index anew from the log"
+NEXT_START = "The next start of the store repairs it"
+REBUILD = "`dledger rebuild` rebuilds the index from the log"
 
 
 def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bool = False) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bo
         return
     if stated != count + 1 and (stated, count) != (0, 0):
         yield _finding(
-            file, 36, f"index count {count + 1}", f"{stated}", f"{count} items stand in the file", is_unfinished
+            file, 36, f"index count {count + 1}", f"{stated}", f"{count} items are in the file", is_unfinished
         )
     newest = np.zeros(file.slot_count, np.int32)
     yield from _check_all_chains(file, count, newest)
@@ -59,7 +59,7 @@ def _check_all_chains(file: IndexView, count: int, newest: NDArray[np.int32]) ->
 
 
 def count_items(file: IndexView) -> int:
-    """Return how many items stand in a file, whatever its header says: up to the last one that is not zero."""
+    """Return how many items are in a file, whatever its header says: up to the last one that is not zero."""
     stated = file.stated_item_count
     for begin in range(_chunk_begin(file.item_count_max), 0, -_CHUNK_ITEMS):
         end = min(begin + _CHUNK_ITEMS, file.item_count_max + 1)
@@ -84,7 +84,7 @@ def any_data(view: memoryview, begin: int, end: int) -> bool:
 
 
 def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int32]) -> Iterator[Finding]:
-    """Compare the `previous` of some items with what must stand there; bring `newest` of every slot up to date."""
+    """Compare the `previous` of some items with what must be there; bring `newest` of every slot up to date."""
     items = file.items(begin, end)
     slots = items["key_hash"].astype(np.int64) % file.slot_count
     numbers = np.arange(begin, end, dtype=np.int32)
@@ -106,7 +106,7 @@ def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int3
             file.item_position(number) + 16,
             f"item {expected} before item {number} in its slot",
             f"{found}",
-            "a loop: a query could go round for ever" if is_loop else "queries miss the items before it",
+            "a loop: a query could loop without end" if is_loop else "queries miss the items before it",
         )
     for number in np.flatnonzero(items["key_hash"] < 0).tolist():
         place = begin + number

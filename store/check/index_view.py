@@ -1,4 +1,4 @@
-"""Key-index files as they stand, for looking: whatever was written, nothing is repaired, nothing is trusted.
+"""Key-index files as they are stored, for looking: whatever was written, nothing is repaired, nothing is trusted.
 
 A file is a header of 40 bytes, `S` slots of 4 bytes and `N` items of 20 bytes (item 0 is never used). Neither `S` nor
 `N` is stored; `find_slot_count` tells them from the file's size and content.
@@ -45,7 +45,7 @@ class IndexHeader(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One item as it stands.
+    """One item as it is stored.
 
     Attributes:
         key_hash: of `topic#key`.
@@ -82,7 +82,7 @@ class IndexView:
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it stands now."""
+        """The header as it is stored."""
         return header_of(self.view)
 
     @property
@@ -91,7 +91,7 @@ class IndexView:
         return min(max(self.header.index_count - 1, 0), self.item_count_max)
 
     def item_position(self, number: int) -> int:
-        """Return where in the file an item stands."""
+        """Return where in the file an item is."""
         return HEADER_SIZE + self.slot_count * SLOT_SIZE + number * ITEM_SIZE
 
     def item(self, number: int) -> Item:
@@ -149,7 +149,7 @@ def _search(view: memoryview, number: int, offset: int) -> int | None:
 
 
 def _fits(view: memoryview, slot_count: int) -> bool:
-    """Return whether the last item stands where it must with so many slots, and nearly all are found through theirs."""
+    """Return whether the last item is where this number of slots requires it, and nearly all are found by theirs."""
     if slot_count <= 0 or (len(view) - HEADER_SIZE - slot_count * SLOT_SIZE) % ITEM_SIZE:
         return False
     file = IndexView(view, "", slot_count)

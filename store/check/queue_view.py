@@ -1,7 +1,7 @@
-"""Consume queues as they stand, for looking: whatever was written, nothing is repaired.
+"""Consume queues as they are stored, for looking: whatever was written, nothing is repaired.
 
 A queue is a directory `<root>/<topic>/<queue id>` of equally large files of 20-byte units; a file's name is 20 times
-the queue offset of its first unit. Behind the last unit there are zeros.
+the queue offset of its first unit. After the last unit there are zeros.
 
 Source: RocketMQ `ConsumeQueue`.
 """
@@ -23,13 +23,13 @@ from store.model.message import QueueKey
 from store.queues.unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
 
 NAME_DIGITS = 20
-_REBUILD = "`dledger rebuild` makes the queues anew from the log"
+_REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 # Looked at together in search of the last unit.
 _CHUNK_UNITS = 4096
 
 
 class Unit(NamedTuple):
-    """One unit as it stands.
+    """One unit as it is stored.
 
     Attributes:
         queue_offset: its place.
@@ -71,11 +71,11 @@ class QueueView:
         open_files: opens its files when they are looked into.
         key: whose it is.
         directory: where its files are.
-        queue_files: in order, one behind the other.
+        queue_files: in order, one after the other.
 
     Attributes:
         begin: queue offset of the first unit that there is room for.
-        end: queue offset behind the last unit that is not zero.
+        end: queue offset after the last unit that is not zero.
     """
 
     __slots__ = ("_open_files", "begin", "directory", "end", "key", "queue_files")
@@ -90,12 +90,12 @@ class QueueView:
         self.look_for_end()
 
     def look_for_end(self) -> None:
-        """Find the end anew; a running program may have moved it."""
+        """Find the end again; a running program may have moved it."""
         for file in reversed(self.queue_files):
             opened = self._open_files.get(file.path)
             for begin, end in reversed(opened.data_ranges(0)):
                 first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
-                # From behind, bit by bit: mostly the last units are close to the end of what has blocks.
+                # Backwards, bit by bit: mostly the last units are close to the end of what has blocks.
                 while last > first:
                     behind, last = last, max(first, last - _CHUNK_UNITS)
                     # A read, for the first look into a map costs ten times as much; of thousands of queues this is all.
@@ -107,7 +107,7 @@ class QueueView:
         self.end = self.begin
 
     def units(self, begin: int, end: int) -> NDArray[np.void]:
-        """Return the units `[begin, end)`, as they stand now; zeros where there is no file."""
+        """Return the units `[begin, end)`, as they are stored; zeros where there is no file."""
         parts = [part for _, _, part in self.stretches(begin, end)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT_TYPE), *parts])
 

@@ -1,6 +1,6 @@
 """Compares all consume queues with the log: has every message its unit, and every unit its message?
 
-The log is walked over once; of each queue only the next queue offset is remembered, for its messages stand in the log
+The log is walked over once; of each queue only the next queue offset is remembered, for its messages are in the log
 in the order of the queue. What does not fit that order is kept aside (`_Gap`) and looked at in the end.
 """
 
@@ -17,13 +17,13 @@ from store.model.finding import Area, Finding
 from store.model.message import QueueKey
 from store.queues.unit import BLANK_SIZE, UNIT_TYPE
 
-REBUILD = "`dledger rebuild` makes the queues anew from the log"
+REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 NEXT_START_ADDS = "The next start of the store adds them"
 NEXT_START_REMOVES = "The next start of the store removes them"
 # Messages of one queue that are not in the log's order: more are counted and not kept.
 _GAPS_MAX = 10_000
 _LOOKS_MAX = 20
-# The shortest record: so many messages at most are in bytes that cannot be read.
+# The shortest record: this many messages at most are in bytes that cannot be read.
 _RECORD_SIZE_MIN = 91
 
 
@@ -35,7 +35,7 @@ class _Progress:
         next: the queue offset that its next message must have; -1: none was seen.
         gaps: ranges of queue offsets [begin, end) that no message of the log has.
         missing_begin: first unit of a run of units that are zero; -1: none.
-        missing_end: behind the last one.
+        missing_end: after the last one.
     """
 
     next: int = -1
@@ -80,7 +80,7 @@ class QueueMatch:
         """Compare the next stretch of the log with the queues.
 
         Returns:
-            For each message whether it stands in its queue, as it should; and what is wrong.
+            For each message whether it is in its queue, as it should; and what is wrong.
         """
         is_found = self.find(batch)
         for skipped in batch.skipped:
@@ -92,7 +92,7 @@ class QueueMatch:
         return is_found, findings
 
     def find(self, batch: DispatchBatch) -> Bools:
-        """Return which messages of a batch, of any part of the log, stand in their queue, as they should."""
+        """Return which messages of a batch, of any part of the log, are in their queue, as they should."""
         is_found = self._compare(batch)
         while self._look_again is not None and self._looks_left and not (is_found | ~batch.is_queued).all():
             self._looks_left -= 1
@@ -101,9 +101,9 @@ class QueueMatch:
         return is_found
 
     def due(self, batch: DispatchBatch, is_found: Bools) -> Bools:
-        """Return which messages of a batch will stand in their queue once the store was started again.
+        """Return which messages of a batch will be in their queue once the store was started again.
 
-        Those are what a start adds behind the ends of the queues when the store was not closed in order.
+        Those are what a start adds after the ends of the queues when the store was not closed in order.
         """
         is_due = np.zeros(len(batch), np.bool_)
         if self._is_unfinished:
@@ -343,7 +343,7 @@ def _of_log(key: QueueKey, offset: int, expected: int, found: int, meaning: str)
 
 
 def _by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Int64s]]:
-    """Yield (queue, rows in the order of the log) of the messages that stand in queues."""
+    """Yield (queue, rows in the order of the log) of the messages that are in queues."""
     rows = np.flatnonzero(batch.is_queued)
     numbers = batch.queue_numbers[rows]
     order = np.argsort(numbers, kind="stable")

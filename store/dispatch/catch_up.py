@@ -185,7 +185,7 @@ class DerivedCatchUp:
             queue = self._queues.get(key)
             if queue is not None:
                 queue.remove_all()
-            self.notes.append(f"consume queue {key.topic}/{key.queue_id}: units were missing; built anew from the log")
+            self.notes.append(f"consume queue {key.topic}/{key.queue_id}: units were missing; rebuilt from the log")
         offset, end = log.begin_offset, self._dispatcher.queues_offset
         while offset < end and (batch := log.scan(offset, self._dispatcher.size_bytes_max)) is not None:
             is_meant = np.array([key in keys for key in batch.queues], bool)

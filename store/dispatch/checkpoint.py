@@ -1,4 +1,4 @@
-"""The file `checkpoint` of a store: how far log, queues and index are durable.
+"""The file `checkpoint` of a store: up to where log, queues and index are durable.
 
 | offset | size | type | field | everything is durable up to |
 | ---: | ---: | --- | --- | --- |
@@ -8,7 +8,7 @@
 | 24 | 8 | i64 | master_flushed_offset | kept as it is found: for RocketMQ's replication |
 | 32 | 8 | i64 | confirm_physical_offset | where the last record begins that was there when the store was opened |
 
-RocketMQ writes these five numbers and never looks at the rest of the page. There stands our *seal*:
+RocketMQ writes these five numbers and never reads the rest of the page. We store our *seal* there:
 
 | offset | size | type | field | meaning |
 | ---: | ---: | --- | --- | --- |
@@ -50,9 +50,9 @@ _SEAL = struct.Struct(">8sqqqI")
 _CRC = struct.Struct(">I")
 SEAL_SIZE: Final = _SEAL.size + _CRC.size
 _SEAL_MAGIC: Final = b"dlseal1\n"
-# A disk writes so many bytes whole or not at all; numbers and seal must not be parted by a power cut.
+# A disk writes this many bytes whole or not at all; numbers and seal must not be parted by a power cut.
 _WRITTEN_SIZE: Final = 512
-# RocketMQ's allowance for times that were noted before what they stand for was durable.
+# RocketMQ's allowance for times that were noted before what they describe was durable.
 
 
 class StoreCheckpoint(NamedTuple):
@@ -99,7 +99,7 @@ def decode_checkpoint(content: bytes) -> StoreCheckpoint:
 
 
 def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
-    """Return the bytes that stand at the head of the page, sealed."""
+    """Return the bytes that are at the head of the page, sealed."""
     numbers = _CHECKPOINT.pack(*checkpoint[:5])
     fields = (checkpoint.log_end, checkpoint.queues_digest, checkpoint.index_digest)
     seal = _SEAL.pack(_SEAL_MAGIC, *fields, crc32c(numbers))

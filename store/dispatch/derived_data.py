@@ -29,7 +29,7 @@ from store.queues.unit_writer import UnitsTicket
 
 logger = logging.getLogger(__name__)
 
-# Opening makes the units of so many queues durable before it returns.
+# Opening makes the units of this many queues durable before it returns.
 _FLUSHED_AT_ONCE_MAX = 256
 
 
@@ -153,7 +153,7 @@ class DerivedData:
         """Return a ticket for what waits to be durable; None when nothing does.
 
         Args:
-            pages_min: leave out queues for which less than so many pages wait.
+            pages_min: leave out queues for which less than this many pages wait.
             is_index_due: the index, too.
         """
         queues = self.queues.begin_flush(pages_min)
@@ -209,7 +209,7 @@ class DerivedData:
     # ------------------------------------------------------------------------------------------- how far queues come
 
     def queue_ends(self) -> QueueEnds:
-        """Return how far all queues have come, as of one place in the log; any thread may call it."""
+        """Return where all queues end, as of one place in the log; any thread may call it."""
         with self.dispatcher.guard:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 
@@ -238,7 +238,7 @@ class DerivedData:
         yield from self._guarded(self.queues.extend_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def _guarded(self, steps: Iterator[None]) -> Iterator[None]:
-        """Take each step while no other thread asks how far queues have come."""
+        """Take each step while no other thread asks where queues end."""
         while True:
             with self.dispatcher.guard:
                 if next(steps, True):

@@ -1,9 +1,9 @@
 """Follows the log, and makes queues and index what it says: in batches, so much at a turn, in the order of the log.
 
 Each of the two may lack a different stretch, as recovery left it: where they differ, each gets only what it lacks.
-Records that cannot be read are passed over and reported; what stands behind them is dispatched at its own offsets.
+Records that cannot be read are passed over and reported; what is after them is dispatched at its own offsets.
 
-Everything belongs to the owner's thread. Place on the way of a put: behind the log, before any reader sees the message.
+Everything belongs to the owner's thread. Place on the way of a put: after the log, before any reader sees the message.
 Source: RocketMQ `DefaultMessageStore.ReputMessageService`.
 """
 
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 
 # How many unreadable stretches are remembered to be shown; all of them are counted and logged.
 _SKIPPED_MAX = 100
-# A turn is to take about so long: more of the log at a time when it takes half of that, less when it takes twice.
+# A turn is to take about this long: more of the log at a time when it takes half of that, less when it takes twice.
 _TURN_S = 0.004
 _TURN_BYTES_MIN = 64 << 10
 _TURN_BYTES_FIRST = 256 << 10
-# A queue costs as much as a dozen messages; of a stretch with many queues so many messages are a turn.
+# A queue costs as much as a dozen messages; of a stretch with many queues this many messages are a turn.
 _MANY_QUEUES = 256
 _TURN_MESSAGES_MAX = 512
 
@@ -42,7 +42,7 @@ class Dispatcher:
         log: says what there is.
         queues: of the store.
         index: of the store; None: nothing is indexed.
-        waiters: are told of what comes.
+        waiters: notified of new messages.
         size_bytes_max: of the log, in one turn.
 
     Attributes:
@@ -51,7 +51,7 @@ class Dispatcher:
         dispatched_count: messages since the store was opened.
         skipped_count: unreadable stretches since the store was opened.
         skipped: the last of them.
-        listeners: hear of each batch when it is dispatched.
+        listeners: called with each batch when it is dispatched.
         misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
         guard: held while queues and their offset in the log change, for whoever reads both in another thread.
     """

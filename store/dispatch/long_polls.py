@@ -1,7 +1,7 @@
-"""Readers that wait for the next message of a queue (long poll): bounded, told by dispatch, and free to leave.
+"""Readers that wait for the next message of a queue (long poll): bounded, notified by dispatch, and free to leave.
 
-A waiter is told once, and is then gone. Not here: time limits (`store.maintenance.service`), and reading: who was told
-asks again. Everything belongs to the owner's thread.
+A waiter is notified once, and then removed. Not here: time limits (`store.maintenance.service`), and reading: a
+notified caller asks again. Everything belongs to the owner's thread.
 
 Source: RocketMQ `PullRequestHoldService`.
 """
@@ -44,11 +44,11 @@ class Waiter:
         self.tag_filter = tag_filter
 
     def cancel(self) -> None:
-        """Wait no longer; it is not told. Doing so twice, or after it was told, is allowed."""
+        """Wait no longer; it is not notified. Doing so twice, or after it was notified, is allowed."""
         self._waiters.remove(self)
 
     def tell(self) -> None:
-        """Say that there may be a message, unless it has left meanwhile."""
+        """Notify it that there may be a message, unless it has left since."""
         if self._waiters.remove(self):
             self._tell()
 
@@ -74,7 +74,7 @@ class MessageWaiters:
     def add(
         self, key: QueueKey, queue_offset: int, tell: Callable[[], None], tag_filter: TagFilter = EVERYTHING
     ) -> Waiter:
-        """Have `tell` called when a message at `queue_offset` or behind it, that the filter may want, is dispatched.
+        """Have `tell` called when a message at `queue_offset` or after it, that the filter may want, is dispatched.
 
         Raises:
             TooManyWaiters: as many wait as may.
@@ -98,7 +98,7 @@ class MessageWaiters:
         return True
 
     def dispatched(self, batch: DispatchBatch) -> None:
-        """Tell those for whom there may be something in a batch; in the order in which they came."""
+        """Notify those for which there may be something in a batch; in the order in which they came."""
         if not self._count:
             return
         for number, key in enumerate(batch.queues):
@@ -115,7 +115,7 @@ class MessageWaiters:
                     waiter.tell()
 
     def tell_all(self) -> None:
-        """Tell everybody: the store closes, or its role has changed."""
+        """Notify all waiters: the store closes, or its role has changed."""
         for of_queue in list(self._by_queue.values()):
             for waiter in tuple(of_queue):
                 waiter.tell()

@@ -4,7 +4,7 @@ Of each of the two it is decided by itself where its certain part ends (a place 
 
 | files of it | last exit | its timestamp in the checkpoint | certain up to                                      |
 | ----------- | --------- | ------------------------------- | -------------------------------------------------- |
-| none        | any       | any                             | the log's begin: it is built anew                  |
+| none        | any       | any                             | the log's begin: it is rebuilt                  |
 | some        | clean     | any                             | where it ends itself                               |
 | some        | unclean   | known                           | the first record stored at that time, or later     |
 | some        | unclean   | not known                       | the log's begin: it is cut and built again         |
@@ -16,7 +16,7 @@ byte, but for what the log does not hold any more.
 
 The timestamp is *known* only if the checkpoint has a seal that fits (`store.dispatch.checkpoint`). RocketMQ's
 checkpoint notes units that were dispatched and not synced, so after a power cut it promises too much, and a flipped bit
-in it can promise anything: messages below a place so found would stand in no queue, and their queue offsets would be
+in it can promise anything: messages below a place so found would be in no queue, and their queue offsets would be
 given out again. Therefore queues and index of an unclean Java store are built again from the log, once; then the
 checkpoint is sealed.
 
@@ -75,7 +75,7 @@ def _withdraw_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LastState:
-    """How the last process left the store, as the files beside the log tell.
+    """How the last process left the store, according to the files beside the log.
 
     Attributes:
         is_clean: it stopped in order: there is no file `abort`.

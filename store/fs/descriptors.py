@@ -72,7 +72,7 @@ def connections_max() -> int:
 
 
 class Reserve:
-    """A few descriptors that stand for nothing, to be given up when an open finds none. Any thread may use it."""
+    """A few spare descriptors, to be closed when an open finds none free. Any thread may use it."""
 
     def __init__(self, count: int = _RESERVE_COUNT) -> None:
         self._count = count

@@ -16,9 +16,9 @@ from store.fs.descriptors import RESERVE
 from store.fs.ports import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
-# One in so many files is closed when there is no room for another one.
+# One in this many files is closed when there is no room for another one.
 _RESTING_PART = 8
-# One in so many when the process has no descriptor left.
+# One in this many when the process has no descriptor left.
 _SHORT_PART = 2
 
 
@@ -160,7 +160,7 @@ class FilePool:
 
     @contextmanager
     def synced_later(self) -> Iterator[None]:
-        """Close files without a sync meanwhile: the caller syncs the whole directory tree before he leaves."""
+        """Close files without a sync meanwhile: the caller syncs the whole directory tree afterwards."""
         self._is_synced_later = True
         try:
             yield

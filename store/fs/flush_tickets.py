@@ -13,7 +13,7 @@ class Dispatched(NamedTuple):
     """How far in the log derived files go.
 
     Attributes:
-        offset: behind the last record that was dispatched.
+        offset: after the last record that was dispatched.
         store_timestamp: of that record: milliseconds since 1970, 0 when there was none.
     """
 
@@ -85,7 +85,7 @@ class FlushProgress:
                 self.flushed = done.dispatched
 
     def cut(self, dispatched: Dispatched) -> None:
-        """Forget what is durable, or about to be, behind a place in the log."""
+        """Forget what is durable, or about to be, after a place in the log."""
         self.flushed = min(self.flushed, dispatched)
         for ticket in self._open:
             if ticket.dispatched is not None:

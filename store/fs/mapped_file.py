@@ -25,7 +25,7 @@ class MappedFile:
     Attributes:
         file: the open file.
         begin_offset: the queue offset of the first byte; also the file's name.
-        end_offset: the queue offset behind the last byte.
+        end_offset: the queue offset after the last byte.
         allocated_end: what is written before this offset is known to find real blocks. Nothing is known at first of a
             file that was found (Java's are sparse).
         is_dirty: something was written since the queue last handed this file out to be synced.
@@ -52,7 +52,7 @@ class MappedFile:
         return self.file.view()
 
     def allocate(self, begin: int, end: int) -> None:
-        """See to it that the offsets `[begin, end)` have real blocks.
+        """Ensure that the offsets `[begin, end)` have real blocks.
 
         Raises:
             store.errors.DiskFull: nothing was changed.
@@ -65,7 +65,7 @@ class MappedFile:
         self.allocated_end = ahead_end
 
     def find_data(self, offset: int) -> int:
-        """Return the offset of the first byte at or behind `offset` that is not zero; `end_offset` if there is none."""
+        """Return the offset of the first byte at or after `offset` that is not zero; `end_offset` if there is none."""
         for position, chunk in self._chunks(offset):
             data = chunk.lstrip(b"\0")
             if data:
@@ -73,7 +73,7 @@ class MappedFile:
         return self.end_offset
 
     def find_data_end(self, offset: int) -> int:
-        """Return the offset behind the last byte at or behind `offset` that is not zero; `offset` if there is none."""
+        """Return the offset after the last byte at or after `offset` that is not zero; `offset` if there is none."""
         data_end = offset
         for position, chunk in self._chunks(offset):
             data = chunk.rstrip(b"\0")
@@ -82,7 +82,7 @@ class MappedFile:
         return data_end
 
     def _chunks(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield what may hold data behind `offset`, as (position, bytes) of bounded size."""
+        """Yield what may hold data after `offset`, as (position, bytes) of bounded size."""
         view = self.file.view()
         for begin, end in self.file.data_ranges(offset - self.begin_offset):
             for position in range(begin, end, _CHUNK_SIZE_BYTES):

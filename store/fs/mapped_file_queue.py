@@ -2,7 +2,7 @@
 
 A file's name is the offset of its first byte, in 20 decimal digits; the next file begins where it ends. Every file has
 its full size from the start. The queue does not know how much of it is used: that is its owner's knowledge, and the
-owner sees to it that what lies behind the used part is zero.
+owner ensures that what lies after the used part is zero.
 
 Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
 """
@@ -82,7 +82,7 @@ class MappedFileQueue:
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte of the last file; 0 without files."""
+        """Offset after the last byte of the last file; 0 without files."""
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
     def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
@@ -134,11 +134,11 @@ class MappedFileQueue:
             self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
 
     def attach(self, begin: int, end: int) -> None:
-        """Open the files of `[begin, end)` that somebody else has made behind those that are known, as far as they are.
+        """Open the files of `[begin, end)` that somebody else has made after those that are known, as far as they are.
 
         Args:
             begin: where the first file begins, if none is known.
-            end: nothing at or behind it is looked for.
+            end: nothing at or after it is looked for.
         """
         at = self.end_offset if self._mapped_files else begin
         while at < end and self._files.exists(self._path(at)):
@@ -154,7 +154,7 @@ class MappedFileQueue:
         return mapped_files[number] if 0 <= number < len(mapped_files) else None
 
     def reserve(self, begin: int, end: int) -> None:
-        """See to it that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
+        """Ensure that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
 
         A queue without files begins with the file that holds `begin`.
 
@@ -179,7 +179,7 @@ class MappedFileQueue:
         self._reserved_end = last.allocated_end
 
     def prepare_next(self) -> NextFile | None:
-        """Return the job that makes the file behind the last one, for any thread; None while there is one already.
+        """Return the job that makes the file after the last one, for any thread; None while there is one already.
 
         The queue takes the file up when it is needed, or at `adopt_next`. Not for sparse files, which cost no time.
         """
@@ -231,7 +231,7 @@ class MappedFileQueue:
 
         Args:
             offset: the first byte to give up.
-            data_end: behind the last byte that is not zero, as the owner knows it.
+            data_end: after the last byte that is not zero, as the owner knows it.
             is_durable: sync the zeros before returning.
         """
         self._settle_next()
@@ -290,7 +290,7 @@ class MappedFileQueue:
             begin = file.end_offset
 
     def sync_all(self) -> None:
-        """Sync every file, whoever wrote to it: also what a process that died before us left in the page cache.
+        """Sync every file, also what an earlier process left in the page cache.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -328,7 +328,7 @@ class MappedFileQueue:
             return
         if self._is_sparse and self._mapped_files:
             # Name and size of a file before the next one is made, so that a crash leaves no gap between files. What
-            # may be wrong behind a crash is then in the last file, or behind what its owner knows to be durable.
+            # may be wrong after a crash is then in the last file, or after what its owner knows to be durable.
             self._mapped_files[-1].file.sync()
             self._files.sync_directory(self._directory)
         file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)

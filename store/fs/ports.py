@@ -1,7 +1,7 @@
 """The file system as the stores see it: the ports `Files`, `File` and `DirectoryLock`.
 
 `store.fs.linux.files` implements them on the operating system. Nothing outside it opens, maps, locks or syncs a file,
-so that a simulator can stand in for the disk.
+so that a simulator can replace the disk.
 
 What is assumed of the file system: a synced byte stays; of an unsynced write any sectors may be lost, also in the
 middle; a rename is atomic; a name is durable once its directory is synced.
@@ -77,7 +77,7 @@ class File(Protocol):
         ...
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Return the ranges [begin, end) behind `position`, ascending, outside of which all bytes are zero.
+        """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero.
 
         They may be larger than need be, also everything. Reading outside of them can make later answers larger.
         """
@@ -205,7 +205,7 @@ class Files(Protocol):
         ...
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks`, one behind the other, and sync it; its name is not yet durable.
+        """Create a file that holds `chunks`, one after the other, and sync it; its name is not yet durable.
 
         Raises:
             DiskFull: nothing is left behind.
@@ -236,7 +236,7 @@ class Files(Protocol):
 
         Raises:
             DiskFull: only without `prepare_replace`, or when the content is longer than what was prepared and the
-                last one; the old content stands.
+                last one; the old content is kept.
         """
         ...
 
@@ -271,7 +271,7 @@ class Files(Protocol):
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Make durable all that is in and below the directory `path`: contents and names, whoever wrote them.
+        """Make durable all that is in and below the directory `path`: contents and names, by any process.
 
         For thousands of files: it may also wait for what other programs have written to the same file system.
 
@@ -298,7 +298,7 @@ class Files(Protocol):
                 is not written to.
 
         Raises:
-            DirectoryLocked: somebody else holds it.
+            DirectoryLocked: another process holds it.
         """
         ...
 
@@ -306,6 +306,6 @@ class Files(Protocol):
         """Take the lock file `path` and write this process's id into it; the lock ends with the process.
 
         Raises:
-            DirectoryLocked: somebody else holds it.
+            DirectoryLocked: another process holds it.
         """
         ...

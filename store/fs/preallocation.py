@@ -15,7 +15,7 @@ from store.fs.ports import File, QueueFiles
 
 
 class NextFile:
-    """A file that is made once, by whoever comes first.
+    """A file that is made once, by the first caller.
 
     Args:
         files: the file system; it creates files in any thread.
@@ -52,7 +52,7 @@ class NextFile:
                     self._file = self._files.create(self._path, self._size)
                     self._files.sync_directory(self._directory)
                 except DiskFull:
-                    # Nobody needs the file yet. Whoever does will meet the full disk himself.
+                    # The file is not needed yet. A caller that needs it gets the error of the full disk itself.
                     self._file = None
                 self._is_made = True
             return self._file

@@ -137,7 +137,7 @@ class ReadOnlyFiles(OsReading):
 
     def disk_used_ratio(self, path: str) -> NoReturn:
         """Refuse."""
-        raise AssertionError(f"only for looking: how full the disk of {path} is matters to nobody")
+        raise AssertionError(f"only for looking: the disk usage of {path} is not needed")
 
     def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> NoReturn:
         """Refuse."""

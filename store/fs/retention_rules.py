@@ -8,13 +8,13 @@
 | the disk is fuller than `full_ratio`     | appends are refused                                                |
 
 The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) bring the
-numbers. For both holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are told by the
-wall clock, for nothing
+numbers. For both holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are computed from
+the wall clock, for nothing
 else outlives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no
   file expires until the reserved time has passed by the monotonic clock: then every file that was there at the jump is
-  old enough by that one. A jump that is taken back is a second jump: what was written in between bears a wrong time.
+  old enough by that one. A jump that is taken back is a second jump: what was written in between has a wrong time.
 - What this process has written itself is no older than the process, whatever a wrong clock wrote on the file.
 - When the process starts and even the newest file seems old enough to go, either nothing was written for days or the
   clock is wrong. That counts as a jump.
@@ -43,7 +43,7 @@ class RetentionRules:
     """The numbers of the module's table.
 
     Attributes:
-        reserved_s: how long a file is kept behind its last write, in seconds.
+        reserved_s: how long a file is kept after its last write, in seconds.
         delete_when: hours of the day, local time.
         expire_ratio: used part of the disk above which old files go at any hour.
         force_ratio: the same for files of any age; None: young files never go.
@@ -59,7 +59,7 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """A file behind which others follow.
+    """A file after which others follow.
 
     Attributes:
         end: all that it holds is below: an index of entries, or an offset of the log.
@@ -87,7 +87,7 @@ class ClockReading:
 
 def read_clocks() -> ClockReading:
     """Return what the clocks of this machine say."""
-    wall_s = time.time()  # noqa: TID251  (it stamps messages, and tells the age of files)
+    wall_s = time.time()  # noqa: TID251  (it stamps messages, and gives the age of files)
     return ClockReading(wall_s, time.monotonic(), time.localtime(wall_s).tm_hour)
 
 
@@ -95,7 +95,7 @@ class ExpiringLog(Protocol):
     """A log in files, as its retention sees it."""
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most so many, without the one that holds the end of the log."""
+        """Return (path, end) of the oldest files, at most this many, without the one that holds the end of the log."""
         ...
 
     def newest_path(self) -> str | None:
@@ -135,7 +135,7 @@ def decide(
 
 
 class ClockWatch:
-    """Tells whether the wall clock can be believed; see the module's text."""
+    """Decides whether the wall clock can be believed; see the module's text."""
 
     __slots__ = ("_jumped_s", "_offset_s", "_reserved_s")
 

@@ -1,4 +1,4 @@
-"""One thread for disk work that may stall, so that the event loop goes on sending heartbeats meanwhile.
+"""One thread for disk work that may stall, so that the event loop continues sending heartbeats meanwhile.
 
 Not here: what is to be done and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
 """
@@ -84,6 +84,6 @@ class StorageThread:
         try:
             finished(error)
         finally:
-            # Whatever the owner made of it: who stops must not wait for ever.
+            # Whatever the owner made of it: a stop must not wait without limit.
             if not self._jobs_count and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)

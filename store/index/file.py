@@ -184,7 +184,7 @@ class IndexFile:
             yield begin, self.items(begin, min(begin + CHUNK_ITEMS, self.header.next_item))
 
     def item_position(self, number: int) -> int:
-        """Return where an item stands in the file."""
+        """Return where an item is in the file."""
         return self._layout.items_begin + ITEM_SIZE * number
 
     def first_physical_offset(self) -> int:
@@ -258,7 +258,7 @@ class IndexFile:
         return b"".join(items), fresh_count
 
     def _allocate(self, begin: int, end: int) -> None:
-        """See to it that items find real blocks, and the first time also header and slots."""
+        """Ensure that items find real blocks, and the first time also header and slots."""
         if not self._allocated_end:
             self.file.allocate(0, self._layout.items_begin)
         if end > self._allocated_end:
@@ -353,7 +353,7 @@ class IndexFile:
             key_hash: from 0.
             begin: milliseconds since 1970.
             end: inclusive.
-            count_max: stop after so many.
+            count_max: stop after this many.
         """
         view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
         header = self.header

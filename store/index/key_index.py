@@ -1,7 +1,7 @@
 """The key index: which messages have a key, over the files of `index/`, oldest to newest.
 
 A file's name is the store time of its first message (UTC, `yyyyMMddHHmmssSSS`), and at least one more than the name
-before it: so an index that is built anew has the same files. A full file is never written again.
+before it: so an index that is rebuilt has the same files. A full file is never written again.
 
 Order of durability: items and slots are synced, then the header is written that counts them, then the header is
 synced; only what all three steps have covered counts as flushed.
@@ -207,7 +207,7 @@ class KeyIndex:
         return min(begin + count, end)
 
     def _find_last(self) -> tuple[int, int] | None:
-        """Return the last message and how many of its keys are here; they may stand in several files."""
+        """Return the last message and how many of its keys are here; they may be in several files."""
         offset, count = -1, 0
         for file in reversed(self._files):
             number = file.header.next_item
@@ -229,7 +229,7 @@ class KeyIndex:
         removed.
 
         Args:
-            physical_offset: where dispatching will go on.
+            physical_offset: where dispatching will continue.
             store_timestamp_of: called with the physical offset of the last message that stays.
         """
         while self._files:
@@ -330,7 +330,7 @@ class KeyIndex:
             key_hash: `store.model.java_hash.key_hash`.
             begin: milliseconds since 1970.
             end: inclusive.
-            count_max: at most so many.
+            count_max: at most this many.
 
         Source: RocketMQ `IndexService.queryOffset`.
         """

@@ -1,7 +1,7 @@
 """The archive mark: a small file that says up to where a log is archived, and so what a broker may delete.
 
 `{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}` (`store.fs.sealed_json`): all messages of the log `log` at
-physical offsets of [begin, end) are in an archive, durably. Who archives writes it (`pipeline.archive.archive`); a
+physical offsets of [begin, end) are in an archive, durably. The archiver writes it (`pipeline.archive.archive`); a
 broker whose option `archive_mark` names it deletes only files that end at or before `end`.
 
 A mark that is missing, damaged, on a disk that cannot be read, or of a log that is not the broker's deletes nothing:
@@ -63,7 +63,7 @@ def decode_mark(raw: bytes) -> ArchiveMark:
 
 
 class ArchiveFloor:
-    """Tells a broker's retention up to where it may delete, as of the last look at the mark; before it, nothing.
+    """Gives a broker's retention the end of what it may delete, as of the last read of the mark; before it, nothing.
 
     Args:
         files: the file system.
@@ -116,7 +116,7 @@ class ArchiveFloor:
             self._tell("does not answer; nothing is deleted before it does" if self._is_late else "")
             return begin
         if isinstance(found, ArchiveMark) and found.begin > begin:
-            gap = f"begins at {found.begin}, behind the log, which begins at {begin}"
+            gap = f"begins at {found.begin}, after the log, which begins at {begin}"
             found = f"{gap}: what this node has in front of it is in no archive"
         if isinstance(found, str):
             self._tell(f"{found}; nothing is deleted before it is archived")

@@ -1,8 +1,8 @@
-"""Work that is done in turns of the event loop, each of which serves everybody who asked before it.
+"""Work that is done in turns of the event loop, each of which serves every caller that asked before it.
 
 A turn costs nearly as much for one who asks as for ten. So whoever has time asks for one `later`, and shares it with
 all who ask meanwhile; who must not wait has it `at_once`, and takes them along. In between are those who wait but come
-in crowds: the first has his turn at once, those who follow share one a moment behind it (`soon`).
+in bursts: the first has its turn at once, later ones share one a moment after it (`soon`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class PacedTurn:
 
     Args:
         work: done in each turn; it may ask for the next one.
-        pace_s: whoever asks for a turn later has it within so many seconds.
-        gap_s: so many seconds lie between two turns that were asked for soon.
+        pace_s: a turn that is asked for `later` runs within this many seconds.
+        gap_s: this many seconds lie between two turns that were asked for soon.
     """
 
     __slots__ = ("_due_s", "_gap_s", "_last_s", "_loop", "_pace_s", "_turn", "_work")
@@ -36,7 +36,7 @@ class PacedTurn:
         self._have(-inf)
 
     def soon(self) -> None:
-        """Have the next turn of the loop, or when the gap behind the last one is over."""
+        """Have the next turn of the loop, or when the gap after the last one is over."""
         self._have(self._last_s + self._gap_s)
 
     def later(self) -> None:

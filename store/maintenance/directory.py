@@ -1,4 +1,4 @@
-"""A store's directory as a whole: who has it open, how it was left, how far its parts are durable.
+"""A store's directory as a whole: which process has it open, how it was left, how far its parts are durable.
 
 What is written here holds for RocketMQ, too: the files `lock`, `abort` and `checkpoint` keep their meaning. The
 checkpoint never promises more than what was synced before it was written.
@@ -75,7 +75,7 @@ class StoreRoot:
         *,
         log_end: int = 0,
     ) -> bool:
-        """Write how far log, queues and index are durable, into the page cache; return whether that is news.
+        """Write up to where log, queues and index are durable, into the page cache; return whether that changed.
 
         Args:
             log_timestamp: store timestamp of the last record that is synced; below 0: there is none.

@@ -4,10 +4,10 @@ This is the way for programs without an event loop, and what `store.maintenance.
 
 | class           | log                                                     |
 | --------------- | ------------------------------------------------------- |
-| `DerivedKeeper` | any: who has the log flushes it and closes it           |
+| `DerivedKeeper` | any: the owner of the log flushes it and closes it      |
 | `StoreKeeper`   | in files of this machine alone: is flushed and closed, too |
 
-Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that tells.
+Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that records it.
 Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
 """
 
@@ -28,7 +28,7 @@ from store.model.local_log import LocalLog
 
 
 class DerivedKeeper:
-    """Keeps queues and index of one store, and tells how far they go.
+    """Maintains queues and index of one store, and reports where they end.
 
     Args:
         store: open.

@@ -1,7 +1,7 @@
-"""Who has a store open, and whether it was closed in order: the files `lock` and `abort`.
+"""Which process has a store open, and whether it was closed in order: the files `lock` and `abort`.
 
-`lock` holds the four bytes "lock"; whoever has the store open holds a lock on the first of them. RocketMQ takes and
-respects the same lock, so the Java program and this one never have a store open at the same time.
+`lock` holds the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ
+takes and respects the same lock, so the Java program and this one never have a store open at the same time.
 
 `abort` is there while a store is open, and holds the process's id as text; found at the start it says that the store
 was not closed in order.
@@ -58,7 +58,7 @@ def _holder(files: Files, root: str) -> str:
 
 
 def was_closed_in_order(files: Files, root: str) -> bool:
-    """Return whether the last one who had the store open closed it; also true of a store that is new."""
+    """Return whether the last process that had the store open closed it; also true of a new store."""
     return not files.exists(f"{root}/{ABORT_NAME}")
 
 

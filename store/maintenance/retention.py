@@ -5,7 +5,7 @@ is not yet dispatched, and durably so, is never deleted: a queue must not forget
 fuller than it may be, puts are refused.
 
 Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files at once,
-here the disk is looked at again behind each.
+here the disk is looked at again after each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeletableFiles(ExpiringLog, Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record."""
+        """After the last record."""
         ...
 
     def delete_before(self, offset: int) -> None:
@@ -158,7 +158,7 @@ class StoreRetention:
         self._round_count = 0
 
     def step(self) -> bool:
-        """Look, and delete at most one file, for that takes time; return whether to go on in this round.
+        """Look, and delete at most one file, for that takes time; return whether to continue in this round.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

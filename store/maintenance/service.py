@@ -7,7 +7,7 @@
 | the next file of the log      | when the last one is three quarters full                    | other thread           |
 
 Everything that follows the log is `store.maintenance.background`. The numbers are settings (`store.model.config`). A
-failed write or sync ends the store for good: `failure` tells.
+failed write or sync ends the store for good: `failure` holds the error.
 
 Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
 """
@@ -44,7 +44,7 @@ class StoreService(StoreUpkeep):
         is_flush_sync: puts wait until they are durable.
 
     Attributes:
-        flush_listener: hears how long each sync of the log took, in seconds, in the thread that did it.
+        flush_listener: called with the seconds of each sync of the log, in the thread that did it.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StoreService(StoreUpkeep):
         return await self.begin_put(messages)
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
-        """Put messages, in this very turn of the loop; the future tells what became of them.
+        """Put messages, in the same iteration of the event loop; the future returns their outcome.
 
         With a flush before acknowledging, it is awaited; after `sync_flush_timeout_ms` the answer is
         FLUSH_DISK_TIMEOUT: the messages are in the log, but it is not known whether they are durable.

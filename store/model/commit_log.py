@@ -4,7 +4,7 @@ Two implementations: the plain log of one machine (`commitlog.plain.commit_log`)
 (`commitlog.replicated.commit_log`). All methods belong to the thread that owns the store.
 
 Offsets are bytes of the log. A record's *physical offset* is that of its first byte; in the replicated log 48 bytes of
-entry header stand before it, which belong to no record.
+entry header are before it, which belong to no record.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Certainty(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where one message stands.
+    """Where one message is.
 
     Attributes:
         physical_offset: of its record.
@@ -66,7 +66,7 @@ class Outcome(NamedTuple):
         places: of each message; empty unless `certainty` is APPENDED.
         detail: why not, in a sentence; empty when it went well.
         repeated_count: how many of the messages had been put before, and were recognised (`store.access.dedupe`).
-        queue_ids: of each message, where such are among them: those may stand in another queue than the one that they
+        queue_ids: of each message, where such are among them: those may be in another queue than the one that they
             were put to now; else empty.
         store_hosts: of each message, likewise: an earlier leader may have stored it; None: this node did.
     """
@@ -85,7 +85,7 @@ class RawLog(NamedTuple):
 
     Attributes:
         data: of one file; valid until the log changes.
-        header_size: of what stands in front of each record: an entry's header, or nothing.
+        header_size: of what is in front of each record: an entry's header, or nothing.
     """
 
     data: memoryview
@@ -131,7 +131,7 @@ class CommitLog(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record that may be read and dispatched.
+        """After the last record that may be read and dispatched.
 
         Up to here the log is flushed (plain, sync), written (plain, async) or committed (replicated).
         """
@@ -159,7 +159,7 @@ class CommitLog(Protocol):
         ...
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
-        """Append messages behind each other, all or none, with the queue offsets that the store has given them.
+        """Append messages one after the other, all or none, with the queue offsets that the store has given them.
 
         Raises:
             store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
@@ -172,7 +172,7 @@ class CommitLog(Protocol):
         """Return the record of `size` bytes at `physical_offset`; None when it is no longer, or not yet, to be read.
 
         Raises:
-            store.errors.CorruptData: no such record stands there, or its checksum is wrong.
+            store.errors.CorruptData: no such record is there, or its checksum is wrong.
         """
         ...
 
@@ -198,7 +198,7 @@ class CommitLog(Protocol):
 
         Args:
             offset: anywhere in the log.
-            end: behind the last byte wanted.
+            end: after the last byte wanted.
             size_bytes_max: fewer are returned at a file's end, and at the end of what may be read.
         """
         ...

@@ -32,20 +32,20 @@ class MessageStoreConfig:
         pending_puts_max: puts that may wait for the disk at the same time.
         dedupe_window_count: messages of the log's end that a put is compared with, by UNIQ_KEY; 0: none.
         dedupe_window_ms: and only with those that are not so much older than the newest.
-        sync_flush_timeout_ms: so long a put waits until it is durable, if it is to be.
+        sync_flush_timeout_ms: how long a put waits until it is durable, if it is to be.
         dispatch_size_bytes: of the log that is dispatched in one turn.
         flush_interval_commit_log_ms: how often a log that is not flushed before acknowledging is flushed.
-        flush_commit_log_least_pages: not before so many pages of 4 KiB wait.
+        flush_commit_log_least_pages: not before this many pages of 4 KiB wait.
         flush_commit_log_thorough_interval_ms: after this time anything is flushed.
         flush_interval_consume_queue_ms: how often queues and index are flushed.
-        flush_consume_queue_least_pages: not before so many pages of 4 KiB wait, in a queue.
+        flush_consume_queue_least_pages: not before this many pages of 4 KiB wait, in a queue.
         flush_consume_queue_thorough_interval_ms: after this time anything is flushed.
         redispatch_max_bytes: anything is flushed, the index too, when so much of the log is not durable in queues and
             index: so much a start after a crash dispatches again, and what came within a second or a few.
         checkpoint_interval_ms: how often the checkpoint is written, besides with each thorough flush.
         clean_resource_interval_ms: how often retention looks.
         delete_when: hours of the day, local time, in which old files go.
-        file_reserved_time: hours that a file is kept behind its last write.
+        file_reserved_time: hours that a file is kept after its last write.
         disk_max_used_space_ratio: percent of the disk above which old files go at any hour; 10 to 95.
         disk_space_clean_forcibly_ratio: percent above which young files go, too; 30 to 85.
         disk_space_warning_level_ratio: percent above which puts are refused; 35 to 90.

@@ -28,7 +28,7 @@ class DispatchBatch:
 
     Attributes:
         begin_offset: where the stretch begins in the log.
-        next_offset: where the next one begins; also behind blanks and what was skipped.
+        next_offset: where the next one begins; also after blanks and what was skipped.
         physical_offsets: of each record.
         sizes: bytes of each record.
         queue_offsets: as stored.
@@ -36,8 +36,8 @@ class DispatchBatch:
         store_timestamps: milliseconds since 1970.
         queues: the queues that occur, in order of first occurrence.
         queue_numbers: each message's queue, as a place in `queues`.
-        is_queued: whether it stands in its queue (not so: prepared and rolled-back messages).
-        key_hashes: of the keys to be indexed, of all messages one behind the other: abs(Java's hash of `topic#key`),
+        is_queued: whether it is in its queue (not so: prepared and rolled-back messages).
+        key_hashes: of the keys to be indexed, of all messages one after the other: abs(Java's hash of `topic#key`),
             UNIQ_KEY before KEYS in their order; repeated keys are there repeatedly.
         key_rows: the message (its row) that each key belongs to, ascending.
         skipped: what could not be read.
@@ -63,7 +63,7 @@ class DispatchBatch:
 
 
 def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
-    """Return what a batch says of the records at `offset` and behind it."""
+    """Return what a batch says of the records at `offset` and after it."""
     if offset <= batch.begin_offset:
         return batch
     first = int(np.searchsorted(batch.physical_offsets, offset))

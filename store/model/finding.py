@@ -1,6 +1,6 @@
 """What a check of stored files found: one place that is not as it must be, and what that means.
 
-Not here: errors that end an operation (`store.errors`). A check goes on behind what it finds.
+Not here: errors that end an operation (`store.errors`). A check continues after what it finds.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes that are not what must stand there.
+    """Bytes that are not what must be there.
 
     Attributes:
         area: which part of the store it belongs to.
         path: the file, or the directory.
         position: within the file, in bytes.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what should be there.
+        found: what is there.
         meaning: what that means.
         remedy: what to do next, as a sentence.
-        is_unfinished: a crash or a running program left it, and the next start of the store mends it by itself; else
+        is_unfinished: a crash or a running program left it, and the next start of the store repairs it; else
             it is damage.
         count: of records, units or items concerned.
         is_accepted: it is damage that an operator has accepted; nothing is left to do.

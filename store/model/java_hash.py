@@ -13,7 +13,7 @@ MODULUS: Final = 1 << 32
 FACTOR: Final = 31
 KEY_SEPARATOR: Final = "#"
 _SIGN: Final = 1 << 31
-# 31^n modulo 2^32, descending, for texts of up to so many characters.
+# 31^n modulo 2^32, descending, for texts of up to this many characters.
 _SHORT_LENGTH_MAX: Final = 256
 _SHORT_POWERS: Final = tuple(pow(FACTOR, exponent, MODULUS) for exponent in reversed(range(_SHORT_LENGTH_MAX)))
 
@@ -49,5 +49,5 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def key_prefix_hash(topic: str) -> int:
-    """Return the hash, unsigned, of what stands before a key of `topic`: `topic#`."""
+    """Return the hash, unsigned, of what is before a key of `topic`: `topic#`."""
     return java_hash(topic + KEY_SEPARATOR) % MODULUS

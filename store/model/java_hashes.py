@@ -3,7 +3,7 @@
 For a text of plain ASCII the UTF-16 units are its bytes, and that is the way of this form; other texts are hashed one
 by one.
 
-Many texts that stand in one run of bytes P are hashed with one cumulative sum: 31 has an inverse modulo 2^32, so that
+Many texts that are in one run of bytes P are hashed with one cumulative sum: 31 has an inverse modulo 2^32, so that
 with S[i] = sum of P[j] * 31^-j over all j < i, the hash of P[a:b] is (S[b] - S[a]) * 31^(b-1).
 """
 
@@ -44,7 +44,7 @@ def java_hashes(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArra
     Args:
         data: UTF-8; at most `TEXTS_SIZE_MAX` bytes. What is not UTF-8 counts as U+FFFD, as in Java.
         begins: where each text begins.
-        ends: behind its last byte.
+        ends: after its last byte.
     """
     assert len(data) <= TEXTS_SIZE_MAX, len(data)
     powers, inverses = _tables()
@@ -71,7 +71,7 @@ def key_hashes(
         prefixes: for each key, `key_prefix_hash` of its topic.
         data: UTF-8; at most `TEXTS_SIZE_MAX` bytes.
         begins: where each key begins.
-        ends: behind its last byte.
+        ends: after its last byte.
     """
     powers, _ = _tables()
     lengths = ends - begins

@@ -40,7 +40,7 @@ class LogFile(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Behind its last byte."""
+        """After its last byte."""
         ...
 
 
@@ -52,7 +52,7 @@ class LocalLog(CommitLog, Protocol[Ticket]):
 
     @property
     def written_offset(self) -> int:
-        """Behind the last record, flushed or not."""
+        """After the last record, flushed or not."""
         ...
 
     @property
@@ -93,7 +93,7 @@ class LocalLog(CommitLog, Protocol[Ticket]):
         ...
 
     def abandon(self, detail: str) -> None:
-        """Close the files as they are; whoever waits for an append hears that its outcome is not known."""
+        """Close the files as they are; waiting appends end with an unknown outcome."""
         ...
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class Message(NamedTuple):
 
 
 class StoredMessage(Protocol):
-    """A message as the log holds it: decoded when asked, and valid as long as the file that it stands in is mapped.
+    """A message as the log holds it: decoded when asked, and valid as long as the file that it is in is mapped.
 
     `commitlog.record.record.Record` is the one implementation.
     """
@@ -88,7 +88,7 @@ class StoredMessage(Protocol):
 
     @property
     def queue_offset(self) -> int:
-        """Place in the queue; 0 for prepared and rolled-back messages, which stand in none."""
+        """Place in the queue; 0 for prepared and rolled-back messages, which are in none."""
         ...
 
     def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:

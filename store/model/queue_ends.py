@@ -1,4 +1,4 @@
-"""How far all queues of a store have come: told in one piece, and put into another store that cannot know it."""
+"""How far all queues of a store have come: read in one piece, and put into another store that cannot know it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from store.model.message import QueueKey
 
 
 class QueueEnds(NamedTuple):
-    """How far queues have come.
+    """Where the queues end.
 
     Attributes:
-        offset: everything of the log below is taken into account, and nothing behind.
+        offset: everything of the log below is taken into account, and nothing after.
         next_offsets: of each queue, the offset of its next message.
     """
 

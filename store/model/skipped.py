@@ -16,9 +16,9 @@ class Skipped:
         path: the file.
         position: within the file.
         offset: in the log.
-        size: bytes left out; reading goes on behind them.
-        expected: what should stand there.
-        found: what stands there.
+        size: bytes left out; reading continues after them.
+        expected: what should be there.
+        found: what is there.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Which messages a reader wants, by their tag: `*`, or tags with `||` between them.
+"""Which messages a reader requests, by their tag: `*`, or tags with `||` between them.
 
 A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
 (`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are told apart here,
@@ -44,7 +44,7 @@ class TagFilter:
         """
         if expression is None:
             return EVERYTHING
-        # Before anything is done with it: cutting a long one into pieces would hold up whoever serves it.
+        # Before anything is done with it: cutting a long one into pieces would delay the server.
         if len(expression) > _EXPRESSION_LENGTH_MAX:
             expected = f"at most {_EXPRESSION_LENGTH_MAX} characters"
             raise IllegalRequest("tags expression", expected, f"{len(expression)}: {expression[:80]!r}…")

@@ -1,8 +1,8 @@
-"""One consume queue: for each message of a queue, in order, where it stands in the log.
+"""One consume queue: for each message of a queue, in order, where it is in the log.
 
-The unit of queue offset n stands at byte 20 * n of the queue's files; the newest ones may not be in files yet
+The unit of queue offset n is at byte 20 * n of the queue's files; the newest ones may not be in files yet
 (`store.queues.pending_units`). The queue is a function of the log: whatever a
-crash leaves of it is cut to what is certain, and dispatched again. Behind the last unit all bytes are zero.
+crash leaves of it is cut to what is certain, and dispatched again. After the last unit all bytes are zero.
 
 Not here: many queues (`store.queues.consume_queues`), and what is done with a message whose queue offset is not the
 next one (`store.queues.out_of_order_units`).
@@ -27,7 +27,7 @@ from store.queues.unit_parts import UnitParts, check_full, used_count
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]
 
-# What stands ready in memory of one queue's blanks; more of them go into files at once.
+# The blanks of one queue that are prepared in memory; more of them go into files at once.
 _BLANKS_PENDING_BYTES_MAX = 1 << 20
 # Blanks written at once; also bounds what is read at once when blanks are stepped over.
 _CHUNK_COUNT = 1 << 14
@@ -47,8 +47,8 @@ class ConsumeQueue:
         key: topic and number.
         is_begun: it has files, or will have. A queue without them may still end above 0: see `begin_later`.
         min_offset: the first message that the log still holds; `max_offset` when there is none.
-        max_offset: behind the last unit.
-        max_physical_offset: behind the last message that has a unit; 0 when there is none.
+        max_offset: after the last unit.
+        max_physical_offset: after the last message that has a unit; 0 when there is none.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class ConsumeQueue:
 
     @property
     def begin_offset(self) -> int:
-        """The first offset that the files have room for; what stands before `min_offset` is not in the log any more."""
+        """The first offset that the files have room for; what is before `min_offset` is not in the log any more."""
         return self._parts.begin_offset
 
     # ----------------------------------------------------------------------------------------------------- loading
@@ -163,7 +163,7 @@ class ConsumeQueue:
         return found
 
     def unit_bytes(self, begin: int, count_max: int) -> bytes:
-        """Return the units from `begin` on as they stand in the files."""
+        """Return the units from `begin` on as they are stored in the files."""
         ranges = self._ranges(begin, count_max)
         return b"".join(view[position : position + count * UNIT_SIZE] for view, position, count in ranges)
 
@@ -200,11 +200,11 @@ class ConsumeQueue:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, units: bytes | memoryview, max_physical_offset: int) -> None:
-        """Put units behind the last one; files are to hold them later.
+        """Put units after the last one; files are to hold them later.
 
         Args:
             units: at least one.
-            max_physical_offset: behind the last message among them.
+            max_physical_offset: after the last message among them.
         """
         if self.max_offset and not self.is_begun:
             self.begin_at(self.max_offset)
@@ -265,7 +265,7 @@ class ConsumeQueue:
         """Give up, durably, the units from `queue_offset` on.
 
         A queue that began at 0 and is left without units is left without files, too; any other one keeps its first
-        file, which says how far the queue had come.
+        file, which says where the queue ends.
 
         Args:
             queue_offset: of the first unit to give up.
@@ -328,12 +328,12 @@ class ConsumeQueue:
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
         """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
 
-        It asks only that the units of messages below `physical_offset` are all there; behind them may stand whatever a
+        It asks only that the units of messages below `physical_offset` are all there; after them may be whatever a
         crash made of what was not synced.
 
         Args:
-            physical_offset: where dispatching will go on.
-            is_message: called with (queue, queue offset, physical offset, size): whether that message stands there.
+            physical_offset: where dispatching will continue.
+            is_message: called with (queue, queue offset, physical offset, size): whether that message is there.
                 The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
             is_durable: see `cut`.
         """
@@ -345,8 +345,8 @@ class ConsumeQueue:
         last = self.message_before(end)
         if is_message is not None and last is not None and not is_message(self.key, last, *self._parts.unit(last)[:2]):
             last = self.message_before(last)
-        # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
-        # how far the queue had come.
+        # Blanks after the last message belong to one that is given up; those before the first one stay, for they say
+        # where the queue ends.
         self.cut(end if last is None else last + 1, is_durable=is_durable)
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
@@ -373,7 +373,7 @@ class ConsumeQueue:
             if last is not None and self._parts.unit(last)[0] >= log_begin:
                 break
             expired_end = file.end_offset
-        # All at once: `_message_before` must not look behind a file that is gone.
+        # All at once: `_message_before` must not look past a file that is gone.
         self._queue.remove_before(expired_end)
         if expired_end > self.begin_offset * UNIT_SIZE:
             self._parts.begin_offset = expired_end // UNIT_SIZE
@@ -381,13 +381,13 @@ class ConsumeQueue:
         self._first_place = self._parts.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
 
     def first_offset_from(self, log_begin: int) -> int:
-        """Return the first offset whose message begins at or behind `log_begin`, blanks aside."""
+        """Return the first offset whose message begins at or after `log_begin`, blanks aside."""
         return self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
 
     def search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
         """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
 
-        `is_behind` must be false up to some message and true from there on. A blank counts as the message behind it.
+        `is_behind` must be false up to some message and true from there on. A blank counts as the message after it.
         """
         low, high = self._next_message(begin), self.max_offset
         while low < high:

@@ -32,7 +32,7 @@ from store.queues.unit_writer import UnitsTicket, UnitWriter
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
 _PAGE_SIZE_BYTES = 4096
-# One of so many files that may be open is for writing.
+# One of this many files that may be open is for writing.
 _WRITING_PART = 4
 
 
@@ -116,7 +116,7 @@ class ConsumeQueues:
 
     @property
     def max_physical_offset(self) -> int:
-        """Behind the last message that has a unit in any queue; 0 when there is none."""
+        """After the last message that has a unit in any queue; 0 when there is none."""
         return max((queue.max_physical_offset for queue in self._queues.values()), default=0)
 
     def _add(self, key: QueueKey) -> ConsumeQueue:
@@ -145,7 +145,7 @@ class ConsumeQueues:
     def append(self, batch: DispatchBatch) -> Sequence[Misplaced]:
         """Bring the queues to what a stretch of the log says, in memory; what they hold already stays.
 
-        What is added is written and synced by a flush; where nobody flushes, now and then here.
+        What is added is written and synced by a flush; where there is no flush, from time to time here.
 
         Returns:
             Messages whose queue offset is out of line, with what was done (`store.queues.out_of_order_units` has the
@@ -197,11 +197,11 @@ class ConsumeQueues:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait to be written that some must be before more are added."""
+        """Whether this many wait to be written that some must be before more are added."""
         return self._pending.size_bytes >= PENDING_BYTES_MAX
 
     def next_offsets(self) -> dict[QueueKey, int]:
-        """Return the offset behind the last unit of each queue."""
+        """Return the offset after the last unit of each queue."""
         return {key: queue.max_offset for key, queue in self._queues.items()}
 
     def drop_surpassed_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
@@ -304,7 +304,7 @@ class ConsumeQueues:
         """Return a ticket for what was appended since the last one; None when that is nothing, or one is out.
 
         Args:
-            pages_min: leave out queues that were given less than so many pages; then `flushed` does not move on.
+            pages_min: leave out queues that were given less than this many pages; then `flushed` does not move on.
         """
         pending = self._pending
         if pending.is_writing:

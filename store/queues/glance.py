@@ -22,7 +22,7 @@ class SeenQueue(NamedTuple):
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
-        max_offset: behind its last unit.
+        max_offset: after its last unit.
         first_place: where the message of its first unit begins in the log; -1: there is none.
         newest: the units at the end of its last file, if it has any.
         is_newest_whole: they are all of that file.

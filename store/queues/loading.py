@@ -123,7 +123,7 @@ def _fault_of(error: StoreError) -> str:
 
 
 def _queue_id(name: str) -> int | None:
-    """Return the number that a directory's name stands for."""
+    """Return the number in a directory's name."""
     if not (name.isascii() and name.isdigit() and len(name) <= len(str(QUEUE_ID_MAX))):
         return None
     queue_id = int(name)

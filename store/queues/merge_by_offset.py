@@ -1,11 +1,11 @@
-"""Which messages of several queues come first in the log: what a reader of many queues takes next, and where it stands.
+"""Which messages of several queues come first in the log: what a reader of many queues takes next, and where it is.
 
 A queue's units ascend along the log. So up to any place of the log each queue has a number of messages, and both a most
 of messages and a most of bytes choose one place. What lies before it in the queues lies close together in the log,
 however different the queues are in length.
 
-A thousand queues take a while. So the work comes as steps, each of which looks at one queue: who has an event loop
-takes turns with others between them; `at_once` is for everybody else.
+A thousand queues take a while. So the work comes as steps, each of which looks at one queue: a caller with an event
+loop runs other tasks between them; `at_once` is for every other caller.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from store.queues.unit import BLANK_SIZE
 
 # (begin, end) -> physical offset and size of each unit.
 Units = Callable[[int, int], tuple[Int64s, Int32s]]
-# So many messages are looked at, one by one, where bytes are limited; more are not taken at once.
+# This many messages are looked at, one by one, where bytes are limited; more are not taken at once.
 _ROWS_MAX: Final = 1 << 19
-# Of so many messages at a range's begin the sizes are looked at.
+# Of this many messages at a range's begin the sizes are looked at.
 _SAMPLE_MAX: Final = 1 << 10
-# So many messages are sorted to find the last ones exactly: that is soon done, and each look at all queues takes long.
+# This many messages are sorted to find the last ones exactly: that is soon done, and each look at all queues takes
+# long.
 _SORTED_MAX: Final = 1 << 17
 
 Result = TypeVar("Result")
@@ -55,12 +56,12 @@ class QueueRange:
 
 
 class Window(NamedTuple):
-    """Where messages stand in the log.
+    """Places of messages in the log.
 
     Attributes:
         begin: of the first one.
-        end: behind the last one.
-        size_bytes: of all together, about: the first of each range tell how large the others are.
+        end: after the last one.
+        size_bytes: of all together, about: the first of each range show how large the others are.
         messages: how many, blanks included.
     """
 
@@ -102,7 +103,7 @@ def first_in_log(
 
 
 def window_of(ranges: Sequence[QueueRange]) -> Steps[Window]:
-    """Return where the messages of these ranges stand; all zeros when there are none. Few units are looked at."""
+    """Return where the messages of these ranges are; all zeros when there are none. Few units are looked at."""
     begin, end, size = None, 0, 0
     for each in ranges:
         yield
@@ -190,7 +191,7 @@ def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: i
 
 
 def _first_real(each: QueueRange) -> int | None:
-    """Return where the first message stands that is no blank."""
+    """Return where the first message is that is no blank."""
     for begin in range(each.begin, each.end, _SAMPLE_MAX):
         offsets, sizes = each.units(begin, min(begin + _SAMPLE_MAX, each.end))
         places = np.flatnonzero(sizes != BLANK_SIZE)
@@ -200,7 +201,7 @@ def _first_real(each: QueueRange) -> int | None:
 
 
 def _last_real(each: QueueRange) -> int | None:
-    """Return the offset behind the last message that is no blank."""
+    """Return the offset after the last message that is no blank."""
     for end in range(each.end, each.begin, -_SAMPLE_MAX):
         offsets, sizes = each.units(max(end - _SAMPLE_MAX, each.begin), end)
         places = np.flatnonzero(sizes != BLANK_SIZE)
@@ -210,7 +211,7 @@ def _last_real(each: QueueRange) -> int | None:
 
 
 def _bisect(each: QueueRange, low: int, high: int, place: int) -> int:
-    """Return the first unit of `[low, high)` that stands at or behind `place`; `high` when there is none."""
+    """Return the first unit of `[low, high)` that is at or after `place`; `high` when there is none."""
     while low < high:
         middle = (low + high) // 2
         if _unit(each, middle)[0] < place:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from store.model.message import Message, QueueKey
 from store.model.sys_flag import has_queue_offset
 
-# What a prepared or rolled-back message is stored with: it stands in no queue.
+# What a prepared or rolled-back message is stored with: it is in no queue.
 NO_QUEUE_OFFSET = 0
 
 
@@ -22,7 +22,7 @@ class QueueOffsets:
     """The table.
 
     Args:
-        max_offset_of: the offset behind the last message of a queue, as dispatch has built it; asked once a queue,
+        max_offset_of: the offset after the last message of a queue, as dispatch has built it; asked once a queue,
             when everything in the log is dispatched.
     """
 
@@ -62,5 +62,5 @@ class QueueOffsets:
                 self._next[message.topic, message.queue_id] = offset
 
     def forget(self) -> None:
-        """Ask the queues anew: the log was cut, or somebody else led it."""
+        """Ask the queues again: the log was cut, or another node led it."""
         self._next.clear()

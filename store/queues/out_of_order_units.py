@@ -4,12 +4,12 @@ The log decides; the rules, in order:
 
 1. A message that lies before the last one of its queue was dispatched before. Its unit is compared: a wrong one is
    overwritten, unless it points to a later message that has taken over the place (rule 4).
-2. A lone queue offset out of line, behind which the old count goes on, is damage of that record (no checksum covers
+2. A lone queue offset out of line, after which the old count continues, is damage of that record (no checksum covers
    the field): the message gets no unit.
 3. A queue offset above the next one leaves a gap, which becomes blank; one that is too far above is taken for damage.
 4. A queue offset below the next one was given out twice: the queue had lost its end when the later message was put
-   (RocketMQ's `DLedgerCommitLog` does that after a crash). The queue is cut there, as it was then, and goes on with the
-   later message, so that its physical offsets ascend and consumers find what they found before.
+   (RocketMQ's `DLedgerCommitLog` does that after a crash). The queue is cut there, as it was then, and continues with
+   the later message, so that its physical offsets ascend and consumers find what they found before.
 
 So the queue is a function of the log, wherever dispatching begins.
 """
@@ -81,7 +81,7 @@ def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int |
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
         return "left out: no such queue offset"
     if not is_new and count == 1 and queue_offset != expected and follower == expected + 1:
-        return "left out: the messages before and behind it agree with one another"
+        return "left out: the messages before and after it agree with one another"
     if not is_new and queue_offset > expected + GAP_UNITS_MAX:
         return f"left out: more than {GAP_UNITS_MAX} messages would be missing before it"
     return None
@@ -101,7 +101,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
 
 
 def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[Misplaced]:
-    """Put right what stands in the places of messages that were dispatched before."""
+    """Put right what is in the places of messages that were dispatched before."""
     for begin, end in runs_of(rows.queue_offsets):
         run = rows.slice(begin, end)
         first = int(run.queue_offsets[0])
@@ -111,7 +111,7 @@ def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[Misplaced]:
             unit = bytes(run.units[number * UNIT_SIZE : (number + 1) * UNIT_SIZE])
             if queue.begin_offset <= queue_offset < queue.max_offset and _is_wrong(queue, queue_offset, unit):
                 queue.overwrite(queue_offset, unit)
-                yield _misplaced(queue, run, number, "another unit stood in its place; it was overwritten")
+                yield _misplaced(queue, run, number, "another unit was in its place; it was overwritten")
 
 
 def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Units of consume queues that no file holds yet: dispatch adds them in memory, another thread writes and syncs them.
 
-So dispatch touches no disk, however many queues there are. Units of a queue stand in up to three places, one behind
+So dispatch touches no disk, however many queues there are. Units of a queue are in up to three places, one after
 the other: its files, the tail that is being written, and the tail that is being filled. All of it can be made again
 from the log, and a start after a crash goes by what was synced; so nothing is lost with a process but a little work.
 
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from store.model.message import QueueKey
 from store.queues.unit import BLANK, UNIT, UNIT_SIZE
 
-# So many bytes of units (838,860 messages) are written without waiting for the time to flush,
+# This many bytes of units (838,860 messages) are written without waiting for the time to flush,
 FLUSH_ABOVE_BYTES = 16 << 20
-# and beyond so many nothing is added before some are written.
+# and beyond this many nothing is added before some are written.
 PENDING_BYTES_MAX = 64 << 20
 _BLANKS_COUNT = 1 << 14
 _BLANKS = memoryview(BLANK * _BLANKS_COUNT)
@@ -28,7 +28,7 @@ class Tail:
 
     Attributes:
         begin_offset: the queue offset of the first one.
-        blank_count: so many blank ones come first, up to a file of them; they take no memory.
+        blank_count: this many blank ones come first, up to a file of them; they take no memory.
         data: the bytes of the others; none at all: there is to be a file all the same, which says how far the queue
             has come.
         is_taken: its owner writes it by itself; `lock` of `PendingUnits` is held to look at it and to set it.
@@ -44,7 +44,7 @@ class Tail:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last one."""
+        """After the last one."""
         return self.data_offset + len(self.data) // UNIT_SIZE
 
     @property
@@ -119,7 +119,7 @@ class PendingUnits:
         return (writing,) if filling is None else (writing, filling)
 
     def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
-        """Begin a queue that has no units with so many blank ones; there is to be a file also if that is none."""
+        """Begin a queue that has no units with this many blank ones; there is to be a file also if that is none."""
         assert not self.tails_of(key), key
         self._filling[key] = Tail(queue_offset, blank_count)
 
@@ -133,7 +133,7 @@ class PendingUnits:
         self.size_bytes += len(units)
 
     def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, Tail]:
-        """Hand out the tails that are at least so long; further units go into others. `end_writing` must follow."""
+        """Hand out the tails that are at least this long; further units go into others. `end_writing` must follow."""
         assert self._writing is None
         if size_bytes_min:
             chosen = {key: tail for key, tail in self._filling.items() if len(tail.data) >= size_bytes_min}

@@ -20,7 +20,7 @@ class Rows(NamedTuple):
     Attributes:
         queue_offsets: as the records say.
         physical_offsets: ascending.
-        ends: behind each record.
+        ends: after each record.
         units: the bytes of their units.
     """
 
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
 
 
 def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]:
-    """Yield (queue, its messages, whether their queue offsets go up by one) of all messages that stand in queues."""
+    """Yield (queue, its messages, whether their queue offsets go up by one) of all messages that are in queues."""
     if len(batch.queues) == 1 and len(batch) and batch.is_queued.all():
         yield batch.queues[0], *_only_queue(batch)
         return
@@ -55,7 +55,7 @@ def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]
 
 
 def _only_queue(batch: DispatchBatch) -> tuple[Rows, bool]:
-    """Return the messages of a batch that all stand in one queue, and whether their queue offsets go up by one."""
+    """Return the messages of a batch that all are in one queue, and whether their queue offsets go up by one."""
     offsets, sizes, queue_offsets = batch.physical_offsets, batch.sizes, batch.queue_offsets
     units = memoryview(encode_units(offsets, sizes, batch.tags_codes))
     is_regular = len(offsets) == 1 or bool((queue_offsets[1:] - queue_offsets[:-1] == 1).all())
@@ -71,7 +71,7 @@ def runs_of(queue_offsets: Int64s) -> list[tuple[int, int]]:
 
 
 def _in_order_of_queues(batch: DispatchBatch) -> Int64s:
-    """Return the rows that stand in queues, grouped by queue, in the order of the log within each."""
+    """Return the rows that are in queues, grouped by queue, in the order of the log within each."""
     rows: Int64s = np.flatnonzero(batch.is_queued)
     numbers = batch.queue_numbers[rows]
     # Numpy sorts 16-bit numbers by radix, ten times as fast.

@@ -1,4 +1,4 @@
-"""Which message of a queue a time stands for. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`."""
+"""Finds the message of a queue for a time. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ StoreTimestampOf = Callable[[int, int], int]
 
 
 class Boundary(Enum):
-    """Which message a time stands for (RocketMQ `BoundaryType`)."""
+    """Which message a time selects (RocketMQ `BoundaryType`)."""
 
     LOWER = "lower"  # the first message stored at that time or later
     UPPER = "upper"  # the last message stored at that time or earlier
@@ -20,7 +20,7 @@ class Boundary(Enum):
 def offset_by_time(
     queue: ConsumeQueue, timestamp: int, boundary: Boundary, store_timestamp_of: StoreTimestampOf
 ) -> int:
-    """Return the queue offset that a time stands for.
+    """Return the queue offset for a time.
 
     Args:
         queue: of the messages.

@@ -1,4 +1,4 @@
-"""The unit of a consume queue: 20 bytes, big-endian, that say where one message of the queue stands in the log.
+"""The unit of a consume queue: 20 bytes, big-endian, that say where one message of the queue is in the log.
 
 | offset | size | type | field | meaning |
 | ---: | ---: | --- | --- | --- |
@@ -6,8 +6,8 @@
 | 8 | 4 | i32 | size | bytes of the record |
 | 12 | 8 | i64 | tags_code | hash of TAGS, a delivery time, or an address in the queue's extension file |
 
-A *blank* {0, 0x7FFFFFFF, 0} stands where the queue has no message: before the first one of a queue that begins within
-a file, and in a gap. Zeros stand behind the last unit.
+A *blank* {0, 0x7FFFFFFF, 0} is where the queue has no message: before the first one of a queue that begins within
+a file, and in a gap. Zeros follow the last unit.
 
 Source: RocketMQ `ConsumeQueue` (`putMessagePositionInfo`, `fillPreBlank`).
 """
@@ -46,14 +46,14 @@ class Units(NamedTuple):
 
     @property
     def is_blank(self) -> Bools:
-        """Which of them stand for no message."""
+        """Which of them are blank."""
         is_blank: Bools = (self.sizes == BLANK_SIZE) & (self.physical_offsets == 0)
         return is_blank
 
     def sound_count(self) -> int:
         """Return how many units from the first one on can be right.
 
-        Each must have a size, and begin where the message before it ends, or behind that: blanks aside, physical
+        Each must have a size, and begin where the message before it ends, or after that: blanks aside, physical
         offsets of a queue ascend.
         """
         is_sound = (self.physical_offsets >= 0) & (self.sizes > 0)

@@ -1,4 +1,4 @@
-"""Where the units of one queue stand: in its files, in the tail that is written now, in the tail that is filled.
+"""Where the units of one queue are: in its files, in the tail that is written now, in the tail that is filled.
 
 Files that the writer has made are opened when they are read. Not here: what units mean (`store.queues.consume_queue`).
 """
@@ -122,7 +122,7 @@ class UnitParts:
         return decode_units(file.view(), 0, -(-data_size // UNIT_SIZE))
 
     def sound_end(self, physical_offset: int) -> int:
-        """Return the queue offset behind the units that are sound and point below `physical_offset`; tails aside."""
+        """Return the queue offset after the units that are sound and point below `physical_offset`; tails aside."""
         files = self._queue.mapped_files
         for file in reversed(files):
             begin = file.begin_offset // UNIT_SIZE
@@ -183,7 +183,7 @@ def check_full(files: Sequence[MappedFile]) -> None:
 
 
 def used_count(file: MappedFile) -> int:
-    """Return how many units a file holds that is zero behind the last one."""
+    """Return how many units a file holds that is zero after the last one."""
     view = file.view()
     # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
     ranges = file.file.data_ranges(0)

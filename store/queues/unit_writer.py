@@ -149,14 +149,14 @@ class UnitWriter:
         return file
 
     def _make_room_for_name(self, directory: str, offset: int, group: _Group) -> None:
-        """See to it that a file can be made in a directory, and that a crash leaves no gap before it."""
+        """Ensure that a file can be made in a directory, and that a crash leaves no gap before it."""
         if not self._files.is_directory(directory):
             self._files.make_directory(directory, is_durable=False)
             group.names[directory.rpartition("/")[0]] = None
         before = f"{directory}/{name_of(offset - self._file_size)}"
         if offset and self._files.exists(before):
-            # Name and size of a file before the next one is made. What may be wrong behind a crash is then in the last
-            # file, or behind what is known to be durable.
+            # Name and size of a file before the next one is made. What may be wrong after a crash is then in the last
+            # file, or after what is known to be durable.
             file = self._open.pop(before, None)
             last = self._files.open(before) if file is None else file.file
             last.sync()

@@ -2,7 +2,7 @@
 
 `mmap.mmap` of Python duplicates the descriptor for the life of the map, so that each mapped file would cost two. From
 Python 3.13 on it can be told not to. Before, an anonymous map of the same length is made, which has no descriptor, and
-the file takes its place in the address space; the object goes on to own the place, and unmaps it in the end.
+the file takes its place in the address space; the object continues to own the place, and unmaps it in the end.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class OsFiles(OsReading):
         except OSError as error:
             raise StorageFailed(str(parent), "look at", error) from error
         except StorageFailed as error:
-            # Somebody else made it, in a directory that this program may not read.
+            # Another program made it, in a directory that this program may not read.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
@@ -186,7 +186,7 @@ class OsFiles(OsReading):
         descriptor = _open(path, os.O_RDWR, "open")
         try:
             # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
-            # syncs them with success, would count on what is nowhere on the disk; so clean pages are read anew.
+            # syncs them with success, would count on what is nowhere on the disk; so clean pages are read again.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return OsFile(path, descriptor)
         except OSError as error:
@@ -204,7 +204,7 @@ class OsFiles(OsReading):
         """See `Files.replace`.
 
         The content goes into the spare file, which takes the name in one rename; the file that had the name becomes
-        the next spare (kept by a second link meanwhile). So no block and no name is ever needed anew.
+        the next spare (kept by a second link meanwhile). So no block and no name is ever needed again.
         """
         spare = path + ".spare"
         descriptor = _open_spare(spare)
@@ -261,7 +261,7 @@ class OsFiles(OsReading):
             for work in works:
                 work()
             return
-        # Threads of their own each time: they cost little beside the syncs, and none is missing behind a fork.
+        # Threads of their own each time: they cost little beside the syncs, and none is missing after a fork.
         with ThreadPoolExecutor(min(_SYNC_THREADS_MAX, len(works)), "sync") as threads:
             syncing = [threads.submit(work) for work in works]
         for sync in syncing:

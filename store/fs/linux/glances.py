@@ -1,7 +1,7 @@
 """Looks at the files of many directories, several at a time: what `Files.glance` is on the operating system.
 
 A store has thousands of queues, whose files are nearly all holes. To open, map and search each by itself costs a
-millisecond; the few bytes that say how far a queue has come are read here with some ten calls of the system.
+millisecond; the few bytes that say where a queue ends are read here with some ten calls of the system.
 Directories are looked at in several threads, because a disk answers several questions in hardly more time than one.
 """
 

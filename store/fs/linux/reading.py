@@ -25,7 +25,7 @@ class OsFileMap:
 
     Args:
         path: of the file.
-        descriptor: of the file, open; it stays the caller's, who closes it behind `_map_now` or `_let_go_of_map`.
+        descriptor: of the file, open; it stays the caller's, who closes it after `_map_now` or `_let_go_of_map`.
     """
 
     __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")

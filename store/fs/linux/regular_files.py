@@ -15,7 +15,7 @@ READ_SIZE_BYTES_MAX: Final = 256 << 20
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     """Return a descriptor of a regular file that no child process inherits.
 
-    A FIFO in place of a file would block its reader for ever, so nothing else is opened.
+    A FIFO in place of a file would block its reader without end, so nothing else is opened.
 
     Raises:
         OSError: there is no such file, it cannot be opened, or it is something else.

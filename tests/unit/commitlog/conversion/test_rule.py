@@ -65,7 +65,7 @@ def test_who_has_most_files_is_asked_first_and_who_has_none_not_at_all():
 def test_nobody_begins_while_files_are_awaited_that_nobody_holds():
     waiting = decided(NOTHING, n1=AWAITED, n2=NOTHING)
     assert isinstance(waiting, Waiting)
-    assert "nobody has them all now" in waiting.reason
+    assert "no node has them all now" in waiting.reason
     assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
 
 

@@ -194,7 +194,7 @@ def test_offset_that_somebody_made_up_finds_nothing(led):
     put(led, message(header + inner))
     led.node.commit()
 
-    with pytest.raises(CorruptData, match="one begins 48 bytes behind each entry"):
+    with pytest.raises(CorruptData, match="one begins 48 bytes after each entry's begin"):
         led.log.find(place)
     assert led.log.find(-5) is None
     assert led.log.find(1 << 40) is None

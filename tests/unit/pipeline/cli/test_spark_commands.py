@@ -90,7 +90,7 @@ def test_a_store_is_replayed_into_a_new_one(tmp_path):
 
     done = run("replay", str(tmp_path / "old"), str(tmp_path / "new"))
     assert done.exit_code == 0, done.output
-    assert f"{count:,} messages stand in" in done.output
+    assert f"{count:,} messages are in" in done.output
     with open_store(str(tmp_path / "new")) as old_again:
         assert sum(end - begin for begin, end in old_again.queues.values()) == count
 
