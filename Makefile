@@ -29,6 +29,8 @@ READY := $(VENV)/.ready
 # Apart from all else: where pandas can be imported, Arrow does so in each process that Spark starts, which takes a third
 # of a second every time; declarative pipelines alone need it.
 PANDAS := $(VENV)/pandas
+# Zensical and what it needs; only `make docs` does.
+DOCS := $(VENV)/.docs
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SCRIPTS := $(wildcard scripts/*.py)
 # They compute and wait for nothing; all others wait for much of their time. Beside those, with what the processor has to
@@ -44,7 +46,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	interop bench bench-spark \
+	interop bench bench-spark docs \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -161,6 +163,15 @@ bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, 
 bench-spark: $(READY) ## Measure the data pipeline (needs Java): each figure beside its target, and JSON in bench/
 	@$(BIN)/python scripts/bench_spark.py
 
+##@ Documentation
+
+docs: $(DOCS) ## Build docs/ as a site in build/docs/site; a link to a page or heading that does not exist fails
+	@$(BIN)/python scripts/build_docs.py
+
+$(DOCS): $(READY)
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
+	@touch $@
+
 ##@ A cluster to play with
 
 cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages (RUN=folder)
@@ -175,7 +186,7 @@ cluster-status: $(READY) ## Show them
 ##@ Tidying up
 
 clean: ## Remove caches and build output (not .venv, and not the cluster's data)
-	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean ## The same, and .venv

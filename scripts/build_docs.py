@@ -1,0 +1,143 @@
+"""Build the documentation as a site: `make docs`.
+
+The pages of docs/ and those at the top of the repository are copied to build/docs/source, with links that fit there;
+reference pages (settings, commands, API) are generated from the code; then Zensical builds the site from mkdocs.yml.
+A link to a page or a heading that does not exist fails the build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from cluster.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "build" / "docs" / "source"
+SITE = ROOT / "build" / "docs" / "site"
+
+# Where a page of the repository is in the site; the first page of the repository is that of the site.
+TOP = {
+    "README.md": "README.md",
+    "docs/README.md": "contents.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+}
+GENERATED = ("reference/settings.md", "reference/commands.md", "reference/api.md")
+
+# The public classes, by the page's headings.
+API = {
+    "The log": ["dledger.client.LogClient", "dledger.client.AsyncLogClient", "dledger.client.Entry"],
+    "Outcomes of an append": [f"dledger.client.{name}" for name in ("Appended", "NotAppended", "AppendUnknown")],
+    "Administration": ["dledger.client.AdminClient", "dledger.client.AsyncAdminClient"],
+    "State machines": ["dledger.node.state_machine"],
+    "Messages": ["cluster.Producer", "cluster.Consumer"],
+}
+
+_FENCE = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s]+)\)")
+
+
+def main() -> int:
+    """Stage, generate and build; 1 when a link leads nowhere."""
+    shutil.rmtree(SOURCE.parent, ignore_errors=True)
+    for page, place in places().items():
+        target = SOURCE / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if page.endswith(".md"):
+            target.write_text(staged(page, (ROOT / page).read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(ROOT / page, target)
+    for place, text in zip(GENERATED, (settings(), commands(), api()), strict=True):
+        (SOURCE / place).parent.mkdir(parents=True, exist_ok=True)
+        (SOURCE / place).write_text(text, encoding="utf-8")
+    zensical = Path(sys.executable).with_name("zensical")
+    built = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, check=False)
+    if built.returncode == 0:
+        print(f"The site is in {SITE.relative_to(ROOT)}: open {SITE.relative_to(ROOT)}/index.html")
+    return built.returncode
+
+
+def places() -> dict[str, str]:
+    """Return each file of the repository that the site has, with its place in the site."""
+    files = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "docs").rglob("*")) if file.is_file()]
+    kept = {file: file.removeprefix("docs/") for file in files if "__pycache__" not in file}
+    return kept | TOP
+
+
+def staged(page: str, text: str) -> str:
+    """Return a page with its links as they are in the site; a link to a file that the site lacks becomes plain text."""
+    return "".join(
+        part if part.startswith("```") else _LINK.sub(lambda match: _link(page, match), part)
+        for part in _FENCE.split(text)
+    )
+
+
+def _link(page: str, match: re.Match[str]) -> str:
+    picture, text, target = match.groups()
+    path, sharp, heading = target.partition("#")
+    if "://" in target or not path:
+        return match[0]
+    meant = os.path.normpath((Path(page).parent / path).as_posix())
+    if (ROOT / meant).is_dir():
+        meant = f"{meant}/README.md"
+    place = places().get(meant)
+    if place is None:
+        return text
+    start = Path(places()[page]).parent
+    return f"{picture}[{text}]({os.path.relpath(place, start)}{sharp}{heading})"
+
+
+def settings() -> str:
+    """Return the page of settings: what `dledger server --help-config` prints."""
+    text = (
+        "# Settings\n\nThe output of `dledger server --help-config`: every setting of a node, with its range, default "
+        "and meaning.\n[Operations](../operations.md#settings) explains how they act together.\n\n"
+    )
+    return text + _block("toml", _printed())
+
+
+def _printed() -> str:
+    command = [sys.executable, "-m", "cluster.cli", "server", "--help-config"]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def commands() -> str:
+    """Return the page of commands: the help of each."""
+    text = "# Commands\n\nThe help of every command, as `--help` prints it.\n"
+    for path, help_text in _helps(typer.main.get_command(app), None, "dledger"):
+        text += f"\n## {path}\n\n{_block('text', help_text)}"
+    return text
+
+
+def _helps(command: Any, parent: Any, name: str) -> Iterator[tuple[str, str]]:
+    context = command.context_class(command, parent=parent, info_name=name, terminal_width=100)
+    yield context.command_path, command.get_help(context)
+    if hasattr(command, "list_commands"):
+        for each in command.list_commands(context):
+            yield from _helps(command.get_command(context, each), context, each)
+
+
+def api() -> str:
+    """Return the page of the API: what the docstrings of the public classes say."""
+    text = "# API\n\nThe public classes, from their docstrings. The clients have an asyncio and a blocking face.\n"
+    for title, names in API.items():
+        text += f"\n## {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)
+    return text
+
+
+def _block(language: str, text: str) -> str:
+    return f"````{language}\n{text.strip()}\n````\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
