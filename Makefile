@@ -46,7 +46,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	interop bench bench-spark docs \
+	interop bench bench-spark docs wheel-client \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -171,6 +171,11 @@ docs: $(DOCS) ## Build docs/ as a site in build/docs/site; a link to a page or h
 $(DOCS): $(READY)
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
 	@touch $@
+
+##@ Packages
+
+wheel-client: $(READY) ## Build the wheel for applications into dist/: the clients alone, as dledger_client
+	@$(BIN)/python scripts/client_wheel.py
 
 ##@ A cluster to play with
 

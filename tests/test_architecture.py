@@ -282,6 +282,18 @@ def _make_targets() -> dict[str, str]:
     return dict(_TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
 
 
+# How many entries each release has: a release is closed, and a new entry belongs under "Unreleased".
+RELEASED = {"0.1.0": 232}
+
+
+def test_released_sections_of_the_changelog_are_dated_and_closed() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## \[([\d.]+)\] - \d{4}-\d\d-\d\d$", text, flags=re.MULTILINE)[1:]
+    entries = [len(re.findall(r"^- ", section, re.MULTILINE)) for section in sections[1::2]]
+
+    assert dict(zip(sections[::2], entries, strict=True)) == RELEASED
+
+
 # ------------------------------------------------------------------------------------------------------- prose
 
 

@@ -1,0 +1,159 @@
+"""Build the wheel for applications: the clients alone, under the one name `dledger_client`. `make wheel-client`.
+
+The server's distribution has top-level packages with the general names `store` and `cluster`, which must not be in the
+environment of an application. This wheel holds the modules that the clients import, and no others, from the same
+sources, moved below `dledger_client`: `from dledger_client import LogClient, Producer, Consumer`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+
+import cluster
+import dledger
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "dledger_client"
+OURS = ("store", "dledger", "commitlog", "cluster")
+ROOTS = ("dledger.client", "cluster.client")
+
+# The distribution that brings an imported name, where the two differ.
+_DISTRIBUTIONS = {"grpc": "grpcio", "google": "protobuf"}
+_IMPORT = re.compile(rf"^(\s*from )((?:{'|'.join(OURS)})(?:\.[\w.]+)? import )", re.MULTILINE)
+_MODULE_NAME = re.compile(rf"""(["'])((?:{"|".join(OURS)})\.(?:client|protocol|v1)(?:\.\w+)*)(?=["'])""")
+
+
+def main() -> int:
+    """Build the wheel into a folder, and print its name."""
+    parser = argparse.ArgumentParser(description="Build the wheel of the clients.")
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", help="folder of the wheel (dist)")
+    parser.add_argument(
+        "--work", type=Path, default=ROOT / "build" / "client", help="folder of its sources (build/client)"
+    )
+    options = parser.parse_args()
+    write_sources(options.work)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--wheel-dir", options.into, options.work], check=True)
+    print(*sorted(options.into.glob(f"{NAME}-*.whl")), sep="\n")
+    return 0
+
+
+def write_sources(folder: Path) -> None:
+    """Write the wheel's sources and its pyproject.toml; what was in the folder is removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    modules, others = needed()
+    for module in sorted(modules):
+        for source in _files(module):
+            target = folder / NAME / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(moved(source), encoding="utf-8")
+    (folder / NAME / "__init__.py").write_text(_front(), encoding="utf-8")
+    (folder / NAME / "py.typed").touch()
+    (folder / "pyproject.toml").write_text(_project(others), encoding="utf-8")
+    shutil.copyfile(ROOT / "LICENSE", folder / "LICENSE")
+
+
+def needed() -> tuple[set[str], set[str]]:
+    """Return our modules that the clients load, with the packages around them, and the packages of others."""
+    graph = grimp.build_graph(*OURS, include_external_packages=True, exclude_type_checking_imports=True)
+    waiting = [module for module in graph.modules if module.startswith(ROOTS)]
+    found: set[str] = set()
+    others: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module.partition(".")[0] not in OURS:
+            others.add(module)
+        elif module not in found:
+            found.add(module)
+            waiting += [*graph.find_modules_directly_imported_by(module), *_parents(module)]
+    return found, others - sys.stdlib_module_names
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _files(module: str) -> list[Path]:
+    """Return a module's source and, of a generated one, its stub."""
+    path = ROOT.joinpath(*module.split("."))
+    candidates = (path / "__init__.py", path.with_suffix(".py"), path.with_suffix(".pyi"))
+    return [each for each in candidates if each.is_file()]
+
+
+def moved(source: Path) -> str:
+    """Return a source with its imports of ours, and the modules that it names in strings, below `dledger_client`."""
+    text = _IMPORT.sub(rf"\1{NAME}.\2", source.read_text(encoding="utf-8"))
+    # Lazy imports name modules only in the packages' first files; generated code names its own module.
+    if source.name == "__init__.py" or source.stem.endswith("_pb2"):
+        text = _MODULE_NAME.sub(rf"\1{NAME}.\2", text)
+    return text
+
+
+def exports() -> dict[str, str]:
+    """Return each public name of the clients with the package that has it; the log's come first."""
+    return dict.fromkeys(cluster.__all__, "cluster") | dict.fromkeys(dledger.__all__, "dledger")
+
+
+def _front() -> str:
+    names = exports()
+    imports = "".join(f"    from {NAME}.{package} import {name} as {name}\n" for name, package in sorted(names.items()))
+    packages = "".join(f'    "{name}": "{NAME}.{package}",\n' for name, package in sorted(names.items()))
+    return f'''"""Clients of dledger: the replicated log and messages. Each name is imported on its first use."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+{imports}
+_PACKAGES = {{
+{packages}}}
+__all__ = list(_PACKAGES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a client on its first use."""
+    if name not in _PACKAGES:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    value = getattr(import_module(_PACKAGES[name]), name)
+    globals()[name] = value
+    return value
+'''
+
+
+def _project(others: set[str]) -> str:
+    """Return the wheel's pyproject.toml: the version, Python and ranges of the project's own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {_DISTRIBUTIONS.get(name, name) for name in others}
+    ranges = [each for each in project["dependencies"] if re.split(r"[<>=;~! ]", each)[0] in wanted]
+    listed = "".join(f"    {each!r},\n" for each in ranges)
+    return f"""[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "dledger-client"
+version = "{project["version"]}"
+description = "Clients of dledger, a replicated commit log and message broker"
+license = "Apache-2.0"
+license-files = ["LICENSE"]
+requires-python = "{project["requires-python"]}"
+classifiers = ["Private :: Do Not Upload", "Typing :: Typed"]
+dependencies = [
+{listed}]
+
+[tool.hatch.build.targets.wheel]
+packages = ["{NAME}"]
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
