@@ -154,9 +154,9 @@ def _plan_of_a_terabyte(_bench: Bench) -> Run:
     directory = StoreDirectory("/nowhere", StoreMode.PLAIN, list(files))
 
     def run() -> Extra:
-        from pipeline.log.places import LogPlaces  # noqa: PLC0415
-        from pipeline.log.store_view import StoreView  # noqa: PLC0415
-        from store.fs.read_only_files import OpenFiles, ReadOnlyFiles  # noqa: PLC0415
+        from pipeline.log.places import LogPlaces
+        from pipeline.log.store_view import StoreView
+        from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
         open_files = OpenFiles(ReadOnlyFiles())
         view = StoreView(

@@ -69,7 +69,7 @@ def third_act(folder: Path, console: Console) -> bool:
     Raises:
         DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
     """
-    from pipeline.spark.session import SparkChoice, spark_session  # noqa: PLC0415  # only where it is installed
+    from pipeline.spark.session import SparkChoice, spark_session  # only where it is installed
 
     topics = {path.name.partition(".")[0]: _lines(path) for path in sorted(LOGS.glob("*.log.xz"))}
     count = sum(map(len, topics.values()))
@@ -177,8 +177,8 @@ def _wait_for_rows(lake: Path, count: int) -> None:
 
 def _rows(lake: Path) -> int:
     """Return how many rows are committed to the lake; without Spark, for it is asked for again and again."""
-    from pipeline.lake.lake import Lake  # noqa: PLC0415  # only where Arrow is installed
-    from pipeline.lake.manifest import DamagedLake  # noqa: PLC0415
+    from pipeline.lake.lake import Lake  # only where Arrow is installed
+    from pipeline.lake.manifest import DamagedLake
 
     try:
         return sum(file.rows for file in Lake.open(str(lake)).files())
@@ -196,13 +196,13 @@ def _counted(spark: SparkSession, lake: Path) -> dict[str, Counter[bytes]]:
 
 
 def _report(spark: SparkSession, store: Path) -> None:
-    from pipeline.log.selection import EVERYTHING  # noqa: PLC0415
-    from pipeline.log.slices import plan  # noqa: PLC0415
-    from pipeline.log.stores import open_store  # noqa: PLC0415
-    from pipeline.report.page import write_report  # noqa: PLC0415  # only where it is installed
-    from pipeline.report.summary import summarise  # noqa: PLC0415
-    from pipeline.source.parts import Part  # noqa: PLC0415
-    from pipeline.spark.jobs import report_over  # noqa: PLC0415
+    from pipeline.log.selection import EVERYTHING
+    from pipeline.log.slices import plan
+    from pipeline.log.stores import open_store
+    from pipeline.report.page import write_report  # only where it is installed
+    from pipeline.report.summary import summarise
+    from pipeline.source.parts import Part
+    from pipeline.spark.jobs import report_over
 
     with open_store(str(store)) as view:
         slices = plan(view)
@@ -228,7 +228,7 @@ def _told(topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[byt
 
 def main() -> int:
     """Show this act alone."""
-    import tempfile  # noqa: PLC0415
+    import tempfile
 
     console = Console(highlight=False, soft_wrap=True)
     reason = why_not()

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line."""
-    from cluster.cli.app import main as run  # noqa: PLC0415 - the commands import this package, too
+    from cluster.cli.app import main as run
 
     run()

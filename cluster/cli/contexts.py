@@ -260,7 +260,7 @@ def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
     for key, value in context.settings().items():
         if len(value) > _TEXT_MAX or not value.isprintable():
             raise ContextError(f"{place_of(key)}{key}: expected at most {_TEXT_MAX} printable characters")
-    from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415  (gRPC is slow to load)
+    from dledger.client.endpoints import parse_endpoints
 
     try:
         parse_endpoints(getattr(context, set_places[0]))
@@ -298,7 +298,7 @@ def _write(path: Path, contexts: Contexts) -> None:
     if len(content) > SIZE_BYTES_MAX:
         raise ContextError(f"{path}: at most {SIZE_BYTES_MAX} bytes of contexts are kept; remove some first")
     # Only now: every command reads contexts, and this takes a tenth of a second to load.
-    from store.fs.linux.files import OsFiles  # noqa: PLC0415
+    from store.fs.linux.files import OsFiles
 
     files = OsFiles()
     new = f"{path}.{os.getpid()}.new"

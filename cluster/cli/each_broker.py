@@ -75,7 +75,7 @@ def change_each(
     Raises:
         RequestFailed: no broker has the topic or the group; or the only broker has not done it.
     """
-    from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.protocol.errors import Reason, RequestFailed
 
     missing: list[RequestFailed] = []
     failed: list[str] = [*silent]
@@ -108,7 +108,7 @@ def read_each(
     Raises:
         RequestFailed: the only broker does not.
     """
-    from cluster.protocol.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.protocol.errors import RequestFailed
 
     answers: list[tuple[Target, Answer]] = []
     silent: list[str] = []

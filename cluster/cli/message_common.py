@@ -74,7 +74,7 @@ def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterat
 
     `cluster.cli.where` says which of the two counts; a broker before name servers.
     """
-    from cluster.cli.targets import Targets  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.cli.targets import Targets
 
     if are_typed(context, "broker", "name_servers"):
         fail("--broker and --name-servers: take one of the two", EXIT_USAGE)
@@ -90,8 +90,8 @@ def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterat
 
 @contextmanager
 def _told_failures() -> Iterator[None]:
-    from cluster.protocol.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
-    from store.errors import StoreError  # noqa: PLC0415
+    from cluster.protocol.errors import RequestFailed
+    from store.errors import StoreError
 
     try:
         yield
@@ -117,8 +117,8 @@ def fail_if_skipped(count: int) -> None:
 
 def print_message(record: Record, style: Format) -> None:
     """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
-    from cluster.cli.message_rows import row_of  # noqa: PLC0415
-    from commitlog.record.compression import uncompressed_body  # noqa: PLC0415
+    from cluster.cli.message_rows import row_of
+    from commitlog.record.compression import uncompressed_body
 
     body = uncompressed_body(record.sys_flag, record.body)
     if style is Format.TEXT:

@@ -211,9 +211,9 @@ def log_nodes(endpoints: str, group: str) -> LogNodes:
 
 def brokers_of(name_servers: str) -> list[LogNodes]:
     """Return the nodes of each broker that name servers know, in order of names; end the command when there is none."""
-    from cluster.cli.targets import registered_brokers  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.protocol.errors import RequestFailed  # noqa: PLC0415
-    from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415
+    from cluster.cli.targets import registered_brokers
+    from cluster.protocol.errors import RequestFailed
+    from dledger.client.endpoints import parse_endpoints
 
     try:
         found = registered_brokers(parse_endpoints(name_servers))

@@ -70,12 +70,12 @@ def archive(
         dledger spark archive /data/n0 /lake --log broker-a --allow-data-loss    some files were deleted too early
     """
     with told_errors():
-        from pipeline.archive.archive import Archive  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.common.words import bytes_text  # noqa: PLC0415
-        from pipeline.log.stores import Tail, open_store  # noqa: PLC0415
-        from pipeline.sink.options import LakeTarget, lake_root  # noqa: PLC0415
-        from pipeline.spark.archive import SparkRunner  # noqa: PLC0415
-        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+        from pipeline.archive.archive import Archive  # see `pipeline.cli.app`
+        from pipeline.common.words import bytes_text
+        from pipeline.log.stores import Tail, open_store
+        from pipeline.sink.options import LakeTarget, lake_root
+        from pipeline.spark.archive import SparkRunner
+        from pipeline.spark.progress import shown_progress
 
         archive_ = Archive(LakeTarget(lake_root(lake), str(kind)), log)
         with open_store(directory, tail=Tail.ALL if uncommitted else Tail.COMMITTED) as store:

@@ -55,10 +55,10 @@ def audit(
     """
     check_output("--json", figures)
     with told_errors():
-        from pipeline.audit.replica import open_replicas  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.audit.run import run_audit  # noqa: PLC0415
-        from pipeline.spark.jobs import run_each  # noqa: PLC0415
-        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+        from pipeline.audit.replica import open_replicas  # see `pipeline.cli.app`
+        from pipeline.audit.run import run_audit
+        from pipeline.spark.jobs import run_each
+        from pipeline.spark.progress import shown_progress
 
         opened = open_replicas(replicas)
         size = sum(replica.end - replica.begin for replica in opened)

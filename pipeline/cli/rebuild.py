@@ -53,10 +53,10 @@ def rebuild(
         dledger spark rebuild /data/n0 --verify --scratch /fast/disk
     """
     with told_errors():
-        from pipeline.log.stores import open_store  # noqa: PLC0415
-        from pipeline.rebuild.rebuild import rebuild_store, verify_store  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.spark.jobs import run_each  # noqa: PLC0415
-        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+        from pipeline.log.stores import open_store
+        from pipeline.rebuild.rebuild import rebuild_store, verify_store  # see `pipeline.cli.app`
+        from pipeline.spark.jobs import run_each
+        from pipeline.spark.progress import shown_progress
 
         if scratch is not None and not Path(scratch).is_dir():
             raise BadOption("--scratch", "a folder that exists", scratch, "Create it, or omit the option")

@@ -69,13 +69,13 @@ def report(
     check_output("--page", page)
     check_output("--json", figures)
     with told_errors():
-        from pipeline.report.page import write_report  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.report.partial import REPORT_COLUMNS  # noqa: PLC0415
-        from pipeline.report.summary import summarise  # noqa: PLC0415
-        from pipeline.source.plan import batch_parts  # noqa: PLC0415
-        from pipeline.spark.jobs import report_over, size_of  # noqa: PLC0415
-        from pipeline.spark.part import how_to_read  # noqa: PLC0415
-        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+        from pipeline.report.page import write_report  # see `pipeline.cli.app`
+        from pipeline.report.partial import REPORT_COLUMNS
+        from pipeline.report.summary import summarise
+        from pipeline.source.plan import batch_parts
+        from pipeline.spark.jobs import report_over, size_of
+        from pipeline.spark.part import how_to_read
+        from pipeline.spark.progress import shown_progress
 
         options = _parsed(source_options(source, topic, since, until, option))
         parts = batch_parts(options)
@@ -91,8 +91,8 @@ def report(
 
 
 def _parsed(given: dict[str, str]) -> SourceOptions:
-    from pipeline.reading.corrupt_policy import SKIP  # noqa: PLC0415
-    from pipeline.source.options import parse_source_options  # noqa: PLC0415
+    from pipeline.reading.corrupt_policy import SKIP
+    from pipeline.source.options import parse_source_options
 
     options = parse_source_options(given)
     for name in _OF_QUERIES:

@@ -94,9 +94,9 @@ def restore(
         dledger spark restore /lake /data/new                a store that a broker, RocketMQ's too, can open
     """
     with told_errors():
-        from pipeline.archive.archived_rows import lake_rows  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.lake.lake import Lake  # noqa: PLC0415
-        from pipeline.sink.options import lake_root  # noqa: PLC0415
+        from pipeline.archive.archived_rows import lake_rows  # see `pipeline.cli.app`
+        from pipeline.lake.lake import Lake
+        from pipeline.sink.options import lake_root
 
         rows = lake_rows(Lake.open(lake_root(lake)), selection_of(topic, since, until), log)
         plan = _plan(rename, transform, rate, is_queue_kept=not any_queue, is_dry=dry_run)
@@ -127,8 +127,8 @@ def replay(
         dledger spark replay /old/rocketmq 127.0.0.1:20921 --transform my_fixes:mask_names --table moved.parquet
     """
     with told_errors():
-        from pipeline.archive.archived_rows import store_rows  # noqa: PLC0415  # see `pipeline.cli.app`
-        from pipeline.log.stores import open_store  # noqa: PLC0415
+        from pipeline.archive.archived_rows import store_rows  # see `pipeline.cli.app`
+        from pipeline.log.stores import open_store
 
         plan = _plan(rename, transform, rate, is_queue_kept=not any_queue, is_dry=dry_run)
         with open_store(directory) as store:
@@ -139,7 +139,7 @@ def replay(
 def _plan(
     rename: list[str] | None, transform: str | None, rate: float | None, *, is_queue_kept: bool, is_dry: bool
 ) -> RestorePlan:
-    from pipeline.archive.restore import RestorePlan  # noqa: PLC0415
+    from pipeline.archive.restore import RestorePlan
 
     topics = {}
     for text in rename or ():
@@ -173,11 +173,11 @@ def _put(
             fail(f"{words}; into a new store messages go as they are", EXIT_USAGE)
         _put_into_store(rows, target, plan)
         return
-    from pipeline.archive.offset_table import OffsetTable  # noqa: PLC0415
-    from pipeline.archive.restore import Restored  # noqa: PLC0415
-    from pipeline.archive.restore import restore as put  # noqa: PLC0415
-    from pipeline.sink.log_writer import LogTarget  # noqa: PLC0415
-    from pipeline.sink.options import parse_log_target  # noqa: PLC0415
+    from pipeline.archive.offset_table import OffsetTable
+    from pipeline.archive.restore import Restored
+    from pipeline.archive.restore import restore as put
+    from pipeline.sink.log_writer import LogTarget
+    from pipeline.sink.options import parse_log_target
 
     options = {"endpoints": target, "exactlyOnce": str(is_exactly_once)}
     log_target = LogTarget() if plan.is_dry else parse_log_target(options)[0]
@@ -199,7 +199,7 @@ def _put(
 
 
 def _put_into_store(rows: Iterable[pa.RecordBatch], root: str, plan: RestorePlan) -> None:
-    from pipeline.archive.restore_store import restore_store  # noqa: PLC0415
+    from pipeline.archive.restore_store import restore_store
 
     count = 0
 

@@ -13,8 +13,8 @@ def main() -> None:
     """Run the command that the arguments name."""
     # Python puts the folder of what it runs before all others, and our modules have names that others use too.
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
-    from pipeline.cli.app import spark_app  # noqa: PLC0415
-    from pipeline.spark.session import mark_submitted  # noqa: PLC0415
+    from pipeline.cli.app import spark_app
+    from pipeline.spark.session import mark_submitted
 
     mark_submitted()
     spark_app()

@@ -115,7 +115,7 @@ def count(
         options = source_options(source, topic, since, until, option)
         options.setdefault("columns", ",".join(dict.fromkeys([*names, "storeSize"])))
         with command_session("count", master, conf) as spark:
-            from pyspark.sql import functions as f  # noqa: PLC0415  # see `pipeline.cli.app`
+            from pyspark.sql import functions as f  # see `pipeline.cli.app`
 
             frame = spark.read.format("dledger").options(**options).load()
             counted = frame.groupBy(*names).agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"))

@@ -59,9 +59,9 @@ def bench_broker(
         dledger bench-broker failover --size 64 --json -
     """
     # Only now: clients and the starter of nodes take a while to load.
-    from cluster.bench.broker import BrokerBench  # noqa: PLC0415
-    from cluster.local.node import ClusterError  # noqa: PLC0415
-    from dledger.errors import DLedgerError  # noqa: PLC0415
+    from cluster.bench.broker import BrokerBench
+    from cluster.local.node import ClusterError
+    from dledger.errors import DLedgerError
 
     chosen = chosen_parts(parts, _PARTS, "part")
     check_flush(flush)

@@ -55,7 +55,7 @@ def bench(
         dledger bench sync1 --json -
     """
     # Only now: the clients and the starter of nodes take a while to load.
-    from cluster.bench.cluster import Bench  # noqa: PLC0415
+    from cluster.bench.cluster import Bench
 
     known = [name for name in _NAMES if not (endpoints and name == "failover")]
     if endpoints and "failover" in (workloads or ()):
@@ -69,9 +69,9 @@ def bench(
 
 def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
     """Run the chosen workloads; end the command if nodes do not start or an append fails."""
-    from cluster.bench.workloads import WORKLOADS  # noqa: PLC0415
-    from cluster.local.node import ClusterError  # noqa: PLC0415
-    from dledger.errors import DLedgerError  # noqa: PLC0415
+    from cluster.bench.workloads import WORKLOADS
+    from cluster.local.node import ClusterError
+    from dledger.errors import DLedgerError
 
     by_name = {workload.name: workload for workload in WORKLOADS}
     summaries: list[Summary] = []

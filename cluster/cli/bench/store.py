@@ -52,8 +52,8 @@ def bench_store(
         dledger bench-store query --runs 5 --json -
     """
     # Only now: what it measures takes a while to load.
-    from cluster.bench.store import StoreBench  # noqa: PLC0415
-    from store.errors import StoreError  # noqa: PLC0415
+    from cluster.bench.store import StoreBench
+    from store.errors import StoreError
 
     chosen = chosen_parts(parts, _PARTS, "part")
     plan = StoreBench(folder, size_mib << 20, body_size, index_items, queues)

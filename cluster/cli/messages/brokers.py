@@ -59,7 +59,7 @@ def list_brokers(
         dledger brokers list --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger brokers list --json | jq .leader
     """
-    from cluster.client import name_server_calls  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.client import name_server_calls
 
     answers = _ask_all(name_servers, name_server_calls.list_brokers)
     found = {address: answer.brokers for address, answer in answers.items() if not isinstance(answer, str)}
@@ -99,9 +99,9 @@ def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
 
 
 def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
-    from cluster.client.name_server_calls import TIMEOUT_S  # noqa: PLC0415
-    from cluster.protocol.errors import check_answer  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.v1.nameserver_pb2 import SetWritableRequest  # noqa: PLC0415
+    from cluster.client.name_server_calls import TIMEOUT_S
+    from cluster.protocol.errors import check_answer
+    from cluster.v1.nameserver_pb2 import SetWritableRequest
 
     def ask(stub: NameServerStub) -> int:
         request = SetWritableRequest(broker=broker, is_writable=is_writable)
@@ -118,8 +118,8 @@ def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
 
 def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict[str, Answer | str]:
     """Ask each name server; return what it answered, or in words why it did not."""
-    from cluster.client.name_server_calls import ask_each  # noqa: PLC0415  (gRPC is slow to load)
-    from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415
+    from cluster.client.name_server_calls import ask_each
+    from dledger.client.endpoints import parse_endpoints
 
     try:
         addresses = parse_endpoints(name_servers)

@@ -130,7 +130,7 @@ def _consumptions(
     Raises:
         ValueError: there is no such queue, or several brokers have it and an offset is given.
     """
-    from cluster.cli.messages.consumption import Consumption  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.cli.messages.consumption import Consumption
 
     queues: dict[Target, list[int]] = defaultdict(list)
     found = targets.queues(topic, is_write=False)
@@ -159,7 +159,7 @@ def _print_messages(
     consumptions: list[Consumption], limit: int, show: Callable[[Record], None], *, is_following: bool
 ) -> int:
     """Print messages, and record the offsets; return how many messages cannot be read."""
-    from cluster.cli.messages.merged_iterators import merged  # noqa: PLC0415
+    from cluster.cli.messages.merged_iterators import merged
 
     # `timeout` and service managers end a program so: offsets are committed then, too.
     signal.signal(signal.SIGTERM, _stop_once)

@@ -98,7 +98,7 @@ def disable_group(
 
 def _enable(context: typer.Context, group: str, choice: Choice, *, is_enabled: bool) -> None:
     def change(calls: BrokerCalls) -> str:
-        from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+        from cluster.protocol.errors import Reason, RequestFailed
 
         wanted = _known_group(calls, group)
         if wanted is None:
@@ -111,14 +111,14 @@ def _enable(context: typer.Context, group: str, choice: Choice, *, is_enabled: b
 
 
 def _known_group(calls: BrokerCalls, name: str) -> pb.Group | None:
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
     return next((each.group for each in groups if each.group.name == name), None)
 
 
 def _new_group(name: str) -> pb.Group:
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     return pb.Group(
         name=name,
@@ -132,7 +132,7 @@ def _new_group(name: str) -> pb.Group:
 
 
 def _set_group(calls: BrokerCalls, wanted: pb.Group) -> bool:
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     return calls.ask(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=wanted)).is_changed
 
@@ -155,7 +155,7 @@ def list_groups(
         dledger group list --json | jq -r .group
         dledger group list --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
         answers, silent = read_each(
@@ -196,7 +196,7 @@ def delete_group(
     Examples:
         dledger group delete billing
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     def change(calls: BrokerCalls) -> str:
         calls.ask(lambda stub: stub.DeleteGroup, pb.DeleteGroupRequest(group=group))
@@ -221,8 +221,8 @@ def reset_group(
         dledger group reset billing orders --to begin
         dledger group reset billing orders --to 2026-11-21T09:00:00
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
-    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
+    from cluster.v1 import broker_pb2 as pb
+    from commitlog.offline.message_filter import parse_time
 
     asked = pb.OffsetsRequest(topic=topic)
 

@@ -174,7 +174,7 @@ class _Sending:
             else:
                 queues = [(target, queue_id) for target in dict.fromkeys(target for target, _ in self._queues)]
             put_count += self._put(group, self._in_turn(queues))
-        from cluster.client.routing.queue_choice import queue_of_key  # noqa: PLC0415  (gRPC is slow to load)
+        from cluster.client.routing.queue_choice import queue_of_key
 
         by_target: dict[Target, list[tuple[Outgoing, int]]] = defaultdict(list)
         for message in messages:
@@ -213,11 +213,11 @@ class _Sending:
             queues: in the order in which they are tried.
             queue_ids: the queue of each message, if they go to several queues of one broker.
         """
-        from uuid import uuid4  # noqa: PLC0415
+        from uuid import uuid4
 
-        from cluster.protocol.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
-        from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
-        from commitlog.record.properties import encode_properties  # noqa: PLC0415
+        from cluster.protocol.errors import RequestFailed
+        from cluster.v1 import broker_pb2 as pb
+        from commitlog.record.properties import encode_properties
 
         bodies = [message.body for message in messages]
         properties = [

@@ -43,9 +43,9 @@ def by_key(
         dledger query key orders o-17
         dledger query key orders o-17 --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
-    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.protocol.skipped_messages import skipped_of  # noqa: PLC0415
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+    from cluster.client.broker_calls import records_in
+    from cluster.protocol.skipped_messages import skipped_of
+    from cluster.v1 import broker_pb2 as pb
 
     found: list[Record] = []
     skipped: list[SkippedMessages] = []
@@ -86,9 +86,9 @@ def by_id(
         dledger query id 7F00000100002A9F00000000000003E8
         dledger query id 7F0000010A2F18B4AAC2000000000001 --topic orders
     """
-    from cluster.cli.targets import first_with  # noqa: PLC0415
-    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+    from cluster.cli.targets import first_with
+    from cluster.client.broker_calls import records_in
+    from cluster.v1 import broker_pb2 as pb
 
     request = pb.QueryByIdRequest(topic=topic, form=pb.MESSAGE_FORM_RECORDS)
     if topic:
@@ -119,10 +119,10 @@ def by_time(
     Examples:
         dledger query time orders 2026-11-21T09:00:00 2026-11-21T09:05:00
     """
-    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.protocol.skipped_messages import skipped_of  # noqa: PLC0415
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
-    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
+    from cluster.client.broker_calls import records_in
+    from cluster.protocol.skipped_messages import skipped_of
+    from cluster.v1 import broker_pb2 as pb
+    from commitlog.offline.message_filter import parse_time
 
     skipped_count = 0
     with targets_of(context, broker, name_servers) as targets:

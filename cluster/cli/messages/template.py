@@ -59,7 +59,7 @@ def _field(name: str, argument: str | None) -> _Piece:
 
 
 def _body(record: Record) -> bytes:
-    from commitlog.record.compression import uncompressed_body  # noqa: PLC0415
+    from commitlog.record.compression import uncompressed_body
 
     return bytes(uncompressed_body(record.sys_flag, record.body))
 

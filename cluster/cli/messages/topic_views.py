@@ -38,7 +38,7 @@ def list_topics(
         dledger topic list --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic list --json | jq -r .topic
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
         answers, silent = read_each(
@@ -84,7 +84,7 @@ def describe_topic(
         dledger topic describe orders
         dledger topic describe orders --json | jq .messages
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     def read(calls: BrokerCalls) -> tuple[pb.Topic, pb.OffsetsResponse, list[str]]:
         found = calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=topic)).topics[0]
@@ -170,7 +170,7 @@ def offsets(
         dledger offsets orders --group billing
         dledger offsets orders --group billing --json | jq .lag
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     def read(calls: BrokerCalls) -> tuple[pb.OffsetsResponse, dict[int, int]]:
         found = calls.ask(lambda stub: stub.Offsets, pb.OffsetsRequest(topic=topic))
@@ -196,7 +196,7 @@ def offsets(
 
 
 def _kept_offsets(calls: BrokerCalls, group: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     request: pb.FetchOffsetRequest = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=queue_ids)
     fetched = calls.ask(lambda stub: stub.FetchOffset, request)

@@ -56,7 +56,7 @@ def create_topic(
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic create orders --broker-name broker-a --broker-name broker-b
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     bits = _permission_of(permission)
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
@@ -100,8 +100,8 @@ def alter_topic(
         dledger topic alter orders --queues 16
         dledger topic alter orders --permission r        no more messages, for now
     """
-    from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+    from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.v1 import broker_pb2 as pb
 
     bits = _permission_of(permission)
     if queues is None and bits is None:
@@ -132,8 +132,8 @@ def _set(topic: pb.Topic, queues: int | None, bits: int | None) -> None:
 
 
 def _known_topic(calls: BrokerCalls, name: str) -> pb.Topic | None:
-    from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+    from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.v1 import broker_pb2 as pb
 
     try:
         return calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=name)).topics[0]
@@ -159,7 +159,7 @@ def delete_topic(
         dledger topic delete orders
         dledger topic delete orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb
 
     def change(calls: BrokerCalls) -> str:
         calls.ask(lambda stub: stub.DeleteTopic, pb.DeleteTopicRequest(topic=topic))

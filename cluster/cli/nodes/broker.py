@@ -98,9 +98,9 @@ def broker(
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Only now: gRPC and the store are slow to load.
-    from cluster.api.shared import BrokerOptions  # noqa: PLC0415
-    from cluster.replica.standalone import StandaloneConfig  # noqa: PLC0415
-    from cluster.server.broker import BrokerConfig, run_broker  # noqa: PLC0415
+    from cluster.api.shared import BrokerOptions
+    from cluster.replica.standalone import StandaloneConfig
+    from cluster.server.broker import BrokerConfig, run_broker
 
     plain = _plain_config(set_options or [], address, name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
@@ -116,9 +116,9 @@ def broker(
 def _plain_config(
     texts: list[str], address: Address, name: str, *, is_flush_sync: bool, is_skipping: bool
 ) -> PlainStoreConfig:
-    from commitlog.plain.commit_log import CommitLogConfig  # noqa: PLC0415
-    from commitlog.plain.store import PlainStoreConfig  # noqa: PLC0415
-    from store.model.config import MessageStoreConfig  # noqa: PLC0415
+    from commitlog.plain.commit_log import CommitLogConfig
+    from commitlog.plain.store import PlainStoreConfig
+    from store.model.config import MessageStoreConfig
 
     log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]

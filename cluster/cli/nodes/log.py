@@ -185,7 +185,7 @@ def tail(
 
 
 def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
-    from dledger.client import LogClient  # noqa: PLC0415  (gRPC is slow to load)
+    from dledger.client import LogClient
 
     nodes = log_nodes(endpoints, group)
     return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks())

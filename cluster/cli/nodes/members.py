@@ -188,7 +188,7 @@ for _command in (add, promote, remove):
 
 @contextmanager
 def _admin(nodes: LogNodes, deadline_s: float) -> Iterator[AdminClient]:
-    from dledger.client import AdminClient, AdminFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from dledger.client import AdminClient, AdminFailed
 
     with told_errors(nodes.endpoints), AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s) as admin:
         try:

@@ -31,6 +31,6 @@ def nameserver(
         fail(f"--listen: {error}", EXIT_USAGE)
     print_starting(f"name server on {address}")
     # Only now: gRPC is slow to load.
-    from cluster.api.name_server import run_name_server  # noqa: PLC0415
+    from cluster.api.name_server import run_name_server
 
     raise typer.Exit(run_name_server(address))

@@ -61,7 +61,7 @@ def server(
         f"node {node.self_id} of group {node.group}, clients on {node.client_address}, data in {node.store_base_dir}"
     )
     # Only now: everything that a node needs takes a while to load.
-    from cluster.server.node import run_server  # noqa: PLC0415
+    from cluster.server.node import run_server
 
     raise typer.Exit(run_server(loaded))
 

@@ -70,7 +70,7 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
         answers = _ask(nodes.endpoints, nodes.group, timeout)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
-    from cluster.cli.nodes.broker_status import broker_statuses, broker_table  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.cli.nodes.broker_status import broker_statuses, broker_table
 
     leader = _leader_of(answers)
     brokers = broker_statuses([each for each, answer in answers.items() if not isinstance(answer, str)], timeout)
@@ -106,7 +106,7 @@ def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) 
 
 def _ask(endpoints: str, group: str, timeout_s: float) -> dict[str, StatusResponse | str]:
     """Ask the given nodes, and then those that they name."""
-    from dledger.client import LogClient  # noqa: PLC0415  (gRPC is slow to load)
+    from dledger.client import LogClient
 
     with LogClient(endpoints, group=group) as client:
         client.find_leader()

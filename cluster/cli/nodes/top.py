@@ -73,7 +73,7 @@ def top(
         dledger top --once
         dledger top --json --once | jq '.groups[].appends_per_s'
     """
-    from cluster.cli.nodes.top_samples import Sampler  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.cli.nodes.top_samples import Sampler
 
     asked = nodes_asked(context, endpoints, name_servers, group)
     try:
@@ -101,7 +101,7 @@ def _print_json(sampler: Sampler, interval_s: float, *, is_once: bool) -> None:
 
 
 def _print_once(sampler: Sampler, interval_s: float) -> None:
-    from cluster.cli.nodes.top_view import tables  # noqa: PLC0415
+    from cluster.cli.nodes.top_view import tables
 
     sampler.take()
     time.sleep(interval_s)
@@ -120,7 +120,7 @@ class _Screen:
 
     def run(self) -> None:
         """Show samples until a key ends it."""
-        from rich.live import Live  # noqa: PLC0415
+        from rich.live import Live
 
         pool = ThreadPoolExecutor(1, "top")
         taking: Future[Sample] = pool.submit(self._sampler.take)
@@ -163,8 +163,8 @@ class _Screen:
         return True
 
     def _view(self) -> RenderableType:
-        from cluster.cli.nodes.top_samples import Sample  # noqa: PLC0415  (gRPC is slow to load)
-        from cluster.cli.nodes.top_view import Page  # noqa: PLC0415
+        from cluster.cli.nodes.top_samples import Sample
+        from cluster.cli.nodes.top_view import Page
 
         state = "paused" if self._is_paused else f"every {self._interval_s:g} s"
         waiting = "" if self._sample is not None else ", asking the nodes"
