@@ -15,9 +15,9 @@ Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction typ
 and take no queue offset, here and in Java, and Java indexes nothing of them, for they have no keys. Like all others
 they carry the physical offset entry position + 48.
 
-The channel is under no checksum. An entry counts as a leader's own only if its channel *and* its record say so;
-anything else is corruption, also a record of the system topic whose entry has channel 0. A no-op of DLedger 0.4 (magic
-2, empty body) is taken, too.
+No checksum covers the channel. An entry counts as a leader's own only if its channel *and* its record say so, and the
+body of the record is one of that channel; anything else is corruption, also a record of the system topic whose entry
+has channel 0. A no-op of DLedger 0.4 (magic 2, empty body) is taken, too.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ STATE_CHANNEL: Final = 4
 SYSTEM_CHANNELS: Final = frozenset({NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL})
 # Where a store writes the physical offset into a record.
 STAMP_AT: Final = PHYSICAL_OFFSET_POSITION
+_JSON_OBJECT: Final = b"{"
 _LOST_CHANNEL: Final = f"one of topic {DLEDGER_TOPIC}"
 
 
@@ -113,14 +114,25 @@ class MessageEntryCodec:
         fault = record.check(physical_offset=position + HEADER_SIZE)
         if fault is not None:
             return fault.expected, fault.found
-        if is_system_record(record):
-            return None
-        return f"a record of topic {DLEDGER_TOPIC} for channel {channel}", f"one of topic {record.topic!r}"
+        if not is_system_record(record):
+            return f"a record of topic {DLEDGER_TOPIC} for channel {channel}", f"one of topic {record.topic!r}"
+        meant = _channel_of(record.body)
+        return None if meant == channel else (f"a body for channel {channel}", f"one for channel {meant}")
 
 
 def is_system_record(record: Record) -> bool:
     """Return whether a record is what a leader writes, and no client can."""
     return record.topic == DLEDGER_TOPIC and transaction_type(record.sys_flag) == TRANSACTION_PREPARED_TYPE
+
+
+def _channel_of(body: bytes) -> int:
+    """Return the channel that the body of a leader's record belongs to.
+
+    A no-op is empty, a membership is a JSON object, and a command of the broker begins with its version, 1.
+    """
+    if not body:
+        return NO_OP_CHANNEL
+    return MEMBERSHIP_CHANNEL if body.startswith(_JSON_OBJECT) else STATE_CHANNEL
 
 
 def system_body(body: bytes) -> bytes:

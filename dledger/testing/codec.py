@@ -24,7 +24,8 @@ class ChannelEntryCodec:
 
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NORMAL, _NO_OP_CHANNEL), (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL)})
     applied_channel = 0
-    tell_tale_at = -1
+    # The "t" of the frame.
+    tell_tale_at = 3
 
     def no_op(self) -> SystemEntry:
         """See `EntryCodec.no_op`."""
@@ -42,6 +43,9 @@ class ChannelEntryCodec:
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
         """See `EntryCodec.find_fault`."""
+        if (magic, channel) == (ENTRY_NORMAL, 0):
+            is_own = body[:_STAMP_AT] == _FRAME[:_STAMP_AT]
+            return ("an entry of a client in channel 0", "one of a leader") if is_own else None
         stamped = _FRAME[:_STAMP_AT] + STAMP.pack(position + HEADER_SIZE) + bytes([channel])
         found = body[:_BODY_AT].tobytes()
         return None if magic == ENTRY_NORMAL and found == stamped else (stamped.hex(), found.hex())

@@ -177,6 +177,13 @@ def test_log_of_a_leader_that_was_deposed_at_once_is_no_sign_of_lost_entries():
     assert not result.failure, result.failure
 
 
+def test_leaders_entry_whose_channel_changes_on_the_way_is_not_taken_for_a_clients():
+    """The codec of the simulator did not look at entries of channel 0, as that of messages does."""
+    (result,) = run_seeds([61901], jobs=1)
+
+    assert not result.failure, result.failure
+
+
 def test_damaged_push_may_arrive_after_the_disk_that_it_came_from_was_repaired():
     (result,) = run_seeds([40150], jobs=1)
 

@@ -1,5 +1,7 @@
 """Planted bugs of what a node makes of bytes that its disk has changed."""
 
+from unittest.mock import ANY
+
 import dledger.entries.recovery
 import dledger.entries.tail
 import dledger.node.voice
@@ -12,6 +14,10 @@ RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
 
 def one_bit_beside_zeros_is_a_torn_write(patch):
     patch.setattr("dledger.entries.tail.is_one_bit_off", lambda content, checksum: False)
+
+
+def channel_of_a_leaders_entry_is_believed(patch):
+    patch.setattr("commitlog.record.system_records._channel_of", lambda body: ANY)
 
 
 def damaged_tail_is_cut_like_a_torn_one(patch):
@@ -83,5 +89,12 @@ MUTANTS = (
         chain_checksum_of_a_torn_entry_is_not_compared,
         "no promise is forgotten",
         Tests(f"{RECOVERY}::test_header_of_an_entry_with_zeros_of_its_own_is_checked_to_the_last_bit"),
+    ),
+    Mutant(
+        channel_of_a_leaders_entry_is_believed,
+        "all replicas take an entry for the same",
+        Tests(
+            "tests/unit/commitlog/record/test_system_records.py::test_any_change_of_the_channel_is_noticed_by_a_walk"
+        ),
     ),
 )

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
-from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
+from commitlog.record.system_records import (
+    MEMBERSHIP_CHANNEL,
+    NO_OP_CHANNEL,
+    STAMP_AT,
+    STATE_CHANNEL,
+    MessageEntryCodec,
+)
 from dledger.client.reading import DamagedBytesError, decode_chunk
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, NO_CHAIN, encode_batch
@@ -20,16 +26,16 @@ def encoded(body: bytes, channel: int, magic: int = ENTRY_NORMAL) -> bytes:
 
 
 def stamped(body: bytes) -> bytes:
-    no_op = MessageEntryCodec(lambda: 1).no_op()
-    at = no_op.stamp_at or 0
-    record = bytearray(no_op.body)
-    record[at : at + 8] = (48).to_bytes(8, "big")
-    return bytes(record) + body
+    record = bytearray(MessageEntryCodec(lambda: 1).record(body))
+    record[STAMP_AT : STAMP_AT + 8] = (48).to_bytes(8, "big")
+    return bytes(record)
 
 
-@pytest.mark.parametrize("channel", [NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL])
-def test_own_entries_of_a_log_of_messages_are_read_and_named(channel: int) -> None:
-    data = encoded(stamped(b""), channel)
+@pytest.mark.parametrize(
+    ("channel", "body"), [(NO_OP_CHANNEL, b""), (MEMBERSHIP_CHANNEL, b"{}"), (STATE_CHANNEL, b"\1\1")]
+)
+def test_own_entries_of_a_log_of_messages_are_read_and_named(channel: int, body: bytes) -> None:
+    data = encoded(stamped(body), channel)
 
     ((entry,), _) = decode_chunk(data, ANY, 0, AnyLogChecks())
 
