@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         reset_drops_what_is_committed,
         "what is committed stays",
-        Seeds(("Violation: reset",), with_old_files_that_go),
+        Tests(CATCH_UP + "test_late_reset_never_drops_what_is_committed_or_equal"),
     ),
     Mutant(
         reset_of_an_old_term_is_obeyed,
