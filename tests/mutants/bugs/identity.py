@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         answer_to_a_request_for_a_read_raises_the_term,
-        "a foreign directory deposes nobody",
+        "a foreign directory deposes no leader",
         Seeds(("Violation: strangers",), with_strange_directories),
     ),
     Mutant(

@@ -61,7 +61,7 @@ def lease_lasts_as_long_as_the_longest_timeout(patch):
     patch.setattr(dledger.core.reads, "has_lease", has_lease)
 
 
-def lease_is_not_void_once_the_target_is_asked_to_stand(patch):
+def lease_is_not_void_once_the_target_is_asked_to_campaign(patch):
     original = dledger.core.transfer.ask_target
 
     def ask_target(state):
@@ -255,7 +255,7 @@ ALL = (
 LEASES = (
     (lease_counts_from_the_answers_and_not_from_the_question, "lease-with-clocks-that-run-apart"),
     (lease_lasts_as_long_as_the_longest_timeout, "lease-of-a-minority"),
-    (lease_is_not_void_once_the_target_is_asked_to_stand, "lease-is-void-during-a-transfer"),
+    (lease_is_not_void_once_the_target_is_asked_to_campaign, "lease-is-void-during-a-transfer"),
 )
 CUT = (
     cut_keeps_the_membership_that_is_cut,

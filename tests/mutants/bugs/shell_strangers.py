@@ -35,7 +35,7 @@ def with_half_open_connections(options):
     )
 
 
-def large_frames_of_guests_share_no_bound(patch):
+def large_frames_of_non_members_share_no_bound(patch):
     patch.setattr(LargeFrames, "add", lambda self, connection: None)
 
 
@@ -117,7 +117,7 @@ def calls_without_a_request_are_not_counted(patch):
     patch.setattr(UnreadCalls, "_look_at", look_at)
 
 
-def call_without_a_request_waits_for_ever(patch):
+def call_without_a_request_is_never_ended(patch):
     original = UnreadCalls._look_at
 
     def look_at(self, time_s):
@@ -162,12 +162,12 @@ MUTANTS = (
         Tests(f"{UNREAD}::test_few_calls_end_in_one_turn_of_the_loop"),
     ),
     Mutant(
-        call_without_a_request_waits_for_ever,
+        call_without_a_request_is_never_ended,
         "clients cannot lock others out",
         Tests(f"{UNREAD}::test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits"),
     ),
     Mutant(
-        large_frames_of_guests_share_no_bound,
+        large_frames_of_non_members_share_no_bound,
         "memory of strangers is bounded",
         Tests(
             "tests/integration/dledger/peer/test_guests.py::test_frames_that_guests_begin_and_never_end_share_one_bound"
