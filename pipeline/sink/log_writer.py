@@ -24,7 +24,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -48,6 +48,8 @@ CHUNK_SIZE_BYTES: Final = 256 << 10
 # Rows without key and queue: this many in a row go to one queue.
 _RUN_ROWS: Final = 250
 _OPEN_SIZE_BYTES: Final = 16 << 20
+# Seconds that a writer waits for its connections to close.
+CLOSE_TIMEOUT_S: Final = 10.0
 _UNDER_WAY_ROWS: Final = 32_000
 _UNDER_WAY_SIZE_BYTES: Final = 16 << 20
 
@@ -227,9 +229,15 @@ class LogWriter:
         for _, future in self._under_way:
             future.cancel()
         try:
-            self._thread.run(self._stack.aclose())
+            self._thread.run(self._close())
         finally:
             self._thread.close()
+
+    async def _close(self) -> None:
+        # The producer first waits for all that it has taken in; the writer needs no answer any more.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._stack.aclose()
 
     # ---------------------------------------------------------------------------------------------------- writing
 

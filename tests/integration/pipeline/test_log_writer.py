@@ -1,5 +1,6 @@
 """Rows that are written to the log: what becomes of each, and what a task that is tried again stores."""
 
+import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -115,6 +116,16 @@ def killed_after(target, chunks, batch):
             writer.write(batch)
             writer.finish()
         assert answers == chunks
+
+
+def test_writer_that_is_left_does_not_wait_for_answers_without_end(broker, monkeypatch):
+    monkeypatch.setattr(log_writer, "CLOSE_TIMEOUT_S", 0.1)
+
+    async def never_ends():
+        await asyncio.Event().wait()
+
+    with LogWriter(target_of(broker), ORIGIN) as writer:
+        writer._stack.push_async_callback(never_ends)
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
