@@ -142,10 +142,11 @@ class SendPump:
     # ------------------------------------------------------------------------------------------------------ sending
 
     async def _run(self) -> None:
-        while True:
+        # A cancellation can be lost where it meets the end of what is waited for (`asyncio.wait_for` of Python 3.11).
+        while not self._is_over():
             await self._wakeup.wait()
             self._wakeup.clear()
-            while self._may_send():
+            while not self._is_over() and self._may_send():
                 linger_s = self._linger_left_s()
                 if linger_s > 0:
                     asyncio.get_running_loop().call_later(linger_s, self._wakeup.set)
@@ -154,6 +155,9 @@ class SendPump:
                     await self._send_one()
                 except RequestFailed as refusal:
                     await self._wait_after(refusal)
+
+    def _is_over(self) -> bool:
+        return self._is_closed
 
     def _may_send(self) -> bool:
         if self._is_draining:

@@ -132,14 +132,18 @@ class AppendPump:
     # ------------------------------------------------------------------------------------------------------ sending
 
     async def _run(self) -> None:
-        while True:
+        # A cancellation can be lost where it meets the end of what is waited for (`asyncio.wait_for` of Python 3.11).
+        while not self._is_over():
             await self._wakeup.wait()
             self._wakeup.clear()
-            while self._queue and self._batches < self._batches_max():
+            while not self._is_over() and self._queue and self._batches < self._batches_max():
                 try:
                     await self._send_one()
                 except Refused as refusal:
                     await self._wait_after(refusal)
+
+    def _is_over(self) -> bool:
+        return self._is_closed
 
     def _batches_max(self) -> int:
         return FULL_BATCHES_MAX if self._queued_bytes >= FULL_SIZE_BYTES else BATCHES_MAX
