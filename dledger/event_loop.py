@@ -7,12 +7,43 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Return what the coroutine returns in a new event loop, as `asyncio.run` does."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return a new event loop, for `asyncio.Runner(loop_factory=new_event_loop)`."""
+    loop = _new_event_loop()
+    loop.set_exception_handler(_report)
+    return loop
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
     if importlib.util.find_spec("uvloop") is None:
         return asyncio.new_event_loop()
     import uvloop  # noqa: PLC0415  (not installed everywhere)
 
     return uvloop.new_event_loop()
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log errors that no task receives, except those of gRPC in a process with several loops.
+
+    The loops share the queue of gRPC's events, and the first that wakes up passes them on. A call that was cancelled
+    as its loop ended has its last event after that; and of two loops that wake up for one event, one finds nothing.
+    """
+    is_of_grpc_queue = "PollerCompletionQueue._handle_events" in context.get("message", "")
+    error = context.get("exception")
+    if is_of_grpc_queue and isinstance(error, BlockingIOError):
+        return
+    if is_of_grpc_queue and isinstance(error, RuntimeError) and str(error) == "Event loop is closed":
+        return
+    loop.default_exception_handler(context)

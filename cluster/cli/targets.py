@@ -6,7 +6,6 @@ are merged by the command.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
 
@@ -18,6 +17,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_messages import routes_of
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
+from dledger import event_loop
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.reaching import PATIENCE_S
 
@@ -135,7 +135,7 @@ class Targets:
         if not self._name_servers:
             (target,) = self._targets.values()
             return [(target, queue_id) for queue_id in _queues_of(target.calls, topic, is_write=is_write)]
-        routes = asyncio.run(self._routes(topic))
+        routes = event_loop.run(self._routes(topic))
         targets = {
             route.registration.broker: self._target(route.registration.broker, route.registration.nodes)
             for route in routes
@@ -156,7 +156,7 @@ class Targets:
         """
         if not self._name_servers:
             return list(self._targets.values())
-        registrations = [route.registration for route in asyncio.run(self._routes(topic))]
+        registrations = [route.registration for route in event_loop.run(self._routes(topic))]
         return [self._target(each.broker, each.nodes) for each in registrations]
 
     def routes(self, topic: str) -> Routes:
@@ -166,7 +166,7 @@ class Targets:
             RequestFailed: UNKNOWN_TOPIC, or no node answers.
         """
         if self._name_servers:
-            return asyncio.run(self._routes(topic))
+            return event_loop.run(self._routes(topic))
         (target,) = self._targets.values()
         response = target.calls.ask(lambda stub: stub.Route, RouteRequest(topics=[topic]))
         found = routes_of(response).get(topic, ())
