@@ -41,7 +41,7 @@ class DiskFull(StoreError):
 
 
 class OutOfDescriptors(DiskFull):
-    """No file descriptor is left for a file that is needed now: for whoever asks it is like a disk without room.
+    """No file descriptor is left for a file that is needed now; callers handle it like a full disk.
 
     Not a failure of the disk: nothing was changed, and the same may be tried again.
     """

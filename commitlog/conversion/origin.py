@@ -36,34 +36,34 @@ from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 
-# Divide, size of a file, how many there are, checksum over those that are not told one by one.
+# Divide, size of a file, their number, checksum over those whose own checksums are not sent.
 _HEAD: Final = struct.Struct(">4sqqII")
 _MAGIC: Final = b"OLD1"
-# Told one by one: 8 KiB of a Hello.
-_TOLD_MAX: Final = 2048
+# Of this many last files the checksums are sent: 8 KiB of a Hello.
+_SENT_MAX: Final = 2048
 _CHECKSUM: Final = struct.Struct(">I")
 
 
 def abridge(manifest: Manifest) -> bytes:
     """Return the summary of a manifest for a Hello."""
     checksums = b"".join(_CHECKSUM.pack(file.checksum) for file in manifest.files)
-    told = checksums[-_TOLD_MAX * _CHECKSUM.size :]
-    older = crc32c(checksums[: len(checksums) - len(told)])
+    sent = checksums[-_SENT_MAX * _CHECKSUM.size :]
+    older = crc32c(checksums[: len(checksums) - len(sent)])
     size = manifest.files[-1].size if manifest.files else 0
-    return _HEAD.pack(_MAGIC, manifest.divide, size, len(manifest.files), older) + told
+    return _HEAD.pack(_MAGIC, manifest.divide, size, len(manifest.files), older) + sent
 
 
-def difference_of(ours: Manifest, told: bytes) -> str | None:
-    """Return in what the manifest after `told` differs from ours, for people; None: as far as is told, it does not."""
-    if not told:
+def difference_of(ours: Manifest, abridged: bytes) -> str | None:
+    """Return, for people, the first difference of an abridged manifest from ours; None: the parts sent are equal."""
+    if not abridged:
         return "the other node keeps a log of plain bytes, and this one messages"
     try:
-        magic, divide, size, count, older = _HEAD.unpack_from(told)
-        checksums = [checksum for (checksum,) in _CHECKSUM.iter_unpack(told[_HEAD.size :])]
+        magic, divide, size, count, older = _HEAD.unpack_from(abridged)
+        checksums = [checksum for (checksum,) in _CHECKSUM.iter_unpack(abridged[_HEAD.size :])]
     except struct.error:
         magic, divide, size, count, older, checksums = b"", 0, 0, 0, 0, []
     begin = divide - len(checksums) * size
-    if magic != _MAGIC or len(checksums) != min(count, _TOLD_MAX) or min(begin, size) < min(0, divide):
+    if magic != _MAGIC or len(checksums) != min(count, _SENT_MAX) or min(begin, size) < min(0, divide):
         return "the other node's statement of its old files cannot be read; it may be of another version"
     names = [f"{begin + number * size:020d}" for number in range(len(checksums))]
     theirs = Manifest(
@@ -138,7 +138,7 @@ class OldFilesOrigin(OldFilesAnswers):
     """`dledger.peer.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
-        super().__init__(files, directory, self.statement, self._heard)
+        super().__init__(files, directory, self.statement, self._on_statement)
         self.manifest = manifest
         self.told = abridge(manifest)
         self._config_size_bytes = own_config_size(files, self._root, node_directory)
@@ -153,7 +153,7 @@ class OldFilesOrigin(OldFilesAnswers):
         difference = difference_of(self.manifest, theirs)
         return None if difference is None else f"old files of {peer_id}: {difference}"
 
-    def _heard(self, peer_id: str, statement: Statement) -> None:
+    def _on_statement(self, peer_id: str, statement: Statement) -> None:
         difference = first_difference(self.manifest, statement.manifest)
         if statement.claim is not Claim.NOTHING and difference is not None:
             logger.error("old_files_differ peer=%r difference=%r", peer_id, difference)

@@ -5,13 +5,13 @@ Each node makes a *statement*; no statement changes while its node runs unsettle
 | claim    | meaning                                                                         |
 | -------- | ------------------------------------------------------------------------------- |
 | SETTLED  | the node takes part, or may: this is the manifest of its group                  |
-| HELD     | the node has old files and no entries, and has not agreed with anybody          |
+| HELD     | the node has old files and no entries, and has not agreed with any other node   |
 | AWAITED  | the node had agreed on this manifest, and has not all of its files yet          |
 | NOTHING  | the node has neither entries nor old files                                      |
 
-1. If anybody is SETTLED, that is the group's manifest; what the node itself holds or awaits must be of it.
+1. If any node is SETTLED, its manifest is the group's; what the node itself holds or awaits must be of it.
 2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
-   must be equal; that is the manifest. If there is none, the group begins at 0. If some await and nobody holds, wait.
+   must be equal; that is the manifest. If there is none, the group begins at 0. If some await and none holds, wait.
 3. A node that joins a group waits for a node that is SETTLED.
 
 So a group never begins at 0 while a founder that is not reachable may hold an old store, and never with different old
@@ -98,13 +98,13 @@ class Waiting:
 
 
 def decide(
-    own: Statement, heard: Mapping[str, Statement], founders: Collection[str], *, is_joining: bool
+    own: Statement, received: Mapping[str, Statement], founders: Collection[str], *, is_joining: bool
 ) -> Settlement | Waiting:
     """Apply the rule.
 
     Args:
         own: of this node, which is not settled.
-        heard: the last statements of the others.
+        received: the last statements of the others.
         founders: the ids of all other nodes that found the group.
         is_joining: this node founds nothing.
 
@@ -112,7 +112,7 @@ def decide(
         OldFilesDiffer: nodes hold different old files; it names the first difference.
     """
     assert own.claim is not Claim.SETTLED
-    settled = {peer: each for peer, each in heard.items() if each.claim is Claim.SETTLED}
+    settled = {peer: each for peer, each in received.items() if each.claim is Claim.SETTLED}
     if settled:
         manifest = max((each.manifest for each in settled.values()), key=lambda each: len(each.files))
         for peer, each in settled.items():
@@ -122,7 +122,7 @@ def decide(
         return Settlement(manifest, _sources(settled))
     if is_joining:
         return Waiting("for a node that takes part in the group")
-    telling = {peer: each for peer, each in heard.items() if each.claim is not Claim.NOTHING}
+    telling = {peer: each for peer, each in received.items() if each.claim is not Claim.NOTHING}
     for peer, each in telling.items():
         if own.claim is not Claim.NOTHING:
             _check_equal(peer, own.manifest, each.manifest)
@@ -130,7 +130,7 @@ def decide(
     manifest = telling[first].manifest if first else own.manifest
     for peer in others:
         _check_equal(f"{first}, those of {peer}", manifest, telling[peer].manifest)
-    missing = sorted(set(founders) - set(heard))
+    missing = sorted(set(founders) - set(received))
     if missing:
         return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
     holders = {peer: each for peer, each in telling.items() if each.claim is Claim.HELD}

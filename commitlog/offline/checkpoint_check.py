@@ -37,7 +37,7 @@ class Checkpoint(NamedTuple):
         physic_timestamp: of the last message that is flushed.
         logics_timestamp: of the last message whose queue unit is made.
         index_timestamp: of the last message in a full index file.
-        master_flushed_offset: how far the master has flushed.
+        master_flushed_offset: the offset up to which the master has flushed.
         confirm_offset: where the last message begins that is confirmed.
     """
 

@@ -1,8 +1,8 @@
 """Reads the messages of a store, without opening it: all of them, or those that are asked for.
 
 The log is what counts; queues and index are only asked whether they know a message. In a store that was not closed in
-order they may be behind the log; the next start adds what they lack, and so it is told as if it were there already
-(`StoreReader.due_count` says of how many messages).
+order they may lag the log; the next start adds what they lack, so such messages are shown as if they were in them
+already (`StoreReader.due_count` counts them).
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class StoreParts:
             if not slot_counts or len(view) != max(set(sizes), key=sizes.count):
                 self._note_unreadable(path, len(view))
             else:
-                # A damaged file cannot tell for itself; all have as many.
+                # The slot count of a damaged file cannot be derived from it; all files have the same.
                 views.append(IndexView(view, path, max(set(slot_counts), key=slot_counts.count)))
         return views
 
@@ -274,7 +274,7 @@ class Verification:
 
 
 def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
-    """Return what to tell of bytes of the log after which good records follow.
+    """Return the finding for bytes of the log after which good records follow.
 
     Args:
         skipped: the bytes.

@@ -20,9 +20,9 @@ The facts of the place:
 * `is_one_bit_off`: everything of the bad record is there, and one changed bit explains its wrong body checksum. No
   lost write looks like that (CRC-32 is linear: see `dledger.entries.one_bit`), so all of the record reached the disk.
 
-"Good" is not fooled by what Java leaves behind when it cuts a log (it does not overwrite it), nor by a body that holds
-the image of a record: a record counts only if it is where it says, its checksum is right, and it is not older than
-the last good one before the place.
+A record counts as good only if it is where it says, its checksum is right, and it is not older than the last good one
+before the place. This excludes what Java does not overwrite when it cuts a log, and a body that holds the image of a
+record.
 
 Not distinguishable: other damage of the very last record since the last checkpoint (of more than one bit, or in its
 head, topic or properties, which no body checksum covers) looks like a torn write and is cut; so does one whose record

@@ -213,7 +213,7 @@ class DLedgerCommitLog:
         return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """See `store.model.commit_log.CommitLog.begins_within`: of entries, as their index tells; not of old files."""
+        """Return the positions of the entries that begin in `[begin, end)`; None in old files: they have no index."""
         if self._is_old(begin):
             return None
         try:

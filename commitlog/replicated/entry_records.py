@@ -40,7 +40,7 @@ class EntryRecords:
         return record if record is None or record.size == size else _raise_size(found[0], record, size)
 
     def find(self, physical_offset: int, end: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.find`; an offset that anybody may have made up."""
+        """Return the record at an offset that a client sent and that need not be a record's; None if there is none."""
         found = self._file_of(physical_offset, 1, end)
         if found is None:
             return None
@@ -140,8 +140,9 @@ class EntryRecords:
     def offset_at_timestamp(self, store_timestamp: int, end: int) -> int:
         """Return where the first entry of a record begins that was stored at that time or later; `end` if none was.
 
-        Found by bisecting the entries: some twenty are read, however large a file is. In what we write times never go
-        back, whoever leads; where a clock of Java's did, it is one of the places at which that time was passed.
+        Found by bisecting the entries: some twenty are read, however large a file is. Times that we write never go
+        back, also when the leader changes; where a clock of Java's did, it is one of the places where that time was
+        passed.
         """
         entries, found = self._entries, end
         low, high = entries.begin_index, entries.index_before(end) + 1

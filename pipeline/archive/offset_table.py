@@ -1,7 +1,7 @@
 """The offset table of a restore: where each message was, and where it is now. A Parquet file.
 
 With it, the progress of a group of consumers can be carried over (`translate`), and references to old offsets be read.
-A restore that is begun again writes a table of its own, of what it restored itself; all tables together tell all.
+A restore that is begun again writes a table of its own, of what it restored itself; all tables together are complete.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def restore(
         target: the brokers; with `is_exactly_once`, a restore that is begun again under the same `target.topic`,
             topics and rows stores nothing twice, as long as each message has a UNIQ_KEY of its own.
         plan: how.
-        table: takes what became of which message; None: nobody wants to know.
+        table: receives the new place of each message; None: it is not recorded.
         on_progress: called with the work done so far, after each batch.
 
     Raises:
@@ -135,7 +135,7 @@ def restore(
                 on_progress(done)
             written = writer.finish()
     finally:
-        # Also of a restore that fails: it says how far that came.
+        # Also of a restore that fails: the table shows what was restored.
         if table is not None:
             table.close()
     done.rows = written.rows - written.repeated_rows
@@ -181,7 +181,7 @@ class ArchivedRows:
             self._table.add([(*self._sources.pop(row), place) for row, place in zip(rows, places, strict=True)])
 
     def repeated(self, rows: Sequence[int]) -> None:
-        """Forget messages that an earlier run has stored, and told of."""
+        """Forget messages that an earlier run has stored and recorded."""
         for row in rows:
             self._sources.pop(row, None)
 

@@ -1,16 +1,16 @@
 """Compares replicas of one log, and says where and how they differ; without Spark.
 
-Two steps. `compare` reads a stretch of all replicas and tells the windows whose digests differ, and, of what is alike,
+Two steps. `compare` reads a range of all replicas and yields the windows whose digests differ, and, of what is alike,
 the records whose own checksums are wrong. `pipeline.audit.examine` looks into such a window, entry by entry. What each
 difference is:
 
 | kind | meaning | an error |
 | --- | --- | --- |
 | bad_checksum | an entry or a record is not what its checksums or lengths say | yes |
-| divergence | from an entry on two replicas hold different good entries | if it is committed, or nobody knows |
+| divergence | from an entry on two replicas hold different good entries | if it is, or may be, committed |
 | different | two good entries of one index and term differ | yes |
 | missing_range | no file holds a part of the log that others hold | yes |
-| missing_tail | a replica ends before others do | if it is committed, or nobody knows |
+| missing_tail | a replica ends before others do | if it is, or may be, committed |
 | uncommitted_tail | what one of the last two would be, of entries that are not committed | no |
 | begins_later | old files are gone that others still have | no |
 """
@@ -55,7 +55,7 @@ class AuditFinding(NamedTuple):
 
     Attributes:
         kind: what it is.
-        replica: the directory that it is told of.
+        replica: the directory that has it.
         begin, end: offsets in the log.
         entry_index, term: of the first entry concerned; -1: there is none.
         path, position: the file and the byte in it.

@@ -1,8 +1,8 @@
 """Looks into a window where replicas differ, entry by entry: which replica has what wrong, or where two histories part.
 
 Where entries begin is found again on each replica, from a good one before the window on, over damage to the next good
-one; the replica that meets the least damage tells for all. A place where two good entries differ is a divergence when
-what follows differs, too; else one of them was changed in a way that its checksums do not tell.
+one; the result of the replica with the least damage counts for all. A place where two good entries differ is a
+divergence when what follows differs, too; else one of them was changed in a way that its checksums do not detect.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _bad(sides: Sequence[_Side]) -> Iterator[AuditFinding]:
 
 
 def _differing(good: Sequence[_Side], committed: int) -> Iterator[AuditFinding]:
-    """Yield how good entries at one place differ: told of each replica that is not as the most are."""
+    """Yield how good entries at one place differ: one finding for each replica that differs from most."""
     contents = [side.content for side in good]
     if len(set(contents)) < 2:
         return

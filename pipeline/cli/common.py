@@ -1,4 +1,4 @@
-"""What the commands of `dledger spark` share: where they run, what they read, how they tell what went wrong."""
+"""What the commands of `dledger spark` share: where they run, what they read, how they report errors."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def own_arguments() -> list[str]:
 
 @contextmanager
 def command_session(name: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """Give a session for a command, and tell how to run it on a cluster."""
+    """Give a session for a command, and print how to run it on a cluster."""
     tell_submit(own_arguments(), master, conf or ())
     with notes.status("starting Spark") as status, spark_session(name, SparkChoice(master, conf or ())) as spark:
         status.stop()

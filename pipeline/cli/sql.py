@@ -1,4 +1,4 @@
-"""`dledger spark sql` and `count`: questions that nobody foresaw, asked of the messages of a log."""
+"""`dledger spark sql` and `count`: free queries of the messages of a log."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ NATIVE: Final = (
     Column("storeSize", *_INT),
     Column("magic", *_INT, is_optional=True),
     Column("propertiesRaw", *_BYTES, is_optional=True),
-    # As the record has it: `bornTimestamp` is null where a client's clock is beyond what microseconds can tell.
+    # As the record has it: `bornTimestamp` is null where a client's clock is out of range for microseconds.
     Column("bornTimestampMs", *_LONG, is_optional=True),
 )
 DEFAULT_NAMES: Final = tuple(column.name for column in NATIVE if not column.is_optional)

@@ -1,6 +1,6 @@
 """The errors of the pipeline: one family; each names the option or file, what was expected and found, what to do next.
 
-All of them travel between processes unchanged: they are raised in tasks and told on the driver.
+All of them travel between processes unchanged: tasks raise them and the driver reports them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class NoStore(PipelineError):
 
 
 class StoreUnreadable(PipelineError):
-    """A file of a store cannot be opened or read; who runs the task may lack the right.
+    """A file of a store cannot be opened or read; the user of the task may lack the permission.
 
     Attributes:
         path: of the file.
@@ -190,7 +190,7 @@ class NoPyArrow(PipelineError, ImportError):
     """The Python of a driver or of an executor has no pyarrow."""
 
     def __init__(self, interpreter: str, found: str) -> None:
-        remedy = "Install it there: pip install 'pyarrow>=18' numpy; docs/pipeline.md tells how to send it to executors"
+        remedy = "Install it there: pip install 'pyarrow>=18' numpy; docs/pipeline.md says how to send it to executors"
         super().__init__(f"Python {interpreter}", "the package pyarrow", found, remedy)
 
 
@@ -214,7 +214,7 @@ class BrokerUnreachable(PipelineError):
     """No node of a broker answered in time.
 
     Attributes:
-        endpoints: who was asked.
+        endpoints: the nodes that were asked.
     """
 
     def __init__(self, endpoints: str, found: str) -> None:
@@ -227,7 +227,7 @@ class BrokerRefused(PipelineError):
     """A broker did not do what was asked, and would not do it for another try either.
 
     Attributes:
-        endpoints: who was asked.
+        endpoints: the nodes that were asked.
     """
 
     def __init__(self, endpoints: str, found: str) -> None:

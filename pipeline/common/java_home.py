@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on, so that nobody has to set JAVA_HOME; or says what to install.
+"""Finds the Java that Spark runs on, so that JAVA_HOME need not be set; or says what to install.
 
 Looked at in this order: JAVA_HOME, `java` of the PATH, the places where systems install Java. The version is read from
 the file `release` that every Java runtime has; nothing is started.

@@ -110,7 +110,7 @@ class FileWriter:
         root: of the lake: a directory that all tasks and the driver share.
         name: unique for the batch and the partition; part of the names of its files.
         compression: zstd, snappy or none.
-        is_topic_stored: False: the path alone tells the topic, as readers of partitioned Parquet expect it.
+        is_topic_stored: False: the topic is in the path only, as readers of partitioned Parquet expect it.
         roll_size_bytes: rows are gathered in memory up to this many bytes, then sorted and written.
         files: the file system.
     """
@@ -290,7 +290,7 @@ def encode_parquet(part: pa.RecordBatch | pa.Table, compression: str) -> bytes:
         compression_level=_COMPRESSIONS[compression],
         use_dictionary=[name for name in _WORDS if name in names],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _RISING if name in names},
-        # Nobody looks for a body by its least and greatest value.
+        # No query filters by the least and greatest body.
         write_statistics=sorted(flat - {"body", "propertiesRaw"}),
         coerce_timestamps="us",
     )

@@ -7,13 +7,13 @@
 
 How a batch is committed, by the driver alone:
 
-1. *Decide*: its manifest appears, once and for all. Whoever commits the same batch again, because the query was killed
-   before it took note, gets the first manifest, and his own files are thrown away.
+1. *Decide*: its manifest appears, once and for all. A driver that commits the same batch again, because the query was
+   killed before it took note, gets the first manifest, and its own files are discarded.
 2. *Publish*: files move from staging to their place; the table (kind `delta` or `iceberg`) takes them in, once, which
    it knows by the batch's id. A crash in between is made good when the next driver begins: nothing is decided again.
 
-Readers of the plain directory (kind `parquet`) may see a batch half published; who reads by `files` or through the
-table does not. Drivers take turns by a lock on `_lock`.
+Readers of the plain directory (kind `parquet`) may see a batch half published; readers that use `files` or the table
+do not. A lock on `_lock` serializes drivers.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ class Lake:
         return sorted(held, key=lambda file: (file.topic, file.date, file.path))
 
     def files_by_log(self) -> list[tuple[str, DataFile]]:
-        """Return the same files, each with the name of the log that it was archived from; empty: nobody said it."""
+        """Return the same files, each with the name of the log that it was archived from; empty: it was not given."""
         held = {file.path for file in self.files()}
         return [
             (each.covers.log if each.covers is not None else each.note.get("log", ""), file)
@@ -371,7 +371,7 @@ class Lake:
         return read_rows(self.root, file, pa.schema([self.schema.field(name) for name in wanted]))
 
     def writer(self, name: str, compression: str = "zstd") -> FileWriter:
-        """Return what writes the rows of one task; `name` tells batch and partition."""
+        """Return the writer for the rows of one task; `name` is unique for batch and partition."""
         return lake_writer(self.root, self.kind, name, compression)
 
 

@@ -7,7 +7,7 @@
 | `_manifests/<id>.done` | empty: the batch is published to the last file; lost, that is looked at again |
 
 What a lake holds is the files that manifests add, less those that they remove. A manifest appears under its name whole
-or not at all, and the first one of an id stays: so it is what commits a batch, once, whoever tries how often.
+or not at all, and the first one of an id stays: so it commits a batch exactly once, however many drivers try.
 """
 
 from __future__ import annotations

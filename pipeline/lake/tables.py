@@ -58,7 +58,7 @@ class DeltaLakeTable:
     def __init__(self, root: str, schema: pa.Schema) -> None:
         self._delta = _package("deltalake", "delta")
         self._root = root
-        # The path tells both; Delta wants them among the columns.
+        # The path holds both; Delta requires them among the columns.
         self._schema = self._delta.Schema.from_arrow(schema.append(pa.field("date", pa.date32())))
         self._delta.DeltaTable.create(root, self._schema, mode="ignore", partition_by=list(PARTITIONS))
 

@@ -1,4 +1,4 @@
-"""Upkeep of a lake: compaction of small files, vacuum of what nobody refers to, and a check of every byte.
+"""Upkeep of a lake: compaction of small files, vacuum of unreferenced ones, and a check of every byte.
 
 *Compaction* takes small files of one topic and day of one log, and writes their rows into larger ones, by queue and
 offset as before. It is a batch like others: the new files take the place of the old ones at once, in tables too.
@@ -140,7 +140,7 @@ def _groups(lake: Lake, target_size_bytes: int) -> Iterator[tuple[str, list[Data
 
 
 def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> list[str]:
-    """Delete what nobody refers to; return the paths, below the root.
+    """Delete files that no manifest refers to; return the paths, below the root.
 
     Args:
         lake: published to the last batch, which this does first.

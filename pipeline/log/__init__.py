@@ -1,1 +1,1 @@
-"""The log as it lies in files: which stores there are, how far they may be read, and slices of them for tasks."""
+"""The log as files: which stores there are, up to which offset they may be read, and slices of them for tasks."""

@@ -1,8 +1,8 @@
 """Where entries are, by the index files of a node: for looking, beside a node that may run.
 
 The unit of entry i is at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
-another index ends what is known. Bounded by what the caller knows to be in the log, for units of entries that were cut
-may be left behind its end.
+another index ends what is known. Callers bound it by what they know to be in the log, for units of truncated entries
+may remain after its end.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class EntryPlaces:
     def index_at(self, position: int, begin: int, end: int) -> int | None:
         """Return the first entry of `[begin, end)` that is at or after `position`; `end` if there is none.
 
-        None: a unit that would tell is not there.
+        None: a unit that the search needs is missing.
         """
         while begin < end:
             middle = (begin + end) // 2

@@ -1,6 +1,6 @@
 """Marks of a log: a few bytes at known places, by which a directory elsewhere is known to hold the same log.
 
-All replicas of a log have the same bytes at the same offsets, and no two logs have the same: the head of an entry tells
+All replicas of a log have the same bytes at the same offsets, and no two logs have the same: the head of an entry holds
 its index, term and place and the checksum of its body, that of a plain record its place, times and the checksum.
 """
 

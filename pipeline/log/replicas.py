@@ -1,8 +1,8 @@
-"""Chooses among the directories of several replicas of one log which one is read, and how far.
+"""Chooses among the directories of several replicas of one log which one is read, and up to which offset.
 
-An entry is committed when a majority of the replicas has it; so has everything before it. That two replicas have the
-same entry is told by its term: where they have the same term at one index, they are alike up to there. So what only a
-minority has is not read, for it may yet be cut. More may be known to be committed, by the checkpoint of one of them.
+An entry is committed when a majority of the replicas has it and everything before it. Two replicas with the same term
+at one index are identical up to there (log matching). So entries that only a minority has are not read, for they may
+yet be truncated. The checkpoint of one replica may show that more is committed.
 
 Of a plain log, which knows no majorities, the replica that holds most is read.
 

@@ -1,7 +1,7 @@
 """What a query asks for: topics, ranges of queues, times, tags, a part of the log.
 
-*Who names topics or queues gets what consumers would get of them*: no half or rolled-back transactions. Who names none
-gets all messages of the log. Never anybody gets what leaders write for themselves.
+*A query that names topics or queues returns what consumers would get of them*: no half or rolled-back transactions. A
+query that names none returns all messages of the log. No query returns the entries that leaders write for themselves.
 
 Ranges are half open, and an offset is the next one to read.
 """

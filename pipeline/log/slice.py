@@ -1,7 +1,7 @@
 """A slice: the part of a log that one task reads. Small, for a driver holds many of them.
 
 A *slice of the log* is what begins in a range of physical offsets of one file. In a log of entries the range begins and
-ends with an entry, as the index files tell. In the plain log it may end anywhere: whoever reads it takes the records
+ends with an entry, by the index files. In the plain log it may begin and end anywhere: its reader takes the records
 that begin in it, and finds the first one by itself.
 
 A *slice of a queue* is a range of queue offsets of one queue. It is read through the consume queue, and so only the

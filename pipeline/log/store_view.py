@@ -1,12 +1,12 @@
-"""A store that is open for reading: what kind it is, which files, how far they may be read.
+"""A store that is open for reading: its kind, its files, and the offset up to which they may be read.
 
 Nothing is locked and nothing is changed: a program may have the store open and write. All bounds are fixed when it is
 opened; what comes later is not seen.
 
-*How far.* The plain log is read to its end. Of a replicated log that a node has open, only what is known to be
+*The end.* The plain log is read to its end. Of a replicated log that a node has open, only what is known to be
 committed: up to the committed index of the node's checkpoint, or to the last message in a consume queue, for only
-committed messages get there. A replicated log that nobody has open is read to its end, as RocketMQ does when it starts:
-how far it was committed is not known (`Tail`).
+committed messages get there. A replicated log that no node has open is read to its end, as RocketMQ does when it
+starts: its commit index is not known (`Tail`).
 
 *What queues are good for.* Up to `certain_offset` every message has its unit. After it (a store in use, or one that
 was not closed in order) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
@@ -41,7 +41,7 @@ _UNQUEUED_SIZE_MAX: Final = 1 << 30
 
 
 class Tail(StrEnum):
-    """How far a replicated log is read.
+    """Up to where a replicated log is read.
 
     COMMITTED: what is known to be committed. ALL: to its end. AUTO: COMMITTED while a node has it open, else ALL.
     """
@@ -73,7 +73,7 @@ class StoreView:
     Attributes:
         path: as it was named, absolute.
         directory: what was found there.
-        is_live: somebody has it open, or may have.
+        is_live: a program has it open, or may have.
         files: of its log, in order.
         begin_offset, end_offset: of what may be read of the log.
         begin_index, end_index: the same in entries; of a plain store, and where there are none, -1.
@@ -191,7 +191,7 @@ class StoreView:
         return min((int(offsets.min()) for offsets in late if len(offsets)), default=end)
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of an entry; None where the index files do not tell."""
+        """Return the term of an entry; None if the index files do not hold it."""
         place = None if self.places is None else self.places.place(index)
         return None if place is None else place.term
 
@@ -210,7 +210,7 @@ class StoreView:
             self.__dict__.pop(name, None)
 
     def terms(self) -> list[TermRun]:
-        """Return the terms of the entries that may be read, by the index; none where it does not tell."""
+        """Return the terms of the entries that may be read, by the index; none if it does not hold them."""
         runs: list[TermRun] = []
         index = self.begin_index
         while self.places is not None and NO_INDEX < index < self.end_index:

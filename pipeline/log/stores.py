@@ -84,7 +84,7 @@ def _is_live(directory: StoreDirectory) -> bool:
     try:
         return find_holder(directory.lock_paths) is not None
     except StorageFailed:
-        # Who may not look at the lock cannot know.
+        # Without permission to read the lock it is not known.
         return True
 
 
@@ -107,7 +107,7 @@ class _Claim(NamedTuple):
 
 
 def _bound(files: ReadOnlyFiles, view: StoreView, tail: Tail) -> None:
-    """Find out how far the log may be read, and how far its queues are certain."""
+    """Set the end up to which the log may be read, and the certain offset of its queues."""
     is_unclean = view.is_live or files.exists(view.directory.abort_path)
     newest = _newest_queued(view, is_trusted=not is_unclean or view.kind is not StoreMode.PLAIN)
     checkpoint = _load_checkpoint(files, view)
@@ -219,7 +219,7 @@ def _last_entry(view: StoreView, begin: int) -> EntryHead | None:
 
 
 def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
-    """Return where an entry ends that begins at `offset` or at the head of the next file; None when nothing tells."""
+    """Return where an entry ends that begins at `offset` or at the head of the next file; None if it is not known."""
     head = view.log.next_entry(offset)
     if head is not None and head.index == index:
         return head.end_offset

@@ -85,7 +85,7 @@ class CorruptPolicy:
             self._keep(self.directory, skipped, content)
 
     def mended(self, skipped: Skipped, content: bytes | memoryview, source: str) -> None:
-        """Tell that what is corrupt here was read from another replica; in a quarantine it is kept all the same.
+        """Report that another replica served what is corrupt here; a quarantine keeps a copy all the same.
 
         Args:
             skipped: what is corrupt.

@@ -3,9 +3,9 @@
 Every message says its queue offset, so each task writes its units in their places, and doing it again changes nothing.
 What a queue has before its first message and after its last one is settled when all tasks are done.
 
-So it goes while each queue counts up by one, which is so in nearly all stores. One where offsets were given out twice,
-or left out, is a matter of the order of the log (`store.queues.out_of_order_units`): it is told by `IrregularQueues`,
-and for such a store there is `dledger rebuild`, which goes through the log once.
+This works while each queue counts up by one, which is so in nearly all stores. A store where offsets were given out
+twice, or left out, depends on the order of the log (`store.queues.out_of_order_units`): it raises `IrregularQueues`,
+and is rebuilt with `dledger rebuild`, which reads the log once, in order.
 """
 
 from __future__ import annotations

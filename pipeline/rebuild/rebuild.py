@@ -52,7 +52,7 @@ class StoreInUse(PipelineError):
     """A store that is to be rebuilt is open elsewhere."""
 
     def __init__(self, root: str) -> None:
-        super().__init__(root, "a store that nobody has open", "one in use", "Stop its broker or node first")
+        super().__init__(root, "a store that no process has open", "one in use", "Stop its broker or node first")
 
 
 def here(slices: Sequence[Slice], work: Callable[[Slice], Iterable[SliceOutcome]]) -> list[SliceOutcome]:
@@ -68,13 +68,13 @@ def rebuild_store(
     A store whose queues do not count up by one is rebuilt in one pass, which knows what to do; a note says so.
 
     Args:
-        path: of the store, which nobody has open.
+        path: of the store, which no process has open.
         runner: runs the work on slices.
         layout: of the files.
         is_old_kept: leave the old ones in `rebuild.old`.
 
     Raises:
-        StoreInUse: somebody has.
+        StoreInUse: a process has it open.
         pipeline.common.errors.PipelineError: the log cannot be read in full; nothing was changed.
     """
     files = OsFiles()
@@ -142,7 +142,7 @@ class Difference(NamedTuple):
 def verify_store(path: str, runner: SliceRunner = here, *, scratch: str | None = None) -> list[Difference]:
     """Make queues and index elsewhere and compare them with those of the store, byte for byte; nothing is changed.
 
-    Files of queues whose messages have all expired are not compared, for the log does not tell what is in them.
+    Files of queues whose messages have all expired are not compared, for the log no longer holds those messages.
 
     Args:
         path: of the store.

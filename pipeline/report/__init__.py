@@ -1,1 +1,1 @@
-"""What is in a log: gathered by tasks, merged, and told on a page."""
+"""The report of what a log holds: gathered by tasks, merged, and rendered as a page."""

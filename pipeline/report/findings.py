@@ -1,4 +1,4 @@
-"""What is unusual about a log, said in sentences: each rule looks at a report and tells what it finds, or nothing.
+"""What is unusual about a log, in sentences: each rule reads a report and yields its findings, or none.
 
 An alarm is something that should not be in any log; a notice is something that its owner should know of.
 """
@@ -87,7 +87,7 @@ def _given_up(report: Report) -> Iterator[ReportFinding]:
     for topic in report.topics:
         if topic.topic.startswith(DLQ_PREFIX) and topic.messages:
             group = topic.topic.removeprefix(DLQ_PREFIX)
-            text = f"{group} gave up on {count_text(topic.messages, 'message')}; nobody will get them again "
+            text = f"{group} gave up on {count_text(topic.messages, 'message')}; no consumer gets them again "
             yield ReportFinding(Level.ALARM, f"Dead letters of {group}", text + f"unless {topic.topic} is read.")
     retried = [topic for topic in report.topics if topic.topic.startswith(RETRY_PREFIX) and topic.messages]
     total = sum(topic.messages for topic in retried)

@@ -76,7 +76,7 @@ _TIPS: Final = "tip-"
 
 
 class _Plot:
-    """One figure, with what is told where the mouse rests."""
+    """One figure, with the texts that appear under the mouse pointer."""
 
     def __init__(self, width: float, height: float, name: str) -> None:
         self.figure = Figure(figsize=(width, height), layout="constrained")
@@ -85,7 +85,7 @@ class _Plot:
         self.tips: list[str] = []
 
     def tip(self, artist: Any, text: str) -> None:
-        """Say what is told about an artist."""
+        """Set the text that appears when the mouse pointer is over an artist."""
         artist.set_gid(f"{_TIPS}{self.name}-{len(self.tips)}")
         self.tips.append(text)
 

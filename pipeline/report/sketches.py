@@ -2,7 +2,7 @@
 
 | sketch | answers | error |
 | --- | --- | --- |
-| buckets of values | percentiles, histograms | what is told is at most 1/32 above the value |
+| buckets of values | percentiles, histograms | the answer is at most 1/32 above the value |
 | `HeavyHitters` | which names come most often | at most `error` counts too few for each |
 | `KeySample` | how many keys come twice | none up to its limit; then a sample of 1 in 2^level, chosen by hash |
 | `OffsetRuns` | which queue offsets are missing | none up to its limit of runs |
@@ -164,7 +164,7 @@ def _is_kept(hashes: UInt64s, level: int) -> NDArray[np.bool_]:
 _WORD: Final = 8
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _LOW_BYTES: Final[UInt64s] = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-# Longer keys are told apart by their first bytes and their length.
+# Of longer keys only this many first bytes and the length are hashed.
 _HASHED_MAX: Final = 256
 
 

@@ -58,7 +58,7 @@ class StoredRows:
         await self._connection.__aexit__(*error)
 
     async def check_broker(self, queue: BrokerQueue) -> None:
-        """Check that a broker can tell whether it holds a message.
+        """Check that a broker can find out whether it holds a message.
 
         Raises:
             BadOption: it keeps no dedupe window, or no index of keys.

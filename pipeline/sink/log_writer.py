@@ -117,7 +117,7 @@ class Written:
 
 
 class WriteFailed(PipelineError):
-    """Messages could not be stored, or nobody knows whether they were."""
+    """Messages could not be stored, or it is not known whether they were."""
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class Rows(Protocol):
 
 # Called with messages that are stored: numbers of their rows, and where they are.
 OnStored = Callable[[Sequence[int], Sequence[Appended]], None]
-# Hears of messages that an earlier try has stored: numbers of their rows.
+# Called with messages that an earlier try has stored: numbers of their rows.
 OnRepeated = Callable[[Sequence[int]], None]
 
 
@@ -398,5 +398,5 @@ class LogWriter:
             self._ranges[key] = min(begin, place.queue_offset), max(end, place.queue_offset + 1)
 
     def _failed(self, what: str, failure: RequestFailed) -> WriteFailed:
-        remedy = "Mend the cause and start the query again: rows that are stored already are told by their UNIQ_KEY"
+        remedy = "Mend the cause and restart the query: rows that are stored already are recognised by their UNIQ_KEY"
         return WriteFailed(what, "a broker that stores it", str(failure), remedy)

@@ -63,7 +63,7 @@ class LakeTarget:
     compression: str = "zstd"
 
     def writer(self, name: str) -> FileWriter:
-        """Return what writes the rows of one task; `name` tells batch and partition."""
+        """Return the writer for the rows of one task; `name` is unique for batch and partition."""
         return lake_writer(self.root, self.kind, name, self.compression)
 
 

@@ -37,7 +37,7 @@ _PASSING: Final = frozenset(
         Reason.WAIT_QUORUM_ACK_TIMEOUT,
     }
 )
-# What is missing or damaged on one node, or what it has not heard of yet, another one may have.
+# Another node may have what is missing or damaged on this one, or not yet replicated to it.
 _ELSEWHERE: Final = frozenset(
     {Reason.NO_MESSAGE, Reason.UNKNOWN_TOPIC, Reason.CORRUPT_DATA, Reason.INTERNAL_ERROR, Reason.DISK_ERROR}
 )
@@ -59,7 +59,7 @@ class Nodes:
         patience_s: how long they are asked in turn before it is an error.
 
     Attributes:
-        addresses: of the nodes; who answered last comes first.
+        addresses: of the nodes; the one that answered last comes first.
     """
 
     def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
@@ -85,7 +85,7 @@ class Nodes:
 
         Raises:
             BrokerRefused: another node would not do it either.
-            BrokerUnreachable: nobody has answered for too long.
+            BrokerUnreachable: no node has answered within `patience_s`.
         """
         turn = Turn(self)
         while True:
@@ -120,7 +120,7 @@ class Turn:
 
     @property
     def address(self) -> str:
-        """Who is to be asked now."""
+        """The address of the node that is asked next."""
         return self._addresses[0]
 
     @property

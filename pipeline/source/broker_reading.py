@@ -1,7 +1,7 @@
 """Reads one stretch of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
 
-Where its entries begin the broker tells with each chunk, out of its index; of a plain log, which has none, it is found
-from record to record. The reported begins are used if those entries are back to back, as their own sizes say.
+The broker sends with each chunk where its entries begin, from its index; a plain log has none, so its records are
+found one after the other. The reported begins are used if those entries are back to back, as their own sizes say.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class BrokerReading:
             )
             yield from self.reading.decode(window, rows, offset + position, name, position, header_size)
             if len(rows) < last - first:
-                # A filler, an entry of a leader's own, or what is bad: all three are known to who walks.
+                # A filler, an entry of a leader's own, or bad bytes: the record walk handles all three.
                 position = int(begins[first + len(rows)])
                 break
             first, position = last, int(ends[last - 1])
@@ -152,7 +152,7 @@ class _Block:
         self.header_size = 0
         self._offset = 0
         self._pieces: list[bytes | memoryview] = []
-        # Where records begin, of each piece; none of a piece: not told.
+        # Where records begin, of each piece; none of a piece: the broker did not send it.
         self._begins: list[Int64s] = []
 
     @property
@@ -177,7 +177,7 @@ class _Block:
     def take_whole(self) -> _Taken:
         """Return the whole records, and hold what is left of one that was cut.
 
-        Where bytes hold no good record nothing tells where the next one begins: then all is held until more is here.
+        After bytes without a good record the next begin is unknown: all of them are held until more has arrived.
         """
         all_of_it = self.take_all()
         begins, position = all_of_it.begins, 0

@@ -25,7 +25,7 @@ from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
 
-# What tells how far a part was read.
+# The columns from which the position of a part is computed.
 LOG_COLUMNS: Final = ("physicalOffset", "storeSize")
 QUEUE_COLUMNS: Final = ("queueOffset",)
 # Messages of a queue that are read elsewhere at once.
@@ -38,7 +38,7 @@ _MISSING: Final = (DataLost, NoStore, StoreUnreadable)
 ReadPlace = Callable[[Place, bool], Iterator[pa.RecordBatch]]
 
 
-class Damaged(Exception):  # a message to who reads, no error that a person sees
+class Damaged(Exception):  # a message to the caller; no user sees it
     """Bytes that hold no good record."""
 
     def __init__(self, skipped: Skipped, content: bytes) -> None:
@@ -62,9 +62,9 @@ class ChoiceReading:
     Attributes:
         candidates: in the order in which they are asked.
         planned: the place that was planned.
-        position: how far it was read: a physical offset, or that of a queue.
+        position: the next offset to read: a physical offset, or that of a queue.
         end: of the part.
-        read: gives the batches of a place, with the columns that tell the position; raises `Damaged`.
+        read: gives the batches of a place, with the columns of the position; raises `Damaged`.
         give_up: gives the batches of the rest of the planned place; raises as the query wants it.
         on_corrupt: the query's policy.
     """
@@ -168,7 +168,7 @@ class ChoiceReading:
         """Return all that a replica has of a range; None: not all of it, or it is damaged there, too.
 
         Raises:
-            Damaged: it is, and that is to be told.
+            Damaged: it is damaged, and the policy is to report that.
         """
         places = self._places_of(candidate)
         parts = [] if places is None else clipped(places, begin, end)

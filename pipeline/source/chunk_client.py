@@ -3,7 +3,7 @@
 Calls block. Any node serves any call, for what is committed has the same bytes at the same place on all of them; so a
 node that dies or hangs is followed by the next one, in the middle of a chunk's stream too, and nothing comes twice.
 
-Not here: connections, and whom to ask when (`pipeline.source.broker_nodes`).
+Not here: connections, and the choice of the node (`pipeline.source.broker_nodes`).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class BrokerLog:
         return Planned(_spans_of(found.spans), *window, found.messages, found.size_bytes)
 
     def order(self, *, is_leader_first: bool) -> str:
-        """Return the endpoints with the leader first, or last: who is asked first spares the others.
+        """Return the endpoints with the leader first, or last: the first one serves the reads.
 
         Raises:
             BrokerUnreachable, BrokerRefused: see there.

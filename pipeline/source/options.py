@@ -5,7 +5,7 @@
 | `path` | directories of one store, or of its replicas, with commas between them | files |
 | `localPath` | directories of replicas on the hosts of tasks: `/data/n0`, or `host:/data/n0`; with commas | |
 | `endpoints` | `host:port` of the nodes of one broker, with commas between them | a running broker |
-| `readMode` | who is asked first: `leader`, `follower`, or `nearest`: the node on a task's host (leader) | endpoints |
+| `readMode` | the first node asked: `leader`, `follower`, or `nearest`: on a task's host (leader) | endpoints |
 | `subscribe` | topics, with commas between them | |
 | `subscribePattern` | a regular expression that the whole name of a topic matches | |
 | `assign` | queues: `{"orders": [0, 1]}` | |

@@ -1,8 +1,8 @@
 """Where else a task finds what its part names: in another replica's directory, at another node of the broker.
 
 A replica is of use when it is of the same log (`pipeline.log.marks`) and when what is known there to be committed
-covers all of the part. Which directories belong to a task's own host is told by their names (`host:/directory`), or by
-what is there: a directory that another host has is not there.
+covers all of the part. A directory belongs to a task's own host if its name says so (`host:/directory`), or if it
+exists there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store.model.message import QueueKey
 _log = logging.getLogger(__name__)
 
 Place = Slice | Stretch
-# How Spark's programs are told what their host is called.
+# The variables that give Spark's programs the name of their host.
 _HOST_VARIABLES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
 
 

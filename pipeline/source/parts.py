@@ -104,7 +104,7 @@ class HowToRead:
         return (batch.select(self.columns) for batch in reading.batches())
 
     def _of_broker(self, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
-        # Only now: who reads files needs no gRPC, which every process of Spark's Python would load.
+        # Imported late: reading files needs no gRPC, and every Python process of Spark would load it.
         from pipeline.source.broker_reading import BrokerReading  # noqa: PLC0415
 
         reading = reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)

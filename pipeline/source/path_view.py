@@ -27,7 +27,7 @@ class PathView:
 
     Args:
         paths: of it, or of the replicas.
-        is_marked: whether parts tell the log that they are of, for tasks that have replicas of their own.
+        is_marked: whether parts carry marks of their log, for tasks that have replicas of their own.
     """
 
     def __init__(self, paths: Sequence[str], *, is_marked: bool = False) -> None:
@@ -62,7 +62,7 @@ class PathView:
         if ranges:
             ends = at_once(first_in_log(ranges, messages_max, size_bytes_max))
         else:
-            # Only the log tells of these messages, and no queue.
+            # These messages are only in the log, and in no queue yet.
             size = self._store.end_offset - self._store.certain_offset
             return _all_alike(spans, messages_max, size_bytes_max, size)
         is_all = all(ends.get(key, 0) == end for key, end in known.items())
@@ -91,7 +91,7 @@ class PathView:
             wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
         slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
         marks = self._marks(slices) if self._is_marked else ()
-        # Whoever reads one queue needs no ranges of all the others.
+        # A task that reads one queue needs no ranges of all the others.
         small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags)
         return [Part(each, small if each.is_queue else selection, marks) for each in slices]
 
@@ -111,7 +111,7 @@ class PathView:
         return part.begin if part.is_begin_known else max(int(posixpath.basename(part.path)), self._store.begin_offset)
 
     def _known_window(self, spans: Spans) -> Window | None:
-        """Return the stretch of the log that holds these spans; None: units do not tell, for all of them."""
+        """Return the offset range of the log that holds these spans; None: units do not show it for all of them."""
         store = self._store
         ranges = self._ranges(spans)
         window = at_once(window_of(ranges))

@@ -41,7 +41,7 @@ class Source:
             return PathView(options.paths, is_marked=bool(options.local_paths))
         from pipeline.source.broker_view import BrokerView  # noqa: PLC0415
 
-        # Who leads may have changed since the last look.
+        # The leader may have changed since the last call.
         endpoints = self._log.order(is_leader_first=options.read_mode != "follower")
         return BrokerView(self._log, endpoints, options.named_topics, is_marked=bool(options.local_paths))
 
@@ -52,7 +52,7 @@ class Source:
 
 
 def _open_log(endpoints: str) -> BrokerLog:
-    # Only now: who reads files needs no gRPC, which every process of Spark's Python would load.
+    # Imported late: reading files needs no gRPC, and every Python process of Spark would load it.
     from pipeline.source.chunk_client import BrokerLog  # noqa: PLC0415
 
     return BrokerLog(endpoints)

@@ -1,4 +1,4 @@
-"""Messages of one queue that a broker gathered: back to back, each with its place in the log told apart from it."""
+"""Messages of one queue that a broker gathered: back to back, with their places in the log sent beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a broker's log, as plans name it, and what comes of it: plain values; who reads files loads no gRPC."""
+"""A part of a broker's log, as plans name it, and its results: plain values, so that reading files loads no gRPC."""
 
 from __future__ import annotations
 

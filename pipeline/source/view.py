@@ -21,7 +21,7 @@ _PART_BYTES_MIN: Final = 4 << 20
 
 
 def parts_min(size_bytes: int) -> int:
-    """Return into how many parts so much is cut at least, when nobody says it: each processor has something to do."""
+    """Return the least number of parts for this many bytes, when no option says it: one for each processor."""
     return max(1, min(os.cpu_count() or 1, size_bytes // _PART_BYTES_MIN))
 
 

@@ -1,4 +1,4 @@
-"""Filters of a query, as Spark tells them, to what need not be read.
+"""Converts the filters of a query, as Spark passes them, to what need not be read.
 
 They only narrow what is read: Spark applies them all the same, so what is not understood here costs nothing but time.
 Understood: `topic` and `queueId` (= and IN), and =, <, <=, >, >= of `queueOffset`, `index` and `storeTimestamp`; the
@@ -60,8 +60,8 @@ def _by_queue(
 ) -> Selection | None:
     """Return the selection with less queues and shorter ranges.
 
-    A message that is in no queue (a half of a transaction) has a topic too: so whoever asks for all of the log, and
-    names a topic in a filter only, is given those as well, by the topic alone.
+    A message that is in no queue (a half of a transaction) has a topic too: so a query of all of the log that names a
+    topic only in a filter returns those as well, by the topic alone.
     """
     if not selection.is_by_topic:
         return selection

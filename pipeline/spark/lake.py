@@ -170,7 +170,7 @@ def _checked(schema: StructType, *, is_overwriting: bool) -> pa.Schema:
         remedy = "A lake is only appended to: name another directory for other rows"
         raise BadOption("mode", "append (and outputMode append)", "overwrite or complete", remedy)
     columns = to_arrow_schema(schema, timezone="UTC")
-    # The lake does not tell columns that may be null from others.
+    # The lake does not distinguish columns that may be null from others.
     columns = pa.schema([pa.field(column.name, column.type) for column in columns])
     check_types(columns)
     check_lake_schema(columns)

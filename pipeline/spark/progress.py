@@ -1,4 +1,4 @@
-"""Shows how far Spark has come while a command waits for it: a bar on standard error, fed by Spark's status tracker."""
+"""Shows Spark's progress while a command waits for it: a bar on standard error, fed by Spark's status tracker."""
 
 from __future__ import annotations
 

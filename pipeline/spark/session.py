@@ -1,4 +1,4 @@
-"""Starts Spark for a command: quiet, on this machine unless told otherwise, with this Python on all sides.
+"""Starts Spark for a command: quiet, on this machine unless an option says otherwise, with this Python on all sides.
 
 Under `spark-submit` the session is the one that it was given: master, memory and all else are settled there.
 """

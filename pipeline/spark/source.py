@@ -102,7 +102,7 @@ class DLedgerReader(DataSourceReader):
 
 
 class FilteringReader(DLedgerReader):
-    """The same, told by Spark which filters the query has: less is read, and Spark filters all the same."""
+    """The same with the query's filters, which Spark passes: less is read, and Spark filters all the same."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
         """Take note of the filters, and give all of them back."""

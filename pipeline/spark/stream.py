@@ -74,7 +74,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the queues end: progress shows how far behind the query is."""
+        """Return where the queues end: progress shows the lag of the query."""
         newest = self._plan.newest
         return None if newest is None else newest.to_json()
 

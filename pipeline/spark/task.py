@@ -1,6 +1,7 @@
 """What a task of Spark knows of itself: its partition, and the query and batch that it belongs to.
 
-Spark tells a writer's tasks query and batch by local properties, which are its own matter; they are read here alone.
+Spark passes query and batch to a writer's tasks as local properties, which are not a public interface, so only this
+module reads them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def stream_task() -> StreamTask:
     """Return which part of which streaming query this task is.
 
     Raises:
-        PipelineError: Spark does not tell.
+        PipelineError: Spark did not set the properties.
     """
     context = _context()
     query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)

@@ -107,7 +107,7 @@ class DedupeWindow:
     # ---------------------------------------------------------------------------------------------- what the log says
 
     def load(self, end_offset: int) -> None:
-        """Fill the empty window with what is before `end_offset`; from there on `dispatched` is told."""
+        """Fill the empty window with the messages before `end_offset`; `dispatched` receives the later ones."""
         log, span_ms = self._log, _FIRST_SPAN_MS
         found: list[_Rows] = []
         begin = end_offset

@@ -208,7 +208,7 @@ class MessageStore:
         return waiter
 
     def when_awaited(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called whenever somebody begins to wait for what is not dispatched, if it is there at all."""
+        """Call `listener` whenever a reader begins to wait for messages that are in the log and not yet dispatched."""
         self._awaited_listener = listener
 
     def min_offset(self, topic: str, queue_id: int) -> int:

@@ -94,7 +94,7 @@ class IndexMatch:
         return self._is_unfinished and self.is_at_end
 
     def seek(self, offset: int) -> None:
-        """Go on with the items of the messages from `offset` on."""
+        """Continue with the items of the messages from `offset` on."""
         for number, count in enumerate(self._counts):
             file = self._files[number]
             if not count or file.item(count).offset < offset:

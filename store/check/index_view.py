@@ -1,7 +1,7 @@
 """Key-index files as they are stored, for looking: whatever was written, nothing is repaired, nothing is trusted.
 
 A file is a header of 40 bytes, `S` slots of 4 bytes and `N` items of 20 bytes (item 0 is never used). Neither `S` nor
-`N` is stored; `find_slot_count` tells them from the file's size and content.
+`N` is stored; `find_slot_count` derives them from the file's size and content.
 
 Source: RocketMQ `IndexHeader`, `IndexFile`.
 """
@@ -118,7 +118,7 @@ def header_of(view: memoryview) -> IndexHeader:
 
 
 def find_slot_count(view: memoryview) -> int | None:
-    """Tell from a file's size and content how many slots it has; None when nothing fits."""
+    """Return how many slots a file has, derived from its size and content; None when no number fits."""
     room = len(view) - HEADER_SIZE
     usual = room // (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE)
     is_usual_size = room > 0 and room % (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE) == 0

@@ -152,7 +152,7 @@ def load_queues(
         files: the file system.
         open_files: opens the queues' files.
         root: the directory of all queues.
-        is_live: somebody writes them; an empty file is then one that is being made.
+        is_live: a process is writing them; an empty file is then one that is being made.
 
     Raises:
         store.errors.StorageFailed: a directory or a file cannot be read.
@@ -235,10 +235,10 @@ def _file_size_of(sizes: dict[str, int]) -> int:
 
 
 def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) -> Finding:
-    """Return what to tell of a derived file that is no file, or that the disk does not deliver.
+    """Return the finding for a derived file that is not a regular file, or that the disk cannot read.
 
     Raises:
-        store.errors.StorageFailed: whoever looks lacks the permission, which says nothing about the file.
+        store.errors.StorageFailed: this process lacks the permission, which says nothing about the file.
     """
     if isinstance(error.reason, PermissionError):
         raise error

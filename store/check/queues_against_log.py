@@ -29,7 +29,7 @@ _RECORD_SIZE_MIN = 91
 
 @dataclass(slots=True)
 class _Progress:
-    """How far one queue was compared.
+    """The position up to which one queue was compared.
 
     Attributes:
         next: the queue offset that its next message must have; -1: none was seen.
@@ -51,7 +51,7 @@ class QueueMatch:
         queues: all of them.
         root: their directory, for reports.
         is_unfinished: the store was not closed in order: what lacks or is left over at an end is no damage.
-        look_again: of a store in use: waits a moment, and returns the queues as they are then; None: nobody writes.
+        look_again: of a store in use: waits a moment, and returns the queues as they are then; None: no process writes.
     """
 
     def __init__(

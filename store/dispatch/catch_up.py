@@ -1,6 +1,6 @@
 """Brings loaded queues and index to what the log says when a store is opened: cuts them, and dispatches the rest.
 
-Not here: by what their certain part is told (`store.dispatch.recovery`).
+Not here: the rules that find their certain part (`store.dispatch.recovery`).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class DerivedCatchUp:
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Return whether the log holds that message there."""
         if physical_offset < self._log.begin_offset:
-            return True  # expired: nobody can tell
+            return True  # the record has expired, so it cannot be checked
         try:
             message = self._log.read(physical_offset, size)
         except CorruptData:

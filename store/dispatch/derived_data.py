@@ -1,6 +1,6 @@
 """Queues and index of one store: opened, brought to what the log says, kept up to date, flushed, expired.
 
-Not here: by what their certain part is told (`store.dispatch.recovery`), and how they are built
+Not here: the rules that find their certain part (`store.dispatch.recovery`), and how they are built
 (`store.dispatch.dispatcher`).
 """
 
@@ -206,7 +206,7 @@ class DerivedData:
             self.index.expire(begin_offset)
         yield from self.queues.expire_in_steps(begin_offset)
 
-    # ------------------------------------------------------------------------------------------- how far queues come
+    # ------------------------------------------------------------------------------------------- where queues end
 
     def queue_ends(self) -> QueueEnds:
         """Return where all queues end, as of one place in the log; any thread may call it."""

@@ -53,7 +53,7 @@ class Dispatcher:
         skipped: the last of them.
         listeners: called with each batch when it is dispatched.
         misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
-        guard: held while queues and their offset in the log change, for whoever reads both in another thread.
+        guard: locked while queues and their offset in the log change, for threads that read both.
     """
 
     def __init__(

@@ -25,8 +25,8 @@ then has digests of where queues and index ended (`DerivedDigests`): if what is 
 believed, and built again from the log.
 
 A queue that lacks units below that place is also found by a gap: a message whose queue offset is not the next one of
-its queue. Gaps have honest reasons, too (an append that failed), but they cannot be told apart: the queue is built
-again, from the log's begin.
+its queue. A failed append also leaves a gap, and the two cases cannot be distinguished: the queue is rebuilt from the
+log's begin.
 
 Source: RocketMQ `DefaultMessageStore.recover`, `ConsumeQueueStore.recover`, `IndexService.load`.
 """

@@ -1,4 +1,4 @@
-"""The file descriptors of this process: how many it may have, who gets which part, and a few in reserve.
+"""The file descriptors of this process: how many it may have, what each part may use, and a few in reserve.
 
 | part                | of a limit of 1,024 | bound by                                    |
 | ------------------- | ------------------: | ------------------------------------------- |

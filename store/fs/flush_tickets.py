@@ -1,4 +1,4 @@
-"""Tickets for syncs of derived files that run in other threads, and how far in the log they make them durable."""
+"""Tickets for syncs of derived files in other threads, and the log offset up to which they make them durable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from store.fs.sync_tickets import OpenTickets, SyncTicket
 
 
 class Dispatched(NamedTuple):
-    """How far in the log derived files go.
+    """The log offset that derived files have reached.
 
     Attributes:
         offset: after the last record that was dispatched.
@@ -56,7 +56,7 @@ TicketT = TypeVar("TicketT", bound=FlushTicket)
 
 
 class FlushProgress:
-    """How far derived files are durable. Owner's thread only.
+    """The log offset up to which derived files are durable. Owner's thread only.
 
     Attributes:
         flushed: all of the log up to here has durable units or items.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from store.fs.ports import File
 
-# How far ahead a sparse file is given real blocks: as much as it has used, so few calls, and little room is taken by
-# the many files that stay small.
+# How many bytes of blocks a sparse file gets in advance: as many as it has used, so that calls are few, and the many
+# files that stay small use little disk space.
 _ALLOCATE_AHEAD_MIN_BYTES = 4 << 10
 _ALLOCATE_AHEAD_MAX_BYTES = 4 << 20
 _CHUNK_SIZE_BYTES = 64 << 10

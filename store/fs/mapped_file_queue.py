@@ -134,7 +134,7 @@ class MappedFileQueue:
             self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
 
     def attach(self, begin: int, end: int) -> None:
-        """Open the files of `[begin, end)` that somebody else has made after those that are known, as far as they are.
+        """Open the files of `[begin, end)` that another process has made after the known ones, as many as exist.
 
         Args:
             begin: where the first file begins, if none is known.
@@ -225,9 +225,9 @@ class MappedFileQueue:
     def truncate(self, offset: int, data_end: int, *, is_durable: bool) -> None:
         """Give up everything from `offset` on: later files are removed, the rest of this file's data becomes zero.
 
-        All of the data is overwritten, not only its first bytes: bytes left behind a terminator would line up with
-        what is written next, and could be taken for later data after a crash. Files go from the last to the first,
-        each for certain before the next, so that a crash leaves no gap. The first file is never removed.
+        All of the data is overwritten, not only its first bytes: bytes after a terminator could line up with
+        later writes, and would be read as data after a crash. Files are removed from the last to the first, each
+        durably before the next, so that a crash leaves no gap. The first file is never removed.
 
         Args:
             offset: the first byte to give up.
@@ -301,7 +301,7 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Close all files without syncing them; the queue is then as new."""
-        with suppress(StorageFailed):  # a file that nobody has begun to use
+        with suppress(StorageFailed):  # the next file is not used yet
             self._settle_next()
         for file in self._mapped_files:
             file.file.close()

@@ -156,7 +156,7 @@ class Files(Protocol):
 
         Args:
             path: where.
-            is_durable: False: whoever calls syncs the directories above those that were missing.
+            is_durable: False: the caller syncs the directories above those that were missing.
         """
         ...
 
@@ -199,7 +199,7 @@ class Files(Protocol):
                 `File.allocate` must go before each write that is not to meet a full disk.
 
         Raises:
-            DiskFull: nothing is left behind.
+            DiskFull: no file remains.
             StorageFailed: also when the file exists already.
         """
         ...
@@ -208,7 +208,7 @@ class Files(Protocol):
         """Create a file that holds `chunks`, one after the other, and sync it; its name is not yet durable.
 
         Raises:
-            DiskFull: nothing is left behind.
+            DiskFull: no file remains.
             StorageFailed: also when the file exists already.
         """
         ...
@@ -294,8 +294,8 @@ class Files(Protocol):
         Args:
             path: the lock file.
             content: what a file that is not there yet is made with.
-            is_shared: for reading: many may hold it, but nobody beside them the other kind. The file must exist, and
-                is not written to.
+            is_shared: a shared lock, for reading: it excludes only exclusive locks. The file must exist, and is not
+                written to.
 
         Raises:
             DirectoryLocked: another process holds it.

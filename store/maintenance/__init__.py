@@ -1,5 +1,5 @@
 """Background work of an open store: dispatch, flushes, checkpoints, retention, locks, an orderly close.
 
 The modules run `store.access` in an event loop and delete old files; the data formats are in the packages below.
-Whoever runs a store (a broker, a standalone process, a bench) imports it; nothing else in `store` does.
+Programs that run a store (a broker, a standalone process, a bench) import it; nothing else in `store` does.
 """

@@ -91,8 +91,8 @@ class ArchiveFloor:
     def look_aside(self) -> None:
         """Read the mark in a thread of its own; returns at once.
 
-        The mark may be on a file server, and a read from one that hangs does not end: one look is under way at a
-        time, what the last one found holds meanwhile, and nobody waits for it, not even who ends the process.
+        The mark may be on a file server, where a read can hang: at most one read is under way, the result of the last
+        one stays valid meanwhile, and nothing waits for it, not even the end of the process.
         """
         if not self._path:
             return

@@ -9,12 +9,12 @@
 |                      | and synced, their files and directories are made      |                        |
 | thorough flush       | of queues and index: after 60 s, or 256 MiB of log;   | other thread, in steps |
 |                      | 32 queues a step, spread over up to half that time    | (`paced_flush`)        |
-| checkpoint           | behind each thorough flush; every second, if news     | other thread           |
+| checkpoint           | after each thorough flush; every second, if changed   | other thread           |
 | retention            | every 10 s, a file a turn                             | loop                   |
 | queues follow it     | when files are gone, 5 ms a turn                      | loop                   |
 
-The numbers are settings (`store.model.config`). A failed write or sync ends the store for good: `failure` tells.
-Who has the log runs the log: `store.maintenance.service` a plain one, a node of a Raft group the replicated one.
+The numbers are settings (`store.model.config`). A failed write or sync ends the store for good: `failure` holds it.
+The log has jobs of its own: `store.maintenance.service` runs those of a plain one, a Raft node those of the replicated.
 
 Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
 """
@@ -40,10 +40,10 @@ from store.queues.pending_units import FLUSH_ABOVE_BYTES
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
-# After so long others of the loop get their turn.
+# After this time a job lets the event loop run other callbacks.
 TURN_S = 0.005
-# So long, and so much of it, what nobody waits for is left to gather: a turn of dispatch costs a millisecond, and in
-# small pieces it would take as long as all else. Reads that confirm what they see have it dispatched themselves.
+# Unless a reader waits, appends are dispatched in batches, after this time or this many bytes: each run of dispatch
+# costs a millisecond, so small ones would take as long as all other work. Linearizable reads request dispatch at once.
 _DISPATCH_PACE_S = 0.1
 _DISPATCH_GATHER_SIZE_BYTES = 1 << 20
 # Readers that wait get what came in so short a time together.
@@ -80,10 +80,10 @@ class StoreUpkeep:
         # A flush of queues found none.
         self._is_short_of_room = False
         self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
-        # Who waits, and until so much of the log is dispatched.
+        # Readers that wait, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
-        # What lets queues follow the log, while that is under way, and up to where they were last told to.
+        # The steps that shorten the queues to the log's begin, if under way, and the begin that was used last.
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
         keeper.retention.leave_expiry()
@@ -115,7 +115,7 @@ class StoreUpkeep:
         self._tick()
 
     async def end(self) -> None:
-        """Run no more; return when what is under way in other threads has ended. Who waits hears that it is over."""
+        """Stop all jobs; return when those in other threads have ended. Waiting readers get `StoreStopped`."""
         self._is_running = False
         self._dispatching.cancel()
         if self._flushing is not None:
@@ -137,7 +137,7 @@ class StoreUpkeep:
         self._give_up(self.store.stop_reason)
 
     def _give_up(self, reason: str) -> None:
-        """Tell who waits for dispatch that it has ended."""
+        """Fail all futures that wait for dispatch, since it has ended."""
         for told in self._awaited:
             if not told.done():
                 told.set_exception(StoreStopped(reason))
@@ -167,7 +167,7 @@ class StoreUpkeep:
         return True
 
     def _is_dispatch_urgent(self) -> bool:
-        """Return whether somebody must not wait for what may be read further."""
+        """Return whether a reader waits for dispatch."""
         return bool(self._awaited)
 
     # ----------------------------------------------------------------------------------------------------- waiting
@@ -207,7 +207,7 @@ class StoreUpkeep:
             self.dispatch_soon()
             await told
         finally:
-            # Who gives up must not be dispatched for any more: while a disk is full many do.
+            # A reader that gave up must not cause dispatch any more: while a disk is full many do.
             self._awaited.pop(told, None)
 
     def _reader_waits(self) -> None:
@@ -216,7 +216,7 @@ class StoreUpkeep:
             self.dispatch_soon()
 
     def _tell_awaiting(self) -> None:
-        """Tell who waits for what is dispatched now."""
+        """Complete the futures that wait for what is dispatched now."""
         if not self._awaited:
             return
         offset = self.store.derived.dispatcher.offset
@@ -264,7 +264,7 @@ class StoreUpkeep:
         return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
 
     def _dispatch(self) -> None:
-        """Dispatch a bounded part, and go on in the next turn if there is more."""
+        """Dispatch a bounded part, and continue in the next loop iteration if there is more."""
         if not self._is_running or self.store.derived.queues.is_full:
             return
         try:
@@ -289,7 +289,7 @@ class StoreUpkeep:
             self.fail(error)
 
     def _expire(self) -> None:
-        """Delete one file that may go, and go on in the next turn if there are more."""
+        """Delete one file that may be deleted, and continue in the next loop iteration if there are more."""
         if not self._is_running:
             return
         try:
@@ -308,7 +308,7 @@ class StoreUpkeep:
             self._expire_some()
 
     def _expire_some(self) -> None:
-        """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
+        """Shorten some queues to the log's begin, and continue in the next iteration: all at once would block it."""
         if not self._is_running:
             return
         turn_end_s = monotonic() + TURN_S
@@ -360,7 +360,7 @@ class StoreUpkeep:
                     self._sync_derived(following, is_index_due=False)
                     return
             if is_index_due or ticket.index is not None:
-                # A start after a crash goes by what the checkpoint tells, not by what is synced.
+                # A start after a crash uses the checkpoint, which may be older than what is synced.
                 self._checkpoint_due_ms = 0
 
         self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)

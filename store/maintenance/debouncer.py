@@ -1,8 +1,8 @@
 """Work that is done in turns of the event loop, each of which serves every caller that asked before it.
 
-A turn costs nearly as much for one who asks as for ten. So whoever has time asks for one `later`, and shares it with
-all who ask meanwhile; who must not wait has it `at_once`, and takes them along. In between are those who wait but come
-in bursts: the first has its turn at once, later ones share one a moment after it (`soon`).
+A turn costs nearly as much for one request as for ten. So a request that may wait asks for a turn `later`, and shares
+it with all that arrive meanwhile; an urgent one gets a turn `at_once`, which serves them too. Requests that wait but
+come in bursts use `soon`: the first has a turn at once, later ones share one a moment after it.
 """
 
 from __future__ import annotations

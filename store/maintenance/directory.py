@@ -1,4 +1,4 @@
-"""A store's directory as a whole: which process has it open, how it was left, how far its parts are durable.
+"""A store's directory as a whole: which process has it open, how it was closed, up to where its parts are durable.
 
 What is written here holds for RocketMQ, too: the files `lock`, `abort` and `checkpoint` keep their meaning. The
 checkpoint never promises more than what was synced before it was written.

@@ -81,7 +81,7 @@ class FlushPolicy:
 def is_worth_flushing(flushed: int, written: int, least_pages: int) -> bool:
     """Return whether the bytes `[flushed, written)` of a file, or of a queue of files, are flushed in a round.
 
-    Pages are counted as RocketMQ does: whole ones that the writer has left behind.
+    Pages are counted as RocketMQ does: only whole ones, which the writer has filled.
     """
     if least_pages > 0:
         return written // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES >= least_pages

@@ -109,7 +109,7 @@ class DerivedKeeper:
             self._close(is_in_order=is_noted)
 
     def _save_last_checkpoint(self) -> None:
-        """Note where queues and index end: the next process can tell if their files were lost meanwhile."""
+        """Save where queues and index end, so that the next process detects files that were lost meanwhile."""
         if self._root.write_digests(self._store.derived.digests()):
             self.sync_checkpoint()
 

@@ -1,8 +1,8 @@
 """Retention of a message store: old files of the log go, and queues and index follow the log's begin.
 
 The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`). What
-is not yet dispatched, and durably so, is never deleted: a queue must not forget how far it has come. While the disk is
-fuller than it may be, puts are refused.
+is not yet dispatched, and durably so, is never deleted: a queue must not lose its end offset. While the disk is fuller
+than it may be, puts are refused.
 
 Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files at once,
 here the disk is looked at again after each.
@@ -139,7 +139,7 @@ class StoreRetention:
         return self._policy.is_clock_trusted
 
     def leave_expiry(self) -> None:
-        """Do not have queues and index follow the log: whoever calls does, in turns."""
+        """Leave the expiry of queues and index to the caller, which does it in steps."""
         self._expire = _somebody_else_does
 
     def run(self) -> None:

@@ -131,7 +131,7 @@ class StoreService(StoreUpkeep):
         return future
 
     def _watch(self, pending: PendingAppend, future: asyncio.Future[Outcome]) -> None:
-        """Have the future told of the put's end, or that the time is over; or nobody waits any more."""
+        """Complete the future when the put ends or its time is over; a future that was cancelled is left alone."""
         time_limit_ms = self._config.sync_flush_timeout_ms
 
         def end(outcome: Outcome) -> None:

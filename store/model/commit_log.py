@@ -204,7 +204,7 @@ class CommitLog(Protocol):
         ...
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """Return where in `[begin, end)` begins what the log has of each record; None when no index tells.
+        """Return where each record's bytes in the log begin within `[begin, end)`; None for a log without an index.
 
         In the replicated log that is an entry's header; a leader's own entries are among them.
         """

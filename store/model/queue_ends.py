@@ -1,4 +1,4 @@
-"""How far all queues of a store have come: read in one piece, and put into another store that cannot know it."""
+"""The end offsets of all queues of a store: read at one moment, and set in another store that cannot know them."""
 
 from __future__ import annotations
 

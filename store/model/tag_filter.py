@@ -1,8 +1,8 @@
 """Which messages a reader requests, by their tag: `*`, or tags with `||` between them.
 
 A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
-(`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are told apart here,
-not by the client.
+(`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are distinguished
+here, not by the client.
 
 Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
 """

@@ -1,8 +1,8 @@
 """The next offset of every queue: given out to messages that are put, and never twice.
 
 An offset that was given out is used up, whatever became of the message: an append whose outcome is unknown may have
-happened. Offsets are taken back only when nothing was appended for certain, before anybody else asks. What is left out
-in between is filled with blank units when the next message of the queue is dispatched.
+happened. Offsets are taken back only when certainly nothing was appended, and before the next `take`. Offsets without
+a message are filled with blank units when the next message of the queue is dispatched.
 
 Source: RocketMQ `QueueOffsetOperator`; it advances after the append, and so gives the offsets of a failed batch twice.
 """
@@ -56,7 +56,7 @@ class QueueOffsets:
         return offsets
 
     def take_back(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        """Undo the last `take`: nothing was appended, and nobody has asked since."""
+        """Undo the last `take`: nothing was appended, and no later `take` has happened."""
         for message, offset in zip(reversed(messages), reversed(offsets), strict=True):
             if has_queue_offset(message.sys_flag):
                 self._next[message.topic, message.queue_id] = offset

@@ -29,8 +29,7 @@ class Tail:
     Attributes:
         begin_offset: the queue offset of the first one.
         blank_count: this many blank ones come first, up to a file of them; they take no memory.
-        data: the bytes of the others; none at all: there is to be a file all the same, which says how far the queue
-            has come.
+        data: the bytes of the others; empty: a file is made all the same, whose name holds the end of the queue.
         is_taken: its owner writes it by itself; `lock` of `PendingUnits` is held to look at it and to set it.
     """
 

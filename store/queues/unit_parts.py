@@ -171,7 +171,7 @@ class UnitParts:
 
 
 def check_full(files: Sequence[MappedFile]) -> None:
-    """Refuse files that are not full although a later one has units: a disk, or somebody, emptied them.
+    """Refuse files that are not full although a later one has units: they were emptied by a disk or a program.
 
     Raises:
         CorruptData: one has no unit at its begin or at its end.

@@ -207,7 +207,7 @@ class UnitsTicket(FlushTicket):
         return False
 
     def sync(self) -> None:
-        """Write units, sync files and names; any thread may call it, once. `no_room` tells of a full disk.
+        """Write units, sync files and names; any thread may call it, once. `no_room` says whether the disk is full.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.

@@ -1,8 +1,8 @@
 """Maps files without keeping a descriptor of them: a map needs none, and a process has few.
 
 `mmap.mmap` of Python duplicates the descriptor for the life of the map, so that each mapped file would cost two. From
-Python 3.13 on it can be told not to. Before, an anonymous map of the same length is made, which has no descriptor, and
-the file takes its place in the address space; the object continues to own the place, and unmaps it in the end.
+Python 3.13 on, `trackfd=False` prevents that. Before, an anonymous map of the same length is made, which has no
+descriptor, and the file is mapped over it; the object continues to own the address range, and unmaps it in the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def map_file(descriptor: int, size: int) -> mmap.mmap:
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
-    # An array on the map tells its address; it is gone when this function ends, and with it its hold on the map.
+    # An array on the map gives its address; it is freed when this function returns, with its reference to the map.
     address = np.frombuffer(mapped, np.uint8, 1).ctypes.data
     if _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _MAP_FAILED:
         number = ctypes.get_errno()

@@ -30,7 +30,7 @@ _SYNC_THREADS_MAX = 4
 _SYNCED_ALONE_MAX = 2
 _FILE_MODE = 0o644
 _IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
-# `struct flock` of 64-bit Linux: kind, whence, start, length, process id.
+# `struct flock` of 64-bit Linux: `l_type`, `l_whence`, `l_start`, `l_len`, `l_pid`.
 _FLOCK = struct.Struct("hhqqi4x")
 _DIRECTORY_MODE = 0o755
 
@@ -175,7 +175,7 @@ class OsFiles(OsReading):
         except OSError as error:
             self.remove(path)
             raise _no_room_or_failed(path, size, "create", error) from error
-        except BaseException:  # whoever makes the chunks failed: that is his matter, but half a file is nobody's
+        except BaseException:  # the iterator `chunks` failed: half a file must not remain
             self.remove(path)
             raise
         finally:

@@ -25,7 +25,7 @@ class OsFileMap:
 
     Args:
         path: of the file.
-        descriptor: of the file, open; it stays the caller's, who closes it after `_map_now` or `_let_go_of_map`.
+        descriptor: of the file, open; the caller owns it, and closes it after `_map_now` or `_let_go_of_map`.
     """
 
     __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")
@@ -52,7 +52,7 @@ class OsFileMap:
         return self._map_now() if view is None else view
 
     def _map_now(self) -> memoryview:
-        # An empty file cannot be mapped; whoever opens it refuses or removes it, but must be able to open it.
+        # An empty file cannot be mapped; callers refuse or remove it, but must be able to open it.
         if self.size:
             try:
                 self._map = mapped = map_file(self._descriptor, self.size)

@@ -45,7 +45,10 @@ def read_regular(path: str) -> bytes:
 
 
 def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, int]]:
-    """Return what `File.data_ranges` tells of an open file of `size` bytes."""
+    """Return the ranges `[begin, end)` of an open file of `size` bytes that have blocks, from `position` on, in order.
+
+    All of it counts as data on a file system that does not know.
+    """
     ranges: list[tuple[int, int]] = []
     end = position
     try:
@@ -54,6 +57,6 @@ def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, in
             end = os.lseek(descriptor, begin, os.SEEK_HOLE)
             ranges.append((begin, end))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
+        if error.errno != errno.ENXIO:  # not the end of the data: the file system does not know
             return [(position, size)]
     return ranges
