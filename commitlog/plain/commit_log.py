@@ -4,7 +4,7 @@ Files of equal size hold the records one after the other. A batch never spans tw
 eight bytes after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch goes to the
 head of the next file. A batch is encoded for its place and written with one call, into the page cache; `begin_flush`
 hands out what a sync must cover. One thread owns the log; it alone appends, so there is one order. Only
-`FlushTicket.sync` and `NextFile.make` run elsewhere.
+`LogTicket.sync` and `NextFile.make` run elsewhere.
 
 Invariants:
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
 from typing import Final, Self
 
-from commitlog.plain.flush import FlushProgress, FlushTicket
+from commitlog.plain.flush import LogFlushProgress, LogTicket
 from commitlog.plain.lost_files import replace_lost_files
 from commitlog.plain.reader import LogReader
 from commitlog.plain.recovery import NO_TIMESTAMP, UNKNOWN_EXIT, LastExit, RecoveredLog, recover
@@ -38,7 +38,7 @@ from store.fs.preallocation import NextFile
 from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, PutStatus
 from store.model.message import LOOPBACK, Host, Message
 
-__all__ = ["CommitLogConfig", "FlushTicket", "LastExit", "PlainCommitLog", "open_to_read"]
+__all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
 
 # The next file is made when less than this fraction (one part in this many) of the last one is left.
 _NEXT_FILE_PART: Final = 4
@@ -81,7 +81,7 @@ class PlainCommitLog(LogReader):
         self._written_offset = recovered.end_offset
         self._last_store_timestamp = recovered.last_store_timestamp
         # Recovery synced all files.
-        self._flush = FlushProgress(recovered.end_offset, recovered.last_store_timestamp)
+        self._flush = LogFlushProgress(recovered.end_offset, recovered.last_store_timestamp)
         self._failure: StorageFailed | None = None
 
     # ------------------------------------------------------------------------------------------ opening and closing
@@ -239,7 +239,7 @@ class PlainCommitLog(LogReader):
 
     # --------------------------------------------------------------------------------------- flushing, the next file
 
-    def begin_flush(self) -> FlushTicket | None:
+    def begin_flush(self) -> LogTicket | None:
         """Return a ticket whose `sync` makes everything written so far durable; None when nothing waits for that.
 
         Raises:
@@ -252,7 +252,7 @@ class PlainCommitLog(LogReader):
             return None
         return self._flush.begin(self._written_offset, self._last_store_timestamp, files)
 
-    def end_flush(self, ticket: FlushTicket) -> None:
+    def end_flush(self, ticket: LogTicket) -> None:
         """Take a synced ticket back; the appends that it covers end."""
         self._flush.end(ticket)
 

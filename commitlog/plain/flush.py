@@ -16,7 +16,7 @@ from store.fs.sync_tickets import OpenTickets, SyncTicket
 from store.model.commit_log import Certainty, Outcome, PendingAppend, PutStatus
 
 
-class FlushTicket(SyncTicket):
+class LogTicket(SyncTicket):
     """The files that must be synced for the log to be durable up to `end_offset`.
 
     Attributes:
@@ -32,7 +32,7 @@ class FlushTicket(SyncTicket):
         self.store_timestamp = store_timestamp
 
 
-class FlushProgress:
+class LogFlushProgress:
     """What is durable, and the appends that wait for it. The owner's thread only.
 
     Attributes:
@@ -45,18 +45,18 @@ class FlushProgress:
     def __init__(self, flushed_offset: int, store_timestamp: int) -> None:
         self.flushed_offset = flushed_offset
         self.store_timestamp = store_timestamp
-        self._open: OpenTickets[FlushTicket] = OpenTickets()
+        self._open: OpenTickets[LogTicket] = OpenTickets()
         self._waiting: deque[tuple[int, PendingAppend, Outcome]] = deque()
 
     def wait(self, end_offset: int, pending: PendingAppend, outcome: Outcome) -> None:
         """Have `pending` end with `outcome` once the log is durable up to `end_offset`."""
         self._waiting.append((end_offset, pending, outcome))
 
-    def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> FlushTicket:
+    def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> LogTicket:
         """Hand out a ticket for everything written so far."""
-        return self._open.add(FlushTicket(end_offset, store_timestamp, files))
+        return self._open.add(LogTicket(end_offset, store_timestamp, files))
 
-    def end(self, ticket: FlushTicket) -> None:
+    def end(self, ticket: LogTicket) -> None:
         """Take a synced ticket back, which counts once all older ones are back."""
         for done in self._open.take_back(ticket):
             if done.end_offset > self.flushed_offset:

@@ -58,7 +58,7 @@ from dledger.driver.admission import Admission
 from dledger.driver.disk_watch import DiskWatch, RoomWatch
 from dledger.driver.ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.entries.format.codec import SystemEntry
-from dledger.entries.store import EntryStore, FlushTicket
+from dledger.entries.store import EntriesTicket, EntryStore
 from dledger.errors import ResponseCode
 from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState, Role, SnapshotInfo, Span
@@ -179,7 +179,7 @@ class Driver:
         self._disk.began(self.raft.now_ms)
         self._syncer.start(self._store.begin_flush())
 
-    def synced(self, ticket: FlushTicket, now_ms: int | None = None) -> None:
+    def synced(self, ticket: EntriesTicket, now_ms: int | None = None) -> None:
         """Take note that `ticket` was synced; begin the next sync if more was written meanwhile.
 
         Args:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dledger.core.events import Distrusted, RoleChanged
 from dledger.core.messages import Message
-from dledger.entries.store import CorruptPush, FlushTicket
+from dledger.entries.store import CorruptPush, EntriesTicket
 from dledger.errors import ResponseCode
 from dledger.types import MembershipEntry, SnapshotInfo
 
@@ -41,7 +41,7 @@ class Transport(Protocol):
 class Syncer(Protocol):
     """Makes written entries durable outside the driver's turn."""
 
-    def start(self, ticket: FlushTicket) -> None:
+    def start(self, ticket: EntriesTicket) -> None:
         """Run `ticket.sync()` soon, here or in a thread, then have the owner call `Driver.synced(ticket)`."""
 
 

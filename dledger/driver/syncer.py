@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from dledger.entries.store import FlushTicket
+    from dledger.entries.store import EntriesTicket
     from store.fs.storage_thread import Worker
 
 # Well above a thread change, so that syncs that queue after those of other nodes on the same disk stay inline; far
@@ -69,7 +69,7 @@ class SyncListener(Protocol):
     def is_lightly_loaded(self) -> bool:
         """Return whether loop and disk have so little to do that a short stop of the loop delays no other work."""
 
-    def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
+    def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """`ticket` is durable; call `Driver.synced`."""
 
     def on_sync_failed(self, error: Exception) -> None:
@@ -98,7 +98,7 @@ class GroupSyncer:
         self.inline_count = 0
         self.threaded_count = 0
 
-    def start(self, ticket: FlushTicket) -> None:
+    def start(self, ticket: EntriesTicket) -> None:
         """Sync `ticket` soon; the listener is called at the end, never from within this call."""
         if self._policy.is_inline(self._now_s(), is_lightly_loaded=self._listener.is_lightly_loaded()):
             self.inline_count += 1
@@ -107,7 +107,7 @@ class GroupSyncer:
             self.threaded_count += 1
             self._sync_in_thread(ticket)
 
-    def _sync_inline(self, ticket: FlushTicket) -> None:
+    def _sync_inline(self, ticket: EntriesTicket) -> None:
         begun_s = self._now_s()
         try:
             ticket.sync()
@@ -116,7 +116,7 @@ class GroupSyncer:
             return
         self._ended(ticket, self._now_s() - begun_s)
 
-    def _sync_in_thread(self, ticket: FlushTicket) -> None:
+    def _sync_in_thread(self, ticket: EntriesTicket) -> None:
         duration_s = 0.0
 
         def sync() -> None:
@@ -133,6 +133,6 @@ class GroupSyncer:
 
         self._worker.run(sync, finished)
 
-    def _ended(self, ticket: FlushTicket, duration_s: float) -> None:
+    def _ended(self, ticket: EntriesTicket, duration_s: float) -> None:
         self._policy.observe(duration_s, self._now_s())
         self._listener.on_synced(ticket, duration_s)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from store.fs.ports import File
 
 
-class FlushTicket(SyncTicket):
+class EntriesTicket(SyncTicket):
     """The files that must be synced for entries up to `last_index` to be durable.
 
     Attributes:
@@ -31,25 +31,25 @@ class FlushTicket(SyncTicket):
         self.last_index = last_index
 
 
-class FlushProgress:
+class EntriesFlushProgress:
     """Which entries are durable. Loop thread only."""
 
     __slots__ = ("_durable_index", "_open")
 
     def __init__(self, durable_index: int) -> None:
         self._durable_index = durable_index
-        self._open: OpenTickets[FlushTicket] = OpenTickets()
+        self._open: OpenTickets[EntriesTicket] = OpenTickets()
 
     @property
     def durable_index(self) -> int:
         """All entries up to this one are durable."""
         return self._durable_index
 
-    def begin(self, last_index: int, files: Sequence[File]) -> FlushTicket:
+    def begin(self, last_index: int, files: Sequence[File]) -> EntriesTicket:
         """Hand out a ticket for everything written so far."""
-        return self._open.add(FlushTicket(last_index, files))
+        return self._open.add(EntriesTicket(last_index, files))
 
-    def end(self, ticket: FlushTicket) -> None:
+    def end(self, ticket: EntriesTicket) -> None:
         """Take a synced ticket back, which counts once all older ones are back."""
         for done in self._open.take_back(ticket):
             self._durable_index = max(self._durable_index, done.last_index)

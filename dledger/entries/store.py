@@ -2,7 +2,7 @@
 
 Data files hold the entries, index files hold the position of each one; no state is kept per entry in memory. A batch is
 joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
-out what a sync must cover. All methods belong to one thread, except `FlushTicket.sync` and `CheckpointTicket.save`.
+out what a sync must cover. All methods belong to one thread, except `EntriesTicket.sync` and `CheckpointTicket.save`.
 
 Invariant: after the last entry's end all bytes of the data files are zero. What is cut off is overwritten, durably,
 before anything else may be written there, so that neither a reader nor a recovery can take it for part of the log.
@@ -19,7 +19,7 @@ from dledger.entries.aside import AsideRecord
 from dledger.entries.config import EntryStoreConfig
 from dledger.entries.damaged_tail import GiveUp, keep_damaged_tail
 from dledger.entries.errors import CorruptPush, EntryNotFound, EntryTooLarge
-from dledger.entries.flush import FlushProgress, FlushTicket
+from dledger.entries.flush import EntriesFlushProgress, EntriesTicket
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.format.entry import (
     BLANK_SIZE_MIN,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 __all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]
-__all__ += ["EntryTooLarge", "FlushTicket"]
+__all__ += ["EntriesTicket", "EntryTooLarge"]
 
 _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
@@ -66,7 +66,7 @@ class EntryStore(EntryReader):
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
         self._chain_crc = parts.log.chain_crc
-        self._flush = FlushProgress(parts.log.last_index)  # recovery synced all files
+        self._flush = EntriesFlushProgress(parts.log.last_index)  # recovery synced all files
         # Index units before these were synced at the last roll, or handed out with a ticket.
         self._rolled_index = self._flushed_index = parts.log.last_index + 1
         self._committed_index = NO_INDEX
@@ -380,7 +380,7 @@ class EntryStore(EntryReader):
 
     # -------------------------------------------------------------------------------------------------- flushing
 
-    def begin_flush(self) -> FlushTicket:
+    def begin_flush(self) -> EntriesTicket:
         """Return a ticket whose `sync` makes everything written so far durable."""
         files = self._data.take_dirty()
         # Not every time, for the index can be rebuilt; but so often that little is left to sync when a file is full.
@@ -389,7 +389,7 @@ class EntryStore(EntryReader):
             self._flushed_index = self.last_index + 1
         return self._flush.begin(self.last_index, files)
 
-    def end_flush(self, ticket: FlushTicket) -> None:
+    def end_flush(self, ticket: EntriesTicket) -> None:
         """Take a synced ticket back; `durable_index` follows, except for what was cut off meanwhile."""
         self._flush.end(ticket)
 

@@ -18,7 +18,7 @@ from dledger.core.events import Event, PeerUnreachable, Received, Tick
 from dledger.core.messages import Message
 from dledger.driver.driver import Driver, Proposal
 from dledger.driver.turn import take_turn
-from dledger.entries.store import EntryStore, FlushTicket
+from dledger.entries.store import EntriesTicket, EntryStore
 from dledger.metrics import NodeMetrics
 from dledger.node.group import NodeGroup
 from dledger.node.status import position_behind
@@ -151,7 +151,7 @@ class NodeTurns:
         unsynced_size_bytes = store.end_position - position_behind(store, store.durable_index)
         return self._appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
 
-    def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
+    def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """Report a finished sync to the driver."""
         self._metrics.fsync_latency_s.observe(duration_s)
         self._run(lambda driver: driver.synced(ticket, core_ms()))

@@ -17,7 +17,7 @@ from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.loading import load_index, load_queues
 from store.dispatch.long_polls import MessageWaiters
 from store.dispatch.recovery import DerivedDigests, LastState
-from store.fs.flush_tickets import Dispatched, FlushTicket
+from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
 from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
 from store.index.key_index import KeyIndex
@@ -38,7 +38,7 @@ class DerivedTicket:
 
     __slots__ = ("index", "queues")
 
-    def __init__(self, queues: UnitsTicket | None, index: FlushTicket | None) -> None:
+    def __init__(self, queues: UnitsTicket | None, index: DerivedFilesTicket | None) -> None:
         self.queues = queues
         self.index = index
 

@@ -21,7 +21,7 @@ class Dispatched(NamedTuple):
     store_timestamp: int = 0
 
 
-class FlushTicket(SyncTicket):
+class DerivedFilesTicket(SyncTicket):
     """What must be synced for derived files to be durable as far as `dispatched` says.
 
     Attributes:
@@ -52,10 +52,10 @@ class FlushTicket(SyncTicket):
         self.is_synced = True
 
 
-TicketT = TypeVar("TicketT", bound=FlushTicket)
+TicketT = TypeVar("TicketT", bound=DerivedFilesTicket)
 
 
-class FlushProgress:
+class DerivedFlushProgress:
     """The log offset up to which derived files are durable. Owner's thread only.
 
     Attributes:
@@ -66,7 +66,7 @@ class FlushProgress:
 
     def __init__(self) -> None:
         self.flushed = Dispatched()
-        self._open: OpenTickets[FlushTicket] = OpenTickets()
+        self._open: OpenTickets[DerivedFilesTicket] = OpenTickets()
 
     @property
     def is_waiting(self) -> bool:
@@ -78,7 +78,7 @@ class FlushProgress:
         self._open.add(ticket)
         return ticket
 
-    def end(self, ticket: FlushTicket) -> None:
+    def end(self, ticket: DerivedFilesTicket) -> None:
         """Take a synced ticket back, which counts once all older ones are back."""
         for done in self._open.take_back(ticket):
             if done.dispatched is not None:

@@ -13,11 +13,19 @@ from typing import Generic, Protocol, TypeVar
 from store.fs.ports import File
 
 
-class _Syncable(Protocol):
-    def sync(self) -> None: ...
+class Syncable(Protocol):
+    """What one flush makes durable."""
+
+    def sync(self) -> None:
+        """Sync the files; once.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        ...
 
 
-SyncableT = TypeVar("SyncableT", bound=_Syncable)
+SyncableT = TypeVar("SyncableT", bound=Syncable)
 
 
 class Flushable(Protocol[SyncableT]):

@@ -19,7 +19,7 @@ import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptData, WrongFileSize
-from store.fs.flush_tickets import Dispatched, FlushProgress, FlushTicket
+from store.fs.flush_tickets import DerivedFilesTicket, DerivedFlushProgress, Dispatched
 from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
 from store.index.file import Header, Hits, IndexFile, IndexLayout
@@ -75,10 +75,10 @@ class KeyIndex:
         self._last: tuple[int, int] | None = None  # the last message, and how many of its keys are here
         self._changed: dict[str, IndexFile] = {}  # since the last flush began
         self._unsynced_headers: dict[str, IndexFile] = {}
-        self._headers: dict[FlushTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
+        self._headers: dict[DerivedFilesTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
         self._dispatched = Dispatched()
         self._sealed = Dispatched()  # the headers that are written go so far
-        self._progress = FlushProgress()
+        self._progress = DerivedFlushProgress()
 
     # ------------------------------------------------------------------------------------------------------ files
 
@@ -279,7 +279,7 @@ class KeyIndex:
         """All of the log up to here was appended since `load`."""
         return self._dispatched
 
-    def begin_flush(self) -> FlushTicket | None:
+    def begin_flush(self) -> DerivedFilesTicket | None:
         """Return a ticket for what was appended; None when everything is durable, or on its way.
 
         The headers are written when the ticket is back, and are durable by the next one: it takes two of them until
@@ -292,12 +292,12 @@ class KeyIndex:
         for file in self._changed.values():
             file.write_slots()
         synced = {**self._changed, **self._unsynced_headers}
-        ticket = FlushTicket(self._sealed, self._file_system, [file.file for file in synced.values()], ())
+        ticket = DerivedFilesTicket(self._sealed, self._file_system, [file.file for file in synced.values()], ())
         self._headers[ticket] = self._dispatched, [(file, file.header) for file in self._changed.values()]
         self._changed, self._unsynced_headers = {}, {}
         return self._progress.begin(ticket)
 
-    def end_flush(self, ticket: FlushTicket) -> None:
+    def end_flush(self, ticket: DerivedFilesTicket) -> None:
         """Take a ticket back that was synced, and write the headers of what it covers."""
         self._progress.end(ticket)
         dispatched, headers = self._headers.pop(ticket, (Dispatched(), []))

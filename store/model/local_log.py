@@ -7,22 +7,11 @@ files. Everything belongs to the owner's thread, but `sync` and `make`, which an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from store.fs.preallocation import NextFile
+from store.fs.sync_tickets import SyncableT
 from store.model.commit_log import CommitLog
-
-
-class SyncTicket(Protocol):
-    """What one flush makes durable."""
-
-    def sync(self) -> None:
-        """Sync the files; once.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
-        """
-        ...
 
 
 class LogFile(Protocol):
@@ -44,10 +33,7 @@ class LogFile(Protocol):
         ...
 
 
-Ticket = TypeVar("Ticket", bound=SyncTicket)
-
-
-class LocalLog(CommitLog, Protocol[Ticket]):
+class LocalLog(CommitLog, Protocol[SyncableT]):
     """A log in files of its own."""
 
     @property
@@ -64,7 +50,7 @@ class LocalLog(CommitLog, Protocol[Ticket]):
         """Return all files, oldest first."""
         ...
 
-    def begin_flush(self) -> Ticket | None:
+    def begin_flush(self) -> SyncableT | None:
         """Return a ticket for all that was written; None when nothing waits.
 
         Raises:
@@ -72,7 +58,7 @@ class LocalLog(CommitLog, Protocol[Ticket]):
         """
         ...
 
-    def end_flush(self, ticket: Ticket) -> None:
+    def end_flush(self, ticket: SyncableT) -> None:
         """Take a synced ticket back; the appends that it covers end."""
         ...
 

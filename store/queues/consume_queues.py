@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from store.fs.descriptors import queue_files_max
 from store.fs.file_pool import FilePool
-from store.fs.flush_tickets import Dispatched, FlushProgress
+from store.fs.flush_tickets import DerivedFlushProgress, Dispatched
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
@@ -72,7 +72,7 @@ class ConsumeQueues:
         self._pool = FilePool(files, count_max)
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._dispatched = Dispatched()
-        self._progress = FlushProgress()
+        self._progress = DerivedFlushProgress()
 
     # ----------------------------------------------------------------------------------------------------- queues
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 
 from store.errors import DiskFull, OutOfDescriptors
-from store.fs.flush_tickets import Dispatched, FlushTicket
+from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
 from store.fs.mapped_file import MappedFile
 from store.fs.mapped_file_queue import name_of
 from store.fs.ports import File, Files, QueueFiles
@@ -165,7 +165,7 @@ class UnitWriter:
             group.files.pop(before, None)
 
 
-class UnitsTicket(FlushTicket):
+class UnitsTicket(DerivedFilesTicket):
     """What must be written and synced for queues to be durable as far as `dispatched` says.
 
     Attributes:

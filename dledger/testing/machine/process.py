@@ -24,7 +24,7 @@ from dledger.driver.driver import Proposal
 from dledger.driver.turn import take_turn
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile
-from dledger.entries.store import CheckpointTicket, EntryStoreConfig, FlushTicket
+from dledger.entries.store import CheckpointTicket, EntriesTicket, EntryStoreConfig
 from dledger.node.persistent_state import MembershipKeeper, has_past
 from dledger.node.state_machine import Applier, StateLost
 from dledger.node.voice import VoiceGivenUp
@@ -86,7 +86,7 @@ class SimProcess:
         self._inbox: list[Event] = []
         self._unread: list[Callable[[], None]] = []
         self._proposals: list[Proposal] = []
-        self._tickets: list[FlushTicket] = []
+        self._tickets: list[EntriesTicket] = []
         self._observer = SimObserver(world, node_id, machine.clock)
         self._syncer = SimSyncer(world, machine, files, random, on_synced=self._synced, on_failed=self._fail)
         self._has_turn = False
@@ -299,7 +299,7 @@ class SimProcess:
             self._observer.end()
             self._machine.failed(error)
 
-    def _synced(self, ticket: FlushTicket) -> None:
+    def _synced(self, ticket: EntriesTicket) -> None:
         self._tickets.append(ticket)
         self._ask_turn()
 

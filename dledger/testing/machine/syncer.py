@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from dledger.entries.store import FlushTicket
+    from dledger.entries.store import EntriesTicket
     from dledger.testing.disk.files import SimFiles, SyncedWrites
     from dledger.testing.world import Machine, World
 
@@ -35,7 +35,7 @@ class SimSyncer:
         files: SimFiles,
         random: Random,
         *,
-        on_synced: Callable[[FlushTicket], None],
+        on_synced: Callable[[EntriesTicket], None],
         on_failed: Callable[[StorageFailed], None],
     ) -> None:
         self._world = world
@@ -51,7 +51,7 @@ class SimSyncer:
         """Whether the sync under way will take very long from now on."""
         return self._end_us - self._world.scheduler.now_us > STUCK_US
 
-    def start(self, ticket: FlushTicket) -> None:
+    def start(self, ticket: EntriesTicket) -> None:
         """Begin a sync for the driver."""
         covered: SyncedWrites = []
         self._files.open_sync = covered
@@ -67,7 +67,7 @@ class SimSyncer:
         self._end_us = self._world.scheduler.now_us + delay_us + extra_us
         self._world.scheduler.after(delay_us + extra_us, self._end, ticket, covered)
 
-    def _end(self, ticket: FlushTicket, covered: SyncedWrites) -> None:
+    def _end(self, ticket: EntriesTicket, covered: SyncedWrites) -> None:
         if self._files.crash_point.is_dead:
             return
         try:

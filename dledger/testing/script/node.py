@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from dledger.core.events import Distrusted, RoleChanged
     from dledger.core.messages import Message
-    from dledger.entries.store import CorruptPush, FlushTicket
+    from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
     from dledger.testing.disk.files import SimFiles, SyncedWrites
     from dledger.testing.script.machine import Machine, Surroundings
@@ -58,7 +58,7 @@ class ScriptNode:
         self._around = surroundings
         self._machine = machine
         self._files = files
-        self._syncs: list[tuple[FlushTicket, SyncedWrites]] = []
+        self._syncs: list[tuple[EntriesTicket, SyncedWrites]] = []
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
         self._reads_count = 0
@@ -183,7 +183,7 @@ class ScriptNode:
 
     # ---------------------------------------------------------------------------------------------- Syncer
 
-    def start(self, ticket: FlushTicket) -> None:
+    def start(self, ticket: EntriesTicket) -> None:
         """Begin a sync of the driver; it ends in `finish_syncs`."""
         if self._machine.is_sync_failing:
             raise StorageFailed(node_directory(self._machine.id), "sync", OSError(errno.EIO, "input/output error"))

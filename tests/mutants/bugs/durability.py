@@ -9,7 +9,7 @@ import dledger.entries.format.walk
 import dledger.entries.log_head
 import dledger.storage.properties
 from dledger.driver.driver import Driver
-from dledger.entries.flush import FlushProgress, FlushTicket
+from dledger.entries.flush import EntriesFlushProgress, EntriesTicket
 from dledger.entries.log_head import LogHeadFile
 from dledger.entries.reader import EntryReader
 from dledger.entries.store import EntryStore
@@ -34,7 +34,7 @@ def sync_is_skipped(patch):
     def sync(self):
         self.is_synced = True
 
-    patch.setattr(FlushTicket, "sync", sync)
+    patch.setattr(EntriesTicket, "sync", sync)
 
 
 def driver_reports_entries_as_durable_before_the_sync(patch):
@@ -93,7 +93,7 @@ def sync_counts_for_what_was_written_during_it(patch):
 
 
 def cut_does_not_lower_the_tickets(patch):
-    patch.setattr(FlushProgress, "cut", lambda self, first_index: None)
+    patch.setattr(EntriesFlushProgress, "cut", lambda self, first_index: None)
 
 
 def cut_does_not_lower_the_persisted_index(patch):

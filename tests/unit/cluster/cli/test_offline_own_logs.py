@@ -15,7 +15,7 @@ from commitlog.conversion.settled_files import save_manifest
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STAMP_AT, MessageEntryCodec
 from dledger.entries.membership_file import MembershipFile
-from dledger.entries.store import EntryStore, EntryStoreConfig, FlushTicket
+from dledger.entries.store import EntriesTicket, EntryStore, EntryStoreConfig
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.types import NO_INDEX, NO_TERM, HardState, Member, Membership, MembershipEntry
@@ -175,6 +175,6 @@ def test_verify_says_that_a_log_was_set_aside(tmp_path: Path) -> None:
     assert "3 entries" in shown
 
 
-def _synced(ticket: FlushTicket) -> FlushTicket:
+def _synced(ticket: EntriesTicket) -> EntriesTicket:
     ticket.sync()
     return ticket

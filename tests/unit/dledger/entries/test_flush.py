@@ -1,10 +1,10 @@
 """What counts as durable when syncs overlap and truncations come between."""
 
-from dledger.entries.flush import FlushProgress
+from dledger.entries.flush import EntriesFlushProgress
 
 
 def test_synced_ticket_makes_its_entries_durable():
-    progress = FlushProgress(3)
+    progress = EntriesFlushProgress(3)
     ticket = progress.begin(7, [])
     assert progress.durable_index == 3
 
@@ -17,7 +17,7 @@ def test_synced_ticket_makes_its_entries_durable():
 
 def test_ticket_counts_only_when_all_older_ones_are_back():
     """The younger one covers only the files written after the older one was taken."""
-    progress = FlushProgress(-1)
+    progress = EntriesFlushProgress(-1)
     older, younger = progress.begin(5, []), progress.begin(9, [])
     younger.sync()
 
@@ -30,7 +30,7 @@ def test_ticket_counts_only_when_all_older_ones_are_back():
 
 
 def test_cut_lowers_what_is_durable_and_what_is_under_way():
-    progress = FlushProgress(10)
+    progress = EntriesFlushProgress(10)
     ticket = progress.begin(20, [])
 
     progress.cut(8)
@@ -43,7 +43,7 @@ def test_cut_lowers_what_is_durable_and_what_is_under_way():
 
 
 def test_entries_written_again_behind_a_cut_need_their_own_sync():
-    progress = FlushProgress(4)
+    progress = EntriesFlushProgress(4)
     under_way = progress.begin(9, [])
     progress.cut(6)
     again = progress.begin(9, [])
