@@ -34,7 +34,7 @@ from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
 from store.model.topics import is_system_topic
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.merge_by_offset import QueueRange, Steps, Units, clamp, first_in_log, split_points, window_of
+from store.queues.merge_by_offset import Steps, UnitRange, Units, clamp, first_in_log, split_points, window_of
 from store.queues.unit import BLANK_SIZE
 
 QUEUES_MAX: Final = 1 << 16
@@ -128,13 +128,13 @@ class LogCalls:
             found.append((key, (store.min_offset(*key), store.max_offset(*key))))
         return found
 
-    def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[QueueRange], list[QueueRange]]]:
+    def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[UnitRange], list[UnitRange]]]:
         """Return what is wanted of queues, less what is not there; and those of them that hold messages."""
         store, found, filled = self._core.replica.store, [], []
         for key, (begin, end) in wanted.items():
             yield
             least, most = store.min_offset(*key), store.max_offset(*key)
-            each = QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key))
+            each = UnitRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key))
             found.append(each)
             if each.end > each.begin:
                 filled.append(each)

@@ -59,7 +59,7 @@ class _Columns(NamedTuple):
     store_timestamps: Int64s
 
 
-class QueueRange(NamedTuple):
+class OffsetRange(NamedTuple):
     """The queue offsets that a queue has: from the first that can be read to after the last."""
 
     begin: int
@@ -120,21 +120,21 @@ class StoreView:
         return self.end_offset - self.begin_offset
 
     @cached_property
-    def queues(self) -> dict[QueueKey, QueueRange]:
+    def queues(self) -> dict[QueueKey, OffsetRange]:
         """All queues that hold messages, by their consume queues; after `certain_offset` by the log itself.
 
         A store without consume queues is scanned for it, once.
         """
-        found: dict[QueueKey, QueueRange] = {}
+        found: dict[QueueKey, OffsetRange] = {}
         for key, queue in self.queue_views.items():
             if key.topic.startswith(LMQ_PREFIX):
                 continue
             begin = first_at(queue, queue.begin, queue.end, self.begin_offset)
             end = self.queue_end(queue)
-            found[key] = QueueRange(min(begin, end), end)
+            found[key] = OffsetRange(min(begin, end), end)
         for key, (begin, end) in self._uncertain.items():
             known = found.get(key)
-            found[key] = QueueRange(begin, end) if known is None else QueueRange(known.begin, max(known.end, end))
+            found[key] = OffsetRange(begin, end) if known is None else OffsetRange(known.begin, max(known.end, end))
         return dict(sorted(found.items()))
 
     @property
@@ -239,13 +239,13 @@ class StoreView:
         self.close()
 
     @cached_property
-    def _uncertain(self) -> dict[QueueKey, QueueRange]:
+    def _uncertain(self) -> dict[QueueKey, OffsetRange]:
         """The queue offsets of messages after `certain_offset`."""
-        found: dict[QueueKey, QueueRange] = {}
+        found: dict[QueueKey, OffsetRange] = {}
         for key, columns in self._walk_uncertain():
             begin, end = int(columns.queue_offsets.min()), int(columns.queue_offsets.max()) + 1
-            before = found.get(key, QueueRange(begin, 0))
-            found[key] = QueueRange(min(before.begin, begin), max(before.end, end))
+            before = found.get(key, OffsetRange(begin, 0))
+            found[key] = OffsetRange(min(before.begin, begin), max(before.end, end))
         return found
 
     @cached_property

@@ -89,7 +89,7 @@ class Origin(NamedTuple):
     partition: int
 
 
-class QueueRange(NamedTuple):
+class WrittenRange(NamedTuple):
     """Offsets [begin, end) of one queue, within which a task's messages are."""
 
     broker: str
@@ -113,7 +113,7 @@ class Written:
     rows: int = 0
     repeated_rows: int = 0
     size_bytes: int = 0
-    ranges: tuple[QueueRange, ...] = ()
+    ranges: tuple[WrittenRange, ...] = ()
 
 
 class WriteFailed(PipelineError):
@@ -261,7 +261,7 @@ class LogWriter:
         while self._under_way:
             self._take_answer()
         self._written.ranges = tuple(
-            QueueRange(broker, topic, queue_id, begin, end)
+            WrittenRange(broker, topic, queue_id, begin, end)
             for (broker, topic, queue_id), (begin, end) in sorted(self._ranges.items())
         )
         return self._written

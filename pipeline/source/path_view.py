@@ -18,7 +18,7 @@ from pipeline.source.view import Span, Spans, parts_min, spans_of
 from store.check.queue_view import QueueView
 from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
-from store.queues.merge_by_offset import QueueRange, Units, Window, at_once, clamp, first_in_log, window_of
+from store.queues.merge_by_offset import UnitRange, Units, Window, at_once, clamp, first_in_log, window_of
 from store.queues.unit import BLANK_SIZE
 
 
@@ -121,7 +121,7 @@ class PathView:
         is_sound = store.is_live or window.end <= store.certain_offset
         return window if ranges and is_sound and window.begin >= store.begin_offset else None
 
-    def _ranges(self, spans: Spans) -> list[QueueRange]:
+    def _ranges(self, spans: Spans) -> list[UnitRange]:
         """Return what queues know of these spans."""
         found = []
         for key, (begin, end) in spans.items():
@@ -130,7 +130,7 @@ class PathView:
                 last = min(end, view.end, self._store.queue_end(view))
                 first = max(begin, view.begin)
                 if first == begin and first < last:
-                    found.append(QueueRange(key, first, last, _units(view)))
+                    found.append(UnitRange(key, first, last, _units(view)))
         return clamp(found, {each.key: each.end for each in found})
 
 

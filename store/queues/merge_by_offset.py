@@ -36,7 +36,7 @@ Steps = Generator[None, None, Result]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange:
+class UnitRange:
     """A stretch of one queue.
 
     Attributes:
@@ -82,7 +82,7 @@ def at_once(steps: Steps[Result]) -> Result:
 
 
 def first_in_log(
-    ranges: Sequence[QueueRange], count_max: int | None = None, size_bytes_max: int | None = None
+    ranges: Sequence[UnitRange], count_max: int | None = None, size_bytes_max: int | None = None
 ) -> Steps[dict[QueueKey, int]]:
     """Return where each range ends when only the messages that come first in the log are taken.
 
@@ -102,7 +102,7 @@ def first_in_log(
     return {each.key: end for each, end in zip(ranges, ends, strict=True)}
 
 
-def window_of(ranges: Sequence[QueueRange]) -> Steps[Window]:
+def window_of(ranges: Sequence[UnitRange]) -> Steps[Window]:
     """Return where the messages of these ranges are; all zeros when there are none. Few units are looked at."""
     begin, end, size = None, 0, 0
     for each in ranges:
@@ -116,7 +116,7 @@ def window_of(ranges: Sequence[QueueRange]) -> Steps[Window]:
     return Window(begin or 0, end, size, sum(map(len, ranges)))
 
 
-def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) -> Iterator[int]:
+def split_points(ranges: Sequence[UnitRange], window: Window, size_bytes: int) -> Iterator[int]:
     """Yield offsets of messages that part the window into stretches of about this size, without begin and end.
 
     They are taken from the range with most messages.
@@ -136,7 +136,7 @@ def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) 
                 before = offset
 
 
-def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> Steps[list[int]]:
+def _up_to_count(ranges: Sequence[UnitRange], count_max: int) -> Steps[list[int]]:
     """Return the ends of the first `count_max` messages, fewer than there are: a place of the log is bracketed."""
     lows, highs = [each.begin for each in ranges], [each.end for each in ranges]
     borders: list[int] = []
@@ -163,7 +163,7 @@ def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> Steps[list[int
     return (yield from _exactly(ranges, lows, highs, count_max - low_count))
 
 
-def _exactly(ranges: Sequence[QueueRange], lows: list[int], highs: list[int], count: int) -> Steps[list[int]]:
+def _exactly(ranges: Sequence[UnitRange], lows: list[int], highs: list[int], count: int) -> Steps[list[int]]:
     """Return the ends of the `count` messages of `[low, high)` that come first."""
     owners = np.repeat(np.arange(len(ranges)), [high - low for low, high in zip(lows, highs, strict=True)])
     offsets = []
@@ -174,7 +174,7 @@ def _exactly(ranges: Sequence[QueueRange], lows: list[int], highs: list[int], co
     return [low + int(more) for low, more in zip(lows, np.bincount(taken, minlength=len(ranges)), strict=True)]
 
 
-def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: int) -> Steps[list[int]]:
+def _up_to_size(ranges: Sequence[UnitRange], ends: list[int], size_bytes_max: int) -> Steps[list[int]]:
     owners = np.repeat(np.arange(len(ranges)), [end - each.begin for each, end in zip(ranges, ends, strict=True)])
     units = []
     for each, end in zip(ranges, ends, strict=True):
@@ -190,7 +190,7 @@ def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: i
     return [each.begin + int(more) for each, more in zip(ranges, counts, strict=True)]
 
 
-def _first_real(each: QueueRange) -> int | None:
+def _first_real(each: UnitRange) -> int | None:
     """Return where the first message is that is no blank."""
     for begin in range(each.begin, each.end, _SAMPLE_MAX):
         offsets, sizes = each.units(begin, min(begin + _SAMPLE_MAX, each.end))
@@ -200,7 +200,7 @@ def _first_real(each: QueueRange) -> int | None:
     return None
 
 
-def _last_real(each: QueueRange) -> int | None:
+def _last_real(each: UnitRange) -> int | None:
     """Return the offset after the last message that is no blank."""
     for end in range(each.end, each.begin, -_SAMPLE_MAX):
         offsets, sizes = each.units(max(end - _SAMPLE_MAX, each.begin), end)
@@ -210,7 +210,7 @@ def _last_real(each: QueueRange) -> int | None:
     return None
 
 
-def _bisect(each: QueueRange, low: int, high: int, place: int) -> int:
+def _bisect(each: UnitRange, low: int, high: int, place: int) -> int:
     """Return the first unit of `[low, high)` that is at or after `place`; `high` when there is none."""
     while low < high:
         middle = (low + high) // 2
@@ -221,12 +221,12 @@ def _bisect(each: QueueRange, low: int, high: int, place: int) -> int:
     return low
 
 
-def _unit(each: QueueRange, queue_offset: int) -> tuple[int, int]:
+def _unit(each: UnitRange, queue_offset: int) -> tuple[int, int]:
     offsets, sizes = each.units(queue_offset, queue_offset + 1)
     return int(offsets[0]), int(sizes[0])
 
 
-def clamp(ranges: Sequence[QueueRange], ends: Mapping[QueueKey, int]) -> list[QueueRange]:
+def clamp(ranges: Sequence[UnitRange], ends: Mapping[QueueKey, int]) -> list[UnitRange]:
     """Return the ranges up to these ends; those without a message are left out."""
-    cut = [QueueRange(each.key, each.begin, ends.get(each.key, each.begin), each.units) for each in ranges]
+    cut = [UnitRange(each.key, each.begin, ends.get(each.key, each.begin), each.units) for each in ranges]
     return [each for each in cut if len(each) > 0]

@@ -7,7 +7,7 @@ import pytest
 
 from store.model.message import QueueKey
 from store.queues import merge_by_offset as log_order
-from store.queues.merge_by_offset import QueueRange, at_once, clamp, split_points
+from store.queues.merge_by_offset import UnitRange, at_once, clamp, split_points
 from store.queues.unit import BLANK_SIZE
 
 
@@ -36,7 +36,7 @@ def log_of(queues, count, seed):
 def range_of(key, units):
     offsets = np.array([offset for offset, _ in units], np.int64)
     sizes = np.array([size for _, size in units], np.int32)
-    return QueueRange(key, 0, len(units), lambda begin, end: (offsets[begin:end], sizes[begin:end]))
+    return UnitRange(key, 0, len(units), lambda begin, end: (offsets[begin:end], sizes[begin:end]))
 
 
 @pytest.mark.parametrize("sorted_max", [1, 7, 1 << 12])
@@ -76,8 +76,8 @@ def test_the_tighter_of_two_limits_holds():
 
 def test_ranges_may_begin_anywhere_and_be_empty():
     ranges, _ = log_of(4, 400, seed=2)
-    later = [QueueRange(each.key, len(each) // 2, each.end, each.units) for each in ranges]
-    empty = QueueRange(QueueKey("t", 9), 7, 7, ranges[0].units)
+    later = [UnitRange(each.key, len(each) // 2, each.end, each.units) for each in ranges]
+    empty = UnitRange(QueueKey("t", 9), 7, 7, ranges[0].units)
 
     ends = first_in_log([*later, empty], 50)
 
@@ -91,7 +91,7 @@ def test_blanks_are_no_messages():
     blanks = range_of(QueueKey("t", 0), [(0, BLANK_SIZE), (0, BLANK_SIZE), (500, 100), (700, 50)])
 
     assert (500, 750, 150, 4) == window_of([blanks])
-    assert (0, 0, 0, 2) == window_of([QueueRange(blanks.key, 0, 2, blanks.units)])
+    assert (0, 0, 0, 2) == window_of([UnitRange(blanks.key, 0, 2, blanks.units)])
     assert {QueueKey("t", 0): 3} == first_in_log([blanks], None, 120)
 
 
@@ -117,7 +117,7 @@ def test_each_step_looks_at_one_queue_at_most():
             looks.append(each.key)
             return each.units(begin, end)
 
-        return QueueRange(each.key, each.begin, each.end, units)
+        return UnitRange(each.key, each.begin, each.end, units)
 
     watching = [watched(each) for each in ranges if len(each)]
     for steps in (
