@@ -36,7 +36,7 @@ from dledger.errors import DLedgerError
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BadRequest, BoundsCheck
 from store.errors import IllegalMessage, IllegalRequest, StoreError
-from store.model.commit_log import Certainty, Outcome, PutStatus
+from store.model.commit_log import Certainty, PutOutcome, PutStatus
 from store.model.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
@@ -46,7 +46,7 @@ _OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]
 class _Put(NamedTuple):
     """What became of one request: an outcome, or an error."""
 
-    outcome: Outcome | None
+    outcome: PutOutcome | None
     error: StoreError | DLedgerError | None = None
 
 
@@ -99,7 +99,7 @@ class PutCalls:
             ended.set_result(_Put(None, error))
             return ended
 
-        def end(done: asyncio.Future[Outcome]) -> None:
+        def end(done: asyncio.Future[PutOutcome]) -> None:
             outcome = done.result()
             core.metrics.count_put(outcome.status, len(messages), time.monotonic() - begin_s)
             if outcome.certainty is Certainty.APPENDED:

@@ -15,7 +15,7 @@ from cluster.protocol.route_table import BrokerNode
 from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command
 from store.access.message_store import MessageStore
-from store.model.commit_log import Outcome
+from store.model.commit_log import PutOutcome
 from store.model.message import Host, Message
 
 NO_DIVIDE = -1
@@ -97,7 +97,7 @@ class Replica(Protocol):
         """
         ...
 
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Put messages, in the same iteration of the event loop; the future returns their outcome.
 
         Raises:

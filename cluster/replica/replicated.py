@@ -42,7 +42,7 @@ from store.dispatch.catch_up import Progress
 from store.errors import DiskFull
 from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
-from store.model.commit_log import Certainty, Outcome
+from store.model.commit_log import Certainty, PutOutcome
 from store.model.message import Host, Message
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
@@ -274,7 +274,7 @@ class ReplicatedReplica:
         if not self._is_ready:
             raise self._refusal()
 
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """See `Replica.begin_put`; the bounds of what waits, and its time limit, are the node's.
 
         Raises:
@@ -282,10 +282,10 @@ class ReplicatedReplica:
             store.errors.IllegalMessage: nothing was put.
         """
         self.check_serving_puts()
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+        future: asyncio.Future[PutOutcome] = self._loop.create_future()
         pending = self.store.put_many(messages)
 
-        def end(outcome: Outcome) -> None:
+        def end(outcome: PutOutcome) -> None:
             if not future.done():
                 future.set_result(outcome)
             if outcome.certainty is Certainty.NOT_APPENDED:

@@ -20,7 +20,7 @@ from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.fs.ports import Files
 from store.maintenance.service import StoreService
-from store.model.commit_log import Outcome
+from store.model.commit_log import PutOutcome
 from store.model.message import Host, Message
 
 ROLE = "STANDALONE"
@@ -145,7 +145,7 @@ class StandaloneReplica:
     def check_serving_puts(self) -> None:
         """There is no other leader: the known topics are the newest, and a stopped store refuses by itself."""
 
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """See `Replica.begin_put`."""
         return self._service.begin_put(messages)
 

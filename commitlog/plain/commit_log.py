@@ -35,7 +35,7 @@ from store.errors import IllegalMessage, StorageFailed
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
 from store.fs.preallocation import NextFile
-from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, PutStatus
+from store.model.commit_log import Certainty, PendingPut, Place, PutOutcome, PutStatus
 from store.model.message import LOOPBACK, Host, Message
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
@@ -184,7 +184,7 @@ class PlainCommitLog(LogReader):
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
         """See `store.model.commit_log.CommitLog.append`; at least one message."""
         if self._failure is not None:
             raise self._failure
@@ -199,10 +199,10 @@ class PlainCommitLog(LogReader):
         # As the class would make them, in a third of the time.
         fields = zip(starts, sizes, queue_offsets, repeat(store_timestamp))
         places = list(map(_new_tuple, repeat(Place), fields))
-        outcome = Outcome(PutStatus.PUT_OK, _APPENDED, places)
+        outcome = PutOutcome(PutStatus.PUT_OK, _APPENDED, places)
         if not self._config.is_flush_sync:
-            return PendingAppend(outcome)
-        pending = PendingAppend()
+            return PendingPut(outcome)
+        pending = PendingPut()
         self._flush.wait(self._written_offset, pending, outcome)
         return pending
 

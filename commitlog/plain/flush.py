@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from store.fs.ports import File
 from store.fs.sync_tickets import OpenTickets, SyncTicket
-from store.model.commit_log import Certainty, Outcome, PendingAppend, PutStatus
+from store.model.commit_log import Certainty, PendingPut, PutOutcome, PutStatus
 
 
 class LogTicket(SyncTicket):
@@ -46,9 +46,9 @@ class LogFlushProgress:
         self.flushed_offset = flushed_offset
         self.store_timestamp = store_timestamp
         self._open: OpenTickets[LogTicket] = OpenTickets()
-        self._waiting: deque[tuple[int, PendingAppend, Outcome]] = deque()
+        self._waiting: deque[tuple[int, PendingPut, PutOutcome]] = deque()
 
-    def wait(self, end_offset: int, pending: PendingAppend, outcome: Outcome) -> None:
+    def wait(self, end_offset: int, pending: PendingPut, outcome: PutOutcome) -> None:
         """Have `pending` end with `outcome` once the log is durable up to `end_offset`."""
         self._waiting.append((end_offset, pending, outcome))
 
@@ -91,7 +91,7 @@ class LogFlushProgress:
 
     def fail(self, detail: str) -> None:
         """End all waiting callers: whether their messages will be there after a crash is not known."""
-        outcome = Outcome(PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN, (), detail)
+        outcome = PutOutcome(PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN, (), detail)
         waiting, self._waiting = self._waiting, deque()
         for _, pending, _ in waiting:
             pending.end(outcome)

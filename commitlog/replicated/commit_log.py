@@ -28,7 +28,7 @@ from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.types import NO_INDEX
 from store.errors import CorruptData, IllegalMessage
-from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
+from store.model.commit_log import Certainty, PendingPut, Place, PutOutcome, RawLog
 from store.model.dispatch_batch import DispatchBatch, Int64s
 from store.model.message import LOOPBACK, Host, Message
 
@@ -151,7 +151,7 @@ class DLedgerCommitLog:
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
         """See `store.model.commit_log.CommitLog.append`; at least one message. It ends when a quorum has them, or not.
 
         Raises:
@@ -165,7 +165,7 @@ class DLedgerCommitLog:
         timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
         self._appended_timestamp = timestamp
         future = self._node.append(prepared.encode_each(queue_offsets, timestamp), STAMP_AT)
-        pending = PendingAppend()
+        pending = PendingPut()
 
         def ended(done: asyncio.Future[AppendResult]) -> None:
             pending.end(_outcome(done, prepared.sizes, queue_offsets, timestamp))
@@ -288,16 +288,16 @@ class DLedgerCommitLog:
 
 def _outcome(
     done: asyncio.Future[AppendResult], sizes: Sequence[int], queue_offsets: Sequence[int], timestamp: int
-) -> Outcome:
+) -> PutOutcome:
     """Resolve the future of an append; a cancelled future is left alone."""
     result = (
         AppendResult(ResponseCode.INTERNAL_ERROR, "the append was cancelled") if done.cancelled() else done.result()
     )
     status, certainty = put_outcome(result.code)
     if certainty is not Certainty.APPENDED:
-        return Outcome(status, certainty, (), result.message)
+        return PutOutcome(status, certainty, (), result.message)
     places = [
         Place(position + HEADER_SIZE, size, queue_offset, timestamp)
         for position, size, queue_offset in zip(result.positions, sizes, queue_offsets, strict=True)
     ]
-    return Outcome(status, certainty, places)
+    return PutOutcome(status, certainty, places)

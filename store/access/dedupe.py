@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.errors import CorruptData
-from store.model.commit_log import Certainty, CommitLog, Outcome, PendingAppend, Place, PutStatus
+from store.model.commit_log import Certainty, CommitLog, PendingPut, Place, PutOutcome, PutStatus
 from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.model.java_hashes import each_key_hash
 from store.model.message import UNIQUE_KEY, Host, Message
@@ -35,7 +35,7 @@ _CANDIDATES_MAX = 64
 _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
 
-Append = Callable[[Sequence[Message]], PendingAppend]
+Append = Callable[[Sequence[Message]], PendingPut]
 # topic and UNIQ_KEY; a plain tuple, for each put makes one
 _Key = tuple[str, str]
 
@@ -54,7 +54,7 @@ class _Rows(NamedTuple):
 class _Put(NamedTuple):
     """A put that is not dispatched yet."""
 
-    pending: PendingAppend
+    pending: PendingPut
     keys: Sequence[_Key | None]
     queue_ids: Sequence[int]
 
@@ -218,7 +218,7 @@ class DedupeWindow:
 
     # ---------------------------------------------------------------------------------------------------- putting
 
-    def put(self, messages: Sequence[Message], append: Append) -> PendingAppend:
+    def put(self, messages: Sequence[Message], append: Append) -> PendingPut:
         """Append what was not put before; return what becomes of all, with the places of those already stored.
 
         Raises:
@@ -285,7 +285,7 @@ class DedupeWindow:
                 return _Standing(place, message.queue_id, message.store_host)
         return None
 
-    def _remember(self, pending: PendingAppend, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
+    def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
         put = _Put(pending, keys, [message.queue_id for message in messages])
         if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
             self._puts.append(put)
@@ -293,7 +293,7 @@ class DedupeWindow:
             pending.when_done(lambda outcome: self._ended(put, outcome))
         return put
 
-    def _ended(self, put: _Put, outcome: Outcome) -> None:
+    def _ended(self, put: _Put, outcome: PutOutcome) -> None:
         if outcome.certainty is Certainty.NOT_APPENDED:
             self._drop(put)
 
@@ -316,10 +316,10 @@ def _key_of(message: Message) -> _Key | None:
     return (message.topic, unique_key) if unique_key else None
 
 
-def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
+def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:
     """Return one append for messages that are already stored, or come with different puts."""
     puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
-    joined = PendingAppend()
+    joined = PendingPut()
     waiting = len(puts)
 
     def end() -> None:
@@ -334,16 +334,16 @@ def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
             ]
             places, queue_ids, store_hosts = map(list, zip(*standing, strict=True))
             joined.end(
-                Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
+                PutOutcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
             )
             return
         failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
         has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Standing) for source in sources)
         is_unknown = has_put or Certainty.UNKNOWN in certainties
         certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
-        joined.end(Outcome(failed.status, certainty, (), failed.detail))
+        joined.end(PutOutcome(failed.status, certainty, (), failed.detail))
 
-    def one_done(_outcome: Outcome) -> None:
+    def one_done(_outcome: PutOutcome) -> None:
         nonlocal waiting
         waiting -= 1
         if not waiting:
@@ -356,6 +356,6 @@ def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
     return joined
 
 
-def _outcome_of(put: _Put) -> Outcome:
+def _outcome_of(put: _Put) -> PutOutcome:
     assert put.pending.outcome is not None
     return put.pending.outcome

@@ -27,7 +27,7 @@ from store.dispatch.long_polls import MessageWaiters, Waiter
 from store.dispatch.recovery import LastState
 from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
 from store.fs.ports import Files
-from store.model.commit_log import Certainty, CommitLog, Outcome, PendingAppend, PutStatus
+from store.model.commit_log import Certainty, CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.sys_flag import INNER_BATCH
@@ -100,15 +100,15 @@ class MessageStore:
 
     # ---------------------------------------------------------------------------------------------------- putting
 
-    def put(self, message: Message) -> PendingAppend:
+    def put(self, message: Message) -> PendingPut:
         """Put one message; see `put_many`."""
         return self.put_many((message,))
 
-    def put_many(self, messages: Sequence[Message]) -> PendingAppend:
+    def put_many(self, messages: Sequence[Message]) -> PendingPut:
         """Put messages one after the other, all or none; each gets the next offset of its queue.
 
         Queue offsets are never given out twice: those of a put that fails after this call stay unused. Messages that
-        the dedupe window recognises are not put again; `Outcome.places` says where they are.
+        the dedupe window recognises are not put again; `PutOutcome.places` says where they are.
 
         Returns:
             What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
@@ -120,11 +120,11 @@ class MessageStore:
         """
         if self._stop_reason or self._refusal:
             detail = self._stop_reason or self._refusal
-            return PendingAppend(Outcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
+            return PendingPut(PutOutcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
         _check_put(messages)
         return self._append(messages) if self._dedupe is None else self._dedupe.put(messages, self._append)
 
-    def _append(self, messages: Sequence[Message]) -> PendingAppend:
+    def _append(self, messages: Sequence[Message]) -> PendingPut:
         offsets = self._offsets.take(messages)
         try:
             pending = self._log.append(messages, offsets)
@@ -133,7 +133,7 @@ class MessageStore:
             raise
         except DiskFull as error:
             self._offsets.take_back(messages, offsets)
-            return PendingAppend(Outcome(PutStatus.CREATE_MAPPED_FILE_FAILED, Certainty.NOT_APPENDED, (), str(error)))
+            return PendingPut(PutOutcome(PutStatus.CREATE_MAPPED_FILE_FAILED, Certainty.NOT_APPENDED, (), str(error)))
         except StorageFailed as error:
             self.stop(str(error))
             raise

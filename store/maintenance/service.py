@@ -25,7 +25,7 @@ from store.fs.storage_thread import StorageThread
 from store.maintenance.background import StoreUpkeep, monotonic_ms
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
 from store.maintenance.lifecycle import StoreKeeper
-from store.model.commit_log import Certainty, Outcome, PendingAppend, PutStatus
+from store.model.commit_log import Certainty, PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.local_log import LocalLog
 from store.model.message import Message
@@ -91,11 +91,11 @@ class StoreService(StoreUpkeep):
 
     # ---------------------------------------------------------------------------------------------------- putting
 
-    async def put(self, message: Message) -> Outcome:
+    async def put(self, message: Message) -> PutOutcome:
         """Put one message; see `put_many`."""
         return await self.put_many((message,))
 
-    async def put_many(self, messages: Sequence[Message]) -> Outcome:
+    async def put_many(self, messages: Sequence[Message]) -> PutOutcome:
         """Put messages as `MessageStore.put_many` does; return what became of them.
 
         Raises:
@@ -103,7 +103,7 @@ class StoreService(StoreUpkeep):
         """
         return await self.begin_put(messages)
 
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Put messages, in the same iteration of the event loop; the future returns their outcome.
 
         With a flush before acknowledging, it is awaited; after `sync_flush_timeout_ms` the answer is
@@ -113,10 +113,10 @@ class StoreService(StoreUpkeep):
             store.errors.IllegalMessage: nothing was put.
             store.errors.StorageFailed: whether anything was put is not known; the store has stopped.
         """
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+        future: asyncio.Future[PutOutcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
             detail = f"{self._pending_count} puts wait for the disk; try again later"
-            future.set_result(Outcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
+            future.set_result(PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
             return future
         try:
             pending = self.store.put_many(messages)
@@ -130,19 +130,19 @@ class StoreService(StoreUpkeep):
             self._watch(pending, future)
         return future
 
-    def _watch(self, pending: PendingAppend, future: asyncio.Future[Outcome]) -> None:
+    def _watch(self, pending: PendingPut, future: asyncio.Future[PutOutcome]) -> None:
         """Complete the future when the put ends or its time is over; a future that was cancelled is left alone."""
         time_limit_ms = self._config.sync_flush_timeout_ms
 
-        def end(outcome: Outcome) -> None:
+        def end(outcome: PutOutcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
         detail = f"the disk did not answer within {time_limit_ms} ms"
-        late = Outcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
+        late = PutOutcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
         timer = self._loop.call_later(time_limit_ms / _MS_PER_S, end, late)
 
-        def ended(_: asyncio.Future[Outcome]) -> None:
+        def ended(_: asyncio.Future[PutOutcome]) -> None:
             self._pending_count -= 1
             timer.cancel()
 

@@ -57,7 +57,7 @@ class Place(NamedTuple):
     store_timestamp: int
 
 
-class Outcome(NamedTuple):
+class PutOutcome(NamedTuple):
     """What became of one append: of all its messages alike.
 
     Attributes:
@@ -92,7 +92,7 @@ class RawLog(NamedTuple):
     header_size: int
 
 
-class PendingAppend:
+class PendingPut:
     """An append under way: it ends once, in the owner's thread. The log ends it, the caller waits.
 
     Attributes:
@@ -101,18 +101,18 @@ class PendingAppend:
 
     __slots__ = ("_callbacks", "outcome")
 
-    def __init__(self, outcome: Outcome | None = None) -> None:
+    def __init__(self, outcome: PutOutcome | None = None) -> None:
         self.outcome = outcome
-        self._callbacks: list[Callable[[Outcome], None]] = []
+        self._callbacks: list[Callable[[PutOutcome], None]] = []
 
-    def when_done(self, callback: Callable[[Outcome], None]) -> None:
+    def when_done(self, callback: Callable[[PutOutcome], None]) -> None:
         """Have `callback` called with the outcome: now, if it is known."""
         if self.outcome is None:
             self._callbacks.append(callback)
         else:
             callback(self.outcome)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: PutOutcome) -> None:
         """Say what became of it; only once."""
         assert self.outcome is None, (self.outcome, outcome)
         self.outcome = outcome
@@ -158,7 +158,7 @@ class CommitLog(Protocol):
         """Return when a record was stored; None when none can be read there. Checksums are not looked at."""
         ...
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
         """Append messages one after the other, all or none, with the queue offsets that the store has given them.
 
         Raises:
