@@ -2,12 +2,14 @@
 
 Three families: a *bug* is an `InvariantBroken` (the node stops), a *refusal* is a
 `ResponseCode` carried as data, and the *world* (files, peers) raises a typed exception with file, position,
-expected and found. File errors that any store can meet live in `store.errors`.
+expected and found. File errors that any store can meet live in `store.errors`, with `Certainty`.
 """
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from enum import IntEnum
+
+from store.errors import Certainty
 
 
 class ResponseCode(IntEnum):
@@ -41,37 +43,32 @@ class ResponseCode(IntEnum):
     LEADER_TRANSFERRING = 506
 
 
-class Outcome(Enum):
-    """What a response says about the append that it answers."""
-
-    APPENDED = "appended"
-    NOT_APPENDED = "not appended"
-    UNKNOWN = "unknown"
-
+# The name of this class until 0.1.0.
+Outcome = Certainty
 
 # A code that is not listed leaves the outcome open: a client that meets a newer server must not assume.
-_OUTCOMES: dict[int, Outcome] = {
-    ResponseCode.SUCCESS: Outcome.APPENDED,
-    ResponseCode.UNKNOWN_GROUP: Outcome.NOT_APPENDED,
-    ResponseCode.UNKNOWN_MEMBER: Outcome.NOT_APPENDED,
-    ResponseCode.NOT_LEADER: Outcome.NOT_APPENDED,
-    ResponseCode.UNEXPECTED_ARGUMENT: Outcome.NOT_APPENDED,
-    ResponseCode.DISK_FULL: Outcome.NOT_APPENDED,
-    ResponseCode.REQUEST_WITH_EMPTY_BODYS: Outcome.NOT_APPENDED,
-    ResponseCode.LEADER_PENDING_FULL: Outcome.NOT_APPENDED,
-    ResponseCode.LEADER_NOT_READY: Outcome.NOT_APPENDED,
-    ResponseCode.LEADER_TRANSFERRING: Outcome.NOT_APPENDED,
+_CERTAINTIES: dict[int, Certainty] = {
+    ResponseCode.SUCCESS: Certainty.APPENDED,
+    ResponseCode.UNKNOWN_GROUP: Certainty.NOT_APPENDED,
+    ResponseCode.UNKNOWN_MEMBER: Certainty.NOT_APPENDED,
+    ResponseCode.NOT_LEADER: Certainty.NOT_APPENDED,
+    ResponseCode.UNEXPECTED_ARGUMENT: Certainty.NOT_APPENDED,
+    ResponseCode.DISK_FULL: Certainty.NOT_APPENDED,
+    ResponseCode.REQUEST_WITH_EMPTY_BODYS: Certainty.NOT_APPENDED,
+    ResponseCode.LEADER_PENDING_FULL: Certainty.NOT_APPENDED,
+    ResponseCode.LEADER_NOT_READY: Certainty.NOT_APPENDED,
+    ResponseCode.LEADER_TRANSFERRING: Certainty.NOT_APPENDED,
     # The entries were overwritten by another leader's: other entries are committed at their indexes.
-    ResponseCode.TERM_CHANGED: Outcome.NOT_APPENDED,
-    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: Outcome.UNKNOWN,
-    ResponseCode.DISK_ERROR: Outcome.UNKNOWN,
-    ResponseCode.INTERNAL_ERROR: Outcome.UNKNOWN,
+    ResponseCode.TERM_CHANGED: Certainty.NOT_APPENDED,
+    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: Certainty.UNKNOWN,
+    ResponseCode.DISK_ERROR: Certainty.UNKNOWN,
+    ResponseCode.INTERNAL_ERROR: Certainty.UNKNOWN,
 }
 
 
-def outcome_of(code: int) -> Outcome:
+def outcome_of(code: int) -> Certainty:
     """Return whether an append answered with `code` happened, did not, or may have."""
-    return _OUTCOMES.get(code, Outcome.UNKNOWN)
+    return _CERTAINTIES.get(code, Certainty.UNKNOWN)
 
 
 class DLedgerError(Exception):

@@ -1,9 +1,20 @@
 """Errors that any store of files can meet: each names the file, the position, what was expected and what was found.
 
-Every message ends with what a person can do next. Not here: refusals that travel as data (`dledger.errors`).
+Every message ends with what a person can do next. `Certainty` is here because logs and stores share it. Not here:
+refusals that travel as data (`dledger.errors`).
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Certainty(StrEnum):
+    """Whether a put or an append happened: what a client may conclude, whatever the status or code is called."""
+
+    APPENDED = "Appended"
+    NOT_APPENDED = "NotAppended"
+    UNKNOWN = "AppendUnknown"
 
 
 class StoreError(Exception):

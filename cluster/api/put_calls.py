@@ -35,8 +35,8 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BadRequest, BoundsCheck
-from store.errors import IllegalMessage, IllegalRequest, StoreError
-from store.model.commit_log import Certainty, PutOutcome, PutStatus
+from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
+from store.model.commit_log import PutOutcome, PutStatus
 from store.model.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.outcomes import AppendUnknown, NotAppended
 from dledger.errors import DLedgerError
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from store.model.message import Host
 from store.model.message_id import encode_message_id
 

@@ -26,9 +26,9 @@ from cluster.protocol.route_table import (
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
 from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
-from dledger.errors import Outcome as LogOutcome
 from dledger.v1.log_pb2 import LeaderHint
 from store.errors import (
+    Certainty,
     CorruptData,
     DiskFull,
     IllegalMessage,
@@ -38,7 +38,7 @@ from store.errors import (
     StoreStopped,
     TooManyWaiters,
 )
-from store.model.commit_log import Certainty, PutStatus
+from store.model.commit_log import PutStatus
 
 _Code = grpc.StatusCode
 _NOT_DONE: Final = Certainty.NOT_APPENDED
@@ -262,11 +262,6 @@ _CERTAINTY_TO_WIRE: Final = {
     Certainty.UNKNOWN: answer_pb2.CERTAINTY_UNKNOWN,
 }
 _CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTAINTY_TO_WIRE.items()}
-_LOG_OUTCOMES: Final = {
-    LogOutcome.APPENDED: Certainty.APPENDED,
-    LogOutcome.NOT_APPENDED: Certainty.NOT_APPENDED,
-    LogOutcome.UNKNOWN: Certainty.UNKNOWN,
-}
 
 
 def reason_of_code(code: int) -> Reason:
@@ -284,7 +279,7 @@ def reason_of_put(status: PutStatus) -> Reason:
 
 def failure_of_code(code: int, message: str) -> RequestFailed:
     """Return what a refusal of the Raft log means; its certainty is that of `dledger.errors.outcome_of`."""
-    return RequestFailed(reason_of_code(code), message, certainty=_LOG_OUTCOMES[outcome_of(code)])
+    return RequestFailed(reason_of_code(code), message, certainty=outcome_of(code))
 
 
 def failure_of(error: DLedgerError | StoreError) -> RequestFailed:

@@ -19,10 +19,9 @@ from cluster.state.commands import Command
 from cluster.state.rocketmq_config import import_config
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
-from store.errors import DiskFull, StoreError
+from store.errors import Certainty, DiskFull, StoreError
 from store.fs.ports import Files
 from store.fs.storage_thread import StorageThread
-from store.model.commit_log import Certainty
 
 logger = logging.getLogger(__name__)
 

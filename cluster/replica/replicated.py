@@ -39,10 +39,10 @@ from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.dispatch.catch_up import Progress
-from store.errors import DiskFull
+from store.errors import Certainty, DiskFull
 from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
-from store.model.commit_log import Certainty, PutOutcome
+from store.model.commit_log import PutOutcome
 from store.model.message import Host, Message
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]

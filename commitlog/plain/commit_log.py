@@ -31,11 +31,11 @@ from commitlog.plain.recovery import NO_TIMESTAMP, UNKNOWN_EXIT, LastExit, Recov
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
 from commitlog.record.scan import walk
-from store.errors import IllegalMessage, StorageFailed
+from store.errors import Certainty, IllegalMessage, StorageFailed
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
 from store.fs.preallocation import NextFile
-from store.model.commit_log import Certainty, PendingPut, Place, PutOutcome, PutStatus
+from store.model.commit_log import PendingPut, Place, PutOutcome, PutStatus
 from store.model.message import LOOPBACK, Host, Message
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from store.errors import Certainty
 from store.fs.ports import File
 from store.fs.sync_tickets import OpenTickets, SyncTicket
-from store.model.commit_log import Certainty, PendingPut, PutOutcome, PutStatus
+from store.model.commit_log import PendingPut, PutOutcome, PutStatus
 
 
 class LogTicket(SyncTicket):

@@ -27,8 +27,8 @@ from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.types import NO_INDEX
-from store.errors import CorruptData, IllegalMessage
-from store.model.commit_log import Certainty, PendingPut, Place, PutOutcome, RawLog
+from store.errors import Certainty, CorruptData, IllegalMessage
+from store.model.commit_log import PendingPut, Place, PutOutcome, RawLog
 from store.model.dispatch_batch import DispatchBatch, Int64s
 from store.model.message import LOOPBACK, Host, Message
 

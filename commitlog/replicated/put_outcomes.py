@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dledger.errors import Outcome, ResponseCode, outcome_of
-from store.model.commit_log import Certainty, PutStatus
+from dledger.errors import ResponseCode, outcome_of
+from store.errors import Certainty
+from store.model.commit_log import PutStatus
 
 STATUS_OF: Final = {
     ResponseCode.SUCCESS: PutStatus.PUT_OK,
@@ -25,13 +26,8 @@ STATUS_OF: Final = {
     ResponseCode.UNEXPECTED_ARGUMENT: PutStatus.MESSAGE_ILLEGAL,
     ResponseCode.REQUEST_WITH_EMPTY_BODYS: PutStatus.MESSAGE_ILLEGAL,
 }
-_CERTAINTY_OF: Final = {
-    Outcome.APPENDED: Certainty.APPENDED,
-    Outcome.NOT_APPENDED: Certainty.NOT_APPENDED,
-    Outcome.UNKNOWN: Certainty.UNKNOWN,
-}
 
 
 def put_outcome(code: ResponseCode) -> tuple[PutStatus, Certainty]:
     """Return RocketMQ's status, and whether it happened; a code that is not in the table is UNKNOWN_ERROR."""
-    return STATUS_OF.get(code, PutStatus.UNKNOWN_ERROR), _CERTAINTY_OF[outcome_of(code)]
+    return STATUS_OF.get(code, PutStatus.UNKNOWN_ERROR), outcome_of(code)

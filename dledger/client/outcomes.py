@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.errors import DLedgerError, Outcome, ResponseCode, outcome_of
+from dledger.errors import DLedgerError, ResponseCode, outcome_of
+from store.errors import Certainty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,10 +133,10 @@ def raise_outcome(response: AppendResponse, address: str) -> None:
         AppendUnknown: perhaps something was.
     """
     outcome = outcome_of(response.code)
-    if outcome is Outcome.APPENDED:
+    if outcome is Certainty.APPENDED:
         return
     message = f"{address} answered: {response.message or name_of(response.code)}"
-    if outcome is Outcome.NOT_APPENDED:
+    if outcome is Certainty.NOT_APPENDED:
         raise Refused(response.code, message)
     raise AppendUnknown(response.code, message)
 

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.testing.checks.clients import ID_SIZE_BYTES, Operation, Outcome
+from dledger.testing.checks.clients import ID_SIZE_BYTES, Operation, OperationOutcome
 from dledger.testing.work import Work
 from dledger.types import Role
 
@@ -93,7 +93,7 @@ class Client:
         process = self._process_of(target)
         if process is None:
             self._world.checks.clients.refuse(operation)
-            self._answer(number, Outcome.NOT_APPENDED, None)
+            self._answer(number, OperationOutcome.NOT_APPENDED, None)
         else:
             process.propose(operation, partial(self._answer, number))
 
@@ -105,7 +105,7 @@ class Client:
     def _read(self, number: int, target: str) -> None:
         process = self._process_of(target)
         if process is None:
-            self._answer(number, Outcome.NOT_APPENDED, None)
+            self._answer(number, OperationOutcome.NOT_APPENDED, None)
         else:
             read_id = self._world.checks.clients.reserve_ids(1)
             self._world.checks.clients.begin_read(read_id)
@@ -116,15 +116,15 @@ class Client:
     def _answer_read(self, number: int, process: SimProcess, is_served: bool) -> None:
         if is_served and process.raft.role is not Role.LEADER:
             self._world.work.add(Work.FOLLOWER_READ)
-        self._answer(number, Outcome.OPEN, process.raft.leader_id if is_served else None)
+        self._answer(number, OperationOutcome.OPEN, process.raft.leader_id if is_served else None)
 
-    def _answer(self, number: int, outcome: Outcome, leader_id: str | None) -> None:
+    def _answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
         """Bring an answer back; called by the node in the middle of its turn, so it only takes the way here."""
         latency_us = int(self._random.random() * _LATENCY_MAX_US)
         self._world.scheduler.after(latency_us, self._hear, number, outcome, leader_id)
 
-    def _hear(self, number: int, outcome: Outcome, leader_id: str | None) -> None:
-        if outcome is Outcome.APPENDED:
+    def _hear(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
+        if outcome is OperationOutcome.APPENDED:
             self.appended_count += 1
         if number == self._number:
             self._number += 1
@@ -134,8 +134,8 @@ class Client:
     def _time_out(self, number: int, operation: Operation | None) -> None:
         if number != self._number:
             return
-        if operation is not None and operation.outcome is Outcome.OPEN:
-            operation.outcome = Outcome.UNKNOWN
+        if operation is not None and operation.outcome is OperationOutcome.OPEN:
+            operation.outcome = OperationOutcome.UNKNOWN
         self._number += 1
         self._leader_id = None
         self._think()

@@ -29,10 +29,11 @@ from cluster.local.node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.entries.format.entry import Entry
-from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.errors import ResponseCode, outcome_of
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from dledger.pending.reads import RequestRefused
+from store.errors import Certainty
 
 _CHUNK_KEYS = 1000
 
@@ -198,7 +199,7 @@ class Group:
             try:
                 return await (await self.leader()).run(command)
             except RequestRefused as refused:
-                if outcome_of(refused.code) is not Outcome.NOT_APPENDED:
+                if outcome_of(refused.code) is not Certainty.NOT_APPENDED:
                     raise
 
     async def show(self, title: str) -> None:

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.errors import CorruptData
-from store.model.commit_log import Certainty, CommitLog, PendingPut, Place, PutOutcome, PutStatus
+from store.errors import Certainty, CorruptData
+from store.model.commit_log import CommitLog, PendingPut, Place, PutOutcome, PutStatus
 from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.model.java_hashes import each_key_hash
 from store.model.message import UNIQUE_KEY, Host, Message

@@ -25,9 +25,9 @@ from store.dispatch.catch_up import Progress
 from store.dispatch.derived_data import DerivedData, DerivedTicket
 from store.dispatch.long_polls import MessageWaiters, Waiter
 from store.dispatch.recovery import LastState
-from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
+from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
 from store.fs.ports import Files
-from store.model.commit_log import Certainty, CommitLog, PendingPut, PutOutcome, PutStatus
+from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.sys_flag import INNER_BATCH

@@ -20,12 +20,12 @@ from time import monotonic
 from typing import Any
 
 from store.access.message_store import MessageStore
-from store.errors import StorageFailed
+from store.errors import Certainty, StorageFailed
 from store.fs.storage_thread import StorageThread
 from store.maintenance.background import StoreUpkeep, monotonic_ms
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
 from store.maintenance.lifecycle import StoreKeeper
-from store.model.commit_log import Certainty, PendingPut, PutOutcome, PutStatus
+from store.model.commit_log import PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.local_log import LocalLog
 from store.model.message import Message

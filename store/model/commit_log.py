@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from store.errors import Certainty
 from store.model.message import Host, Message, StoredMessage
 
 if TYPE_CHECKING:
@@ -31,14 +32,6 @@ class PutStatus(StrEnum):
     OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
     IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
-
-
-class Certainty(StrEnum):
-    """Whether a put happened: what a client may conclude, whatever the status is called."""
-
-    APPENDED = "Appended"
-    NOT_APPENDED = "NotAppended"
-    UNKNOWN = "AppendUnknown"
 
 
 class Place(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.workload import files_on

@@ -18,8 +18,7 @@ from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from store.errors import DiskFull
-from store.model.commit_log import Certainty
+from store.errors import Certainty, DiskFull
 from store.model.message import Message
 
 DIRECTORY = "/n0/commitlog"

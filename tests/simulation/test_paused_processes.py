@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dledger.testing.checks.clients import Operation, Outcome
+from dledger.testing.checks.clients import Operation, OperationOutcome
 from dledger.testing.machine.machine import SimMachine
 from dledger.testing.options import draw_options
 from dledger.testing.simulation import Simulation
@@ -13,7 +13,7 @@ APPENDS = 60
 
 def test_paused_leader_refuses_nothing_before_it_is_resumed(monkeypatch):
     """Seed 4484: a paused leader with a full queue refused each append at once, so its client asked no other node."""
-    answers: list[Outcome] = []
+    answers: list[OperationOutcome] = []
     machines: dict[str, SimMachine] = {}
     boot = SimMachine.boot
 
@@ -37,4 +37,4 @@ def test_paused_leader_refuses_nothing_before_it_is_resumed(monkeypatch):
 
     machine.resume()
 
-    assert answers.count(Outcome.NOT_APPENDED) > 0
+    assert answers.count(OperationOutcome.NOT_APPENDED) > 0

@@ -17,7 +17,7 @@ from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, 
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.record import decode
 from dledger.v1.log_pb2 import ReadMode
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from tests.support.message_history import Fate, History, Place, Seen, Sent
 from tests.support.waiting import PATIENCE_S, until
 

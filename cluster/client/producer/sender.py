@@ -31,7 +31,7 @@ from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.retry import HOPS_MAX, Backoff
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 
 FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05

@@ -20,7 +20,7 @@ ID_SIZE_BYTES = 8
 _STAMP_SIZE_BYTES = 8
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """What is known of an append."""
 
     OPEN = "open"
@@ -43,7 +43,7 @@ class Operation:
     first_id: int
     bodies: tuple[bytes, ...]
     stamp_at: int | None
-    outcome: Outcome = Outcome.OPEN
+    outcome: OperationOutcome = OperationOutcome.OPEN
 
 
 class ClientChecks:
@@ -77,9 +77,9 @@ class ClientChecks:
 
     def acknowledge(self, operation: Operation, *, first_index: int, term: int, positions: list[int]) -> None:
         """Hear that a node answers "appended" to a client."""
-        if operation.outcome is Outcome.NOT_APPENDED:
+        if operation.outcome is OperationOutcome.NOT_APPENDED:
             raise Violation("outcome", f"append {operation.first_id} is acknowledged after it was refused")
-        operation.outcome = Outcome.APPENDED
+        operation.outcome = OperationOutcome.APPENDED
         for offset, position in enumerate(positions):
             index = first_index + offset
             if index >= len(self._committed):
@@ -93,9 +93,9 @@ class ClientChecks:
 
     def refuse(self, operation: Operation) -> None:
         """Hear that a node answers "not appended" to a client."""
-        if operation.outcome is Outcome.APPENDED:
+        if operation.outcome is OperationOutcome.APPENDED:
             raise Violation("outcome", f"append {operation.first_id} is refused after it was acknowledged")
-        operation.outcome = Outcome.NOT_APPENDED
+        operation.outcome = OperationOutcome.NOT_APPENDED
 
     def begin_read(self, read_id: int) -> None:
         """Note that a client asks for a linearizable read: it sees what was acknowledged, or read, before it began."""
@@ -125,7 +125,7 @@ class ClientChecks:
             operation, offset = self._operations.get(body_id, (None, 0))
             if operation is None:
                 raise Violation("log content", f"{record.index} holds id {body_id}, which no client sent")
-            if operation.outcome is Outcome.NOT_APPENDED:
+            if operation.outcome is OperationOutcome.NOT_APPENDED:
                 raise Violation("outcome", f"append {operation.first_id} was refused, but stands at {record.index}")
             if body_id in seen:
                 raise Violation("log content", f"id {body_id} stands at {seen[body_id]} and at {record.index}")

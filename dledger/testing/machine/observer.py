@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dledger.driver.driver import Proposal
     from dledger.entries.store import CorruptPush, EntryStore
     from dledger.node.state_machine import Applier
-    from dledger.testing.checks.clients import Operation, Outcome
+    from dledger.testing.checks.clients import Operation, OperationOutcome
     from dledger.testing.clock import SimClock
     from dledger.testing.world import World
     from dledger.types import MembershipEntry
@@ -68,7 +68,9 @@ class SimObserver:
 
     # ---------------------------------------------------------------------------------------------- clients
 
-    def take_append(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> PendingAppend | None:
+    def take_append(
+        self, operation: Operation, tell: Callable[[OperationOutcome, str | None], None]
+    ) -> PendingAppend | None:
         """Take an append in and return it; None: there are too many, and the client has been told."""
         reply = SimReply(operation, self._world.checks.clients, lambda outcome: tell(outcome, self._raft.leader_id))
         size_bytes = sum(map(len, operation.bodies))

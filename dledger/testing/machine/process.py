@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from dledger.core.raft import Raft
     from dledger.driver.driver import Driver
     from dledger.entries.damaged_tail import DamagedTail
-    from dledger.testing.checks.clients import Operation, Outcome
+    from dledger.testing.checks.clients import Operation, OperationOutcome
     from dledger.testing.disk.files import SimFiles
     from dledger.testing.world import Machine, World
 
@@ -187,7 +187,7 @@ class SimProcess:
         self._inbox.append(PeerUnreachable(peer))
         self._ask_turn()
 
-    def propose(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> None:
+    def propose(self, operation: Operation, tell: Callable[[OperationOutcome, str | None], None]) -> None:
         """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies.
 
         A paused process reads no request and so refuses none, either: it takes them when it is resumed.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.errors import Outcome as ResponseOutcome
 from dledger.errors import outcome_of
-from dledger.testing.checks.clients import ClientChecks, Operation, Outcome
+from dledger.testing.checks.clients import ClientChecks, Operation, OperationOutcome
+from store.errors import Certainty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class SimReply:
 
     __slots__ = ("_checks", "_is_done", "_operation", "_tell")
 
-    def __init__(self, operation: Operation, checks: ClientChecks, tell: Callable[[Outcome], None]) -> None:
+    def __init__(self, operation: Operation, checks: ClientChecks, tell: Callable[[OperationOutcome], None]) -> None:
         self._operation = operation
         self._checks = checks
         self._tell = tell
@@ -41,17 +41,17 @@ class SimReply:
         self._is_done = True
         self._tell(self._check(result))
 
-    def _check(self, result: AppendResult) -> Outcome:
+    def _check(self, result: AppendResult) -> OperationOutcome:
         outcome = outcome_of(result.code)
-        if outcome is ResponseOutcome.APPENDED:
+        if outcome is Certainty.APPENDED:
             self._checks.acknowledge(
                 self._operation, first_index=result.first_index, term=result.term, positions=result.positions
             )
-            return Outcome.APPENDED
-        if outcome is ResponseOutcome.NOT_APPENDED:
+            return OperationOutcome.APPENDED
+        if outcome is Certainty.NOT_APPENDED:
             self._checks.refuse(self._operation)
-            return Outcome.NOT_APPENDED
-        return Outcome.UNKNOWN
+            return OperationOutcome.NOT_APPENDED
+        return OperationOutcome.UNKNOWN
 
 
 class SimReadReply:

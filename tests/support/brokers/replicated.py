@@ -17,10 +17,9 @@ from dledger.core.transitions import waiting_time_ms
 from dledger.driver.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
-from store.errors import StoreError
+from store.errors import Certainty, StoreError
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
-from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
 from tests.support.brokers.old_files import settle_alone

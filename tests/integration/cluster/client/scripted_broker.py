@@ -17,7 +17,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from commitlog.record.properties import RawProperties
 from dledger.v1.log_pb2 import LeaderHint
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from store.model.message import Message
 from tests.integration.cluster.client.stored_messages import EARLIER_HOST, HOST, Stored
 

@@ -14,7 +14,7 @@ from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS
 from cluster.client.routing import cache as route_cache
 from cluster.protocol.errors import Reason
 from commitlog.record.compression import uncompressed_body
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from tests.integration.cluster.client.helpers import bodies_of, kinds
 from tests.integration.cluster.client.stored_messages import EARLIER_HOST
 from tests.support.growing_deadlines import growing_deadlines

@@ -14,7 +14,7 @@ from cluster.local.brokers import LocalBrokers
 from cluster.local.cluster import LocalCluster
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from tests.support.waiting import PATIENCE_S, wait_until
 
 SMALL = {

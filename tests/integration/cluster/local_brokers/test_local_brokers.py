@@ -24,7 +24,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger import LogClient, NotAppended
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from tests.integration.cluster.local_brokers.conftest import set_topic
 from tests.support.waiting import PATIENCE_S, wait_until
 

@@ -7,9 +7,8 @@ import pytest
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.commands import SetTopic
-from store.errors import StorageFailed
+from store.errors import Certainty, StorageFailed
 from store.fs.linux.files import OsFiles
-from store.model.commit_log import Certainty
 from store.model.message import Message, QueueKey
 from store.model.queue_ends import QueueEnds
 from tests.support.brokers.bootstrap_nodes import DIVIDE, group_with_old_files

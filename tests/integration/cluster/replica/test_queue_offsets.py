@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.protocol.errors import RequestFailed
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 from store.model.message import Message
 from tests.support.brokers.replicated import STORE, configs_in, read_queue, running_group
 from tests.support.waiting import run, until

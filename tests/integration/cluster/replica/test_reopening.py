@@ -11,7 +11,8 @@ import pytest
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.commands import SetTopic
 from dledger.errors import ResponseCode
-from store.model.commit_log import Certainty, PutStatus
+from store.errors import Certainty
+from store.model.commit_log import PutStatus
 from tests.support.brokers.replicated import STORE, WallClock, configs_in, numbered, read_queue, running_group, units_of
 from tests.support.message_stores import derived_files
 from tests.support.waiting import run, until

@@ -20,8 +20,8 @@ from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState
+from store.errors import Certainty
 from store.fs.linux.files import OsFiles
-from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
 from tests.support.brokers.replicated import RAFT, WAIT_ACK_MS, free_port

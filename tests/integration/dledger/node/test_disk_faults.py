@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.errors import ResponseCode, outcome_of
 from dledger.node.node import Node
 from dledger.pending.reads import RequestRefused
-from store.errors import StorageFailed
+from store.errors import Certainty, StorageFailed
 from tests.support.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def test_full_disks_refuse_appends_while_reads_go_on_and_take_them_again_by_them
             leader = await cluster.leader()
             more, code = await append_until_refused(leader)
             indexes += more
-            assert outcome_of(code) is Outcome.NOT_APPENDED
+            assert outcome_of(code) is Certainty.NOT_APPENDED
             await cluster.eventually(lambda node=leader: node.status().is_disk_full or not node.is_leader)
         assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 1)
         disk.is_full = False
@@ -75,7 +75,7 @@ def test_leader_whose_disk_alone_is_full_hands_over_to_one_with_room(run: Run, c
         old = await cluster.leader()
         disks[old.config.self_id].is_full = True
         _, code = await append_until_refused(old)
-        assert outcome_of(code) is Outcome.NOT_APPENDED
+        assert outcome_of(code) is Certainty.NOT_APPENDED
         await cluster.eventually(lambda: not old.is_leader)
         for _ in range(10):
             assert (await cluster.append(BODY)).code is ResponseCode.SUCCESS
@@ -126,7 +126,7 @@ def test_failed_sync_stops_the_node_and_leaves_the_outcome_open(run: Run, cluste
         leader = await cluster.leader()
         disk.is_broken = True
         result = await leader.append([b"lost?"])
-        assert outcome_of(result.code) is Outcome.UNKNOWN
+        assert outcome_of(result.code) is Certainty.UNKNOWN
         assert isinstance(await leader.failed, StorageFailed)
         assert leader.append([b"x"]).result().code is ResponseCode.NOT_LEADER
         with pytest.raises(RequestRefused):
@@ -148,7 +148,7 @@ def test_others_elect_a_leader_when_the_leader_s_disk_fails(run: Run, cluster: C
         disks[old.config.self_id].is_broken = True
         # The two others may commit it before the leader's own sync fails, or after: both are right.
         result = await old.append([b"two"])
-        assert outcome_of(result.code) is not Outcome.NOT_APPENDED
+        assert outcome_of(result.code) is not Certainty.NOT_APPENDED
         await old.failed
         await cluster.append(b"three")
         leader = await cluster.leader()
@@ -240,7 +240,7 @@ def test_disk_that_is_too_full_loses_old_files_refuses_appends_and_recovers(run:
         await cluster.eventually(lambda: leader.status().is_disk_full)
         refused = await leader.append([b"x"])
         assert refused.code is ResponseCode.DISK_FULL
-        assert outcome_of(refused.code) is Outcome.NOT_APPENDED
+        assert outcome_of(refused.code) is Certainty.NOT_APPENDED
         disk.used_ratio = 0.1
         look(leader)
         await cluster.eventually(lambda: not leader.status().is_disk_full)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.errors import ResponseCode, outcome_of
 from dledger.pending.reads import RequestRefused
-from store.errors import DirectoryLocked
+from store.errors import Certainty, DirectoryLocked
 
 if TYPE_CHECKING:
     from tests.integration.dledger.conftest import Cluster
@@ -204,7 +204,7 @@ def test_leader_without_a_quorum_leaves_the_outcome_open_and_steps_down(run: Run
         leader._waiters.appends._timeout_s = 0.3
         cluster.silence_others(leader)
         result = await leader.append([b"two"])
-        assert outcome_of(result.code) is Outcome.UNKNOWN
+        assert outcome_of(result.code) is Certainty.UNKNOWN
         await cluster.eventually(lambda: not leader.is_leader)
         assert leader.append([b"three"]).result().code is ResponseCode.NOT_LEADER
         await cluster.stop()
@@ -224,7 +224,7 @@ def test_batches_that_no_node_will_ever_take_are_told_apart_from_a_full_backlog(
             for bodies in batches:
                 result = leader.append(bodies).result()
                 assert result.code is code
-                assert outcome_of(result.code) is Outcome.NOT_APPENDED
+                assert outcome_of(result.code) is Certainty.NOT_APPENDED
                 assert result.message
         await cluster.stop()
 

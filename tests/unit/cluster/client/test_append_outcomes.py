@@ -14,7 +14,7 @@ import dledger.client.outcomes
 from cluster.client.outcomes import not_appended, outcome_of_failure
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.limits import check_bodies
-from store.model.commit_log import Certainty
+from store.errors import Certainty
 
 
 @pytest.mark.parametrize("package", [dledger, dledger.client.outcomes, cluster, cluster.client.outcomes])

@@ -24,11 +24,12 @@ from cluster.protocol.route_table import (
     UnknownBroker,
 )
 from cluster.v1 import answer_pb2
-from dledger.errors import DLedgerError, InvariantBroken, Outcome, ResponseCode, outcome_of
+from dledger.errors import DLedgerError, InvariantBroken, ResponseCode, outcome_of
 from dledger.pending.reads import RequestRefused
 from dledger.v1.log_pb2 import LeaderHint
 from store import errors as store_errors
-from store.model.commit_log import Certainty, PutStatus
+from store.errors import Certainty
+from store.model.commit_log import PutStatus
 
 LEADER = LeaderHint(id="n1", address="127.0.0.1:20922")
 
@@ -62,8 +63,8 @@ def test_codes_of_the_raft_log_keep_their_certainty(code: ResponseCode) -> None:
     failure = failure_of(RequestRefused(code, "refused"))
 
     assert failure.message == "refused"
-    assert (failure.certainty is Certainty.NOT_APPENDED) == (outcome_of(code) is Outcome.NOT_APPENDED)
-    assert not (failure.is_worth_trying and outcome_of(code) is Outcome.UNKNOWN)
+    assert (failure.certainty is Certainty.NOT_APPENDED) == (outcome_of(code) is Certainty.NOT_APPENDED)
+    assert not (failure.is_worth_trying and outcome_of(code) is Certainty.UNKNOWN)
 
 
 def test_a_code_of_a_newer_node_leaves_everything_open() -> None:

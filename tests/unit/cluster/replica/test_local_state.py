@@ -9,8 +9,8 @@ from cluster.protocol.topic_config import TopicConfig
 from cluster.replica.local_state import LocalState, load_state
 from cluster.state.broker_state import Verdict
 from cluster.state.commands import SetTopic
+from store.errors import Certainty
 from store.fs.linux.files import OsFiles
-from store.model.commit_log import Certainty
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import run
 

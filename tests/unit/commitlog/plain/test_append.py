@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from store.errors import DiskFull, IllegalMessage, StorageFailed
-from store.model.commit_log import Certainty, Place, PutStatus
+from store.errors import Certainty, DiskFull, IllegalMessage, StorageFailed
+from store.model.commit_log import Place, PutStatus
 from store.model.message import Host
 from tests.unit.commitlog.plain.conftest import FILE_SIZE, RECORD_SIZE, Clock, flush, message, sizes_of
 

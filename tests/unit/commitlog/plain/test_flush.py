@@ -2,8 +2,8 @@
 
 import pytest
 
-from store.errors import StorageFailed
-from store.model.commit_log import Certainty, PutStatus
+from store.errors import Certainty, StorageFailed
+from store.model.commit_log import PutStatus
 from tests.unit.commitlog.plain.conftest import RECORD_SIZE, flush, message
 
 

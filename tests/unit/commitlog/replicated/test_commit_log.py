@@ -6,8 +6,8 @@ import pytest
 
 from commitlog.replicated.put_outcomes import put_outcome
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from store.errors import CorruptData, IllegalMessage
-from store.model.commit_log import Certainty, PutStatus
+from store.errors import Certainty, CorruptData, IllegalMessage
+from store.model.commit_log import PutStatus
 from store.model.message import LOOPBACK
 from tests.support.records import encode_record
 from tests.unit.commitlog.conftest import FILE_SIZE, MEMBERS, message

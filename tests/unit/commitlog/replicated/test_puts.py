@@ -6,8 +6,8 @@ from commitlog.replicated.leadership import Leadership
 from dledger.errors import ResponseCode
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState
+from store.errors import Certainty
 from store.fs.linux.files import OsFiles
-from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from store.model.message import Message
 

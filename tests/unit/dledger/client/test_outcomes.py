@@ -14,8 +14,9 @@ from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, c
 from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
 from dledger.client.retry import Backoff, is_worth_trying
 from dledger.entries.format.entry import MAX_BODY_BYTES
-from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.errors import ResponseCode, outcome_of
 from dledger.v1.log_pb2 import AppendResponse
+from store.errors import Certainty
 
 REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
 
@@ -39,10 +40,10 @@ def test_names_of_the_client_come_from_the_package() -> None:
 def test_every_code_ends_as_the_outcome_that_the_table_says(code: ResponseCode) -> None:
     response = AppendResponse(code=code, message="why")
 
-    if outcome_of(code) is Outcome.APPENDED:
+    if outcome_of(code) is Certainty.APPENDED:
         raise_outcome(response, "node")
     else:
-        expected = Refused if outcome_of(code) is Outcome.NOT_APPENDED else AppendUnknown
+        expected = Refused if outcome_of(code) is Certainty.NOT_APPENDED else AppendUnknown
         with pytest.raises(expected, match="node answered: why"):
             raise_outcome(response, "node")
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from dledger.errors import InvariantBroken, Outcome, ResponseCode, outcome_of
+from dledger.errors import InvariantBroken, ResponseCode, outcome_of
 from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
+from store.errors import Certainty
 
 TIMEOUT_S = 2.0
 
@@ -72,7 +73,7 @@ async def test_append_replaced_by_another_leader_is_told_so_only_when_that_is_co
     assert not pending.future.done()
     bench.commit(5)
     assert pending.future.result().code is ResponseCode.TERM_CHANGED
-    assert outcome_of(pending.future.result().code) is Outcome.NOT_APPENDED
+    assert outcome_of(pending.future.result().code) is Certainty.NOT_APPENDED
 
 
 @on_loop
@@ -93,7 +94,7 @@ async def test_append_of_which_a_part_survives_is_never_called_not_appended() ->
     bench.appends.truncated(6)
     bench.terms |= {6: 4, 7: 4}
     bench.commit(7)
-    assert outcome_of(pending.future.result().code) is Outcome.UNKNOWN
+    assert outcome_of(pending.future.result().code) is Certainty.UNKNOWN
 
 
 @on_loop
@@ -113,7 +114,7 @@ async def test_deadline_leaves_the_outcome_open_and_the_entries_counted() -> Non
     old, young = bench.append(5, 3), bench.take(taken_s=1.0)
     bench.appends.expire(TIMEOUT_S)
     assert old.future.result().code is ResponseCode.WAIT_QUORUM_ACK_TIMEOUT
-    assert outcome_of(old.future.result().code) is Outcome.UNKNOWN
+    assert outcome_of(old.future.result().code) is Certainty.UNKNOWN
     assert not young.future.done()
     assert bench.appends.entries_count == 2
     bench.commit(5)

@@ -4,9 +4,9 @@ import pytest
 
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig, open_plain_store
+from store.errors import Certainty
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
-from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from store.model.message import LOOPBACK, Host, Message
 from store.model.message_id import encode_message_id

@@ -2,8 +2,16 @@
 
 import pytest
 
-from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped, TooManyWaiters
-from store.model.commit_log import Certainty, PutStatus
+from store.errors import (
+    Certainty,
+    DiskFull,
+    IllegalMessage,
+    IllegalRequest,
+    StorageFailed,
+    StoreStopped,
+    TooManyWaiters,
+)
+from store.model.commit_log import PutStatus
 from store.model.message import Message
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.message_stores import SMALL, numbered, numbers, open_small, with_log, with_store

@@ -7,11 +7,10 @@ import pytest
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from commitlog.plain.store import PlainStoreConfig
 from dledger.v1.log_pb2 import ReadMode
-from store.errors import StoreStopped
+from store.errors import Certainty, StoreStopped
 from store.fs.linux.files import OsFiles
 from store.maintenance import background as store_upkeep
 from store.maintenance.debouncer import PacedTurn
-from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from tests.support.message_stores import numbered
 from tests.support.waiting import PATIENCE_S, until

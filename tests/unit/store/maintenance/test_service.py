@@ -10,9 +10,9 @@ from itertools import pairwise
 import pytest
 
 import store.maintenance.background
-from store.errors import StorageFailed, StoreStopped
+from store.errors import Certainty, StorageFailed, StoreStopped
 from store.maintenance.service import StoreService
-from store.model.commit_log import Certainty, PutStatus
+from store.model.commit_log import PutStatus
 from store.queues.consume_queue import ConsumeQueue
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.message_stores import (
