@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cluster.client.outcomes import (
         Appended,
         AppendUnknown,
+        MessageAppended,
         MessageAppendUnknown,
         MessageNotAppended,
         NotAppended,
@@ -30,6 +31,7 @@ __all__ = [
     "Appended",
     "Consumer",
     "MessageAppendUnknown",
+    "MessageAppended",
     "MessageNotAppended",
     "NotAppended",
     "OutgoingMessage",

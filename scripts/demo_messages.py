@@ -22,7 +22,7 @@ from demo_writer import DemoError
 from rich.console import Console
 from rich.table import Table
 
-from cluster import Appended, OutgoingMessage, Producer
+from cluster import MessageAppended, OutgoingMessage, Producer
 from cluster.client.producer.producer import BlockingProducer
 from cluster.local.brokers import LocalBrokers
 from cluster.local.cluster import LocalCluster
@@ -43,7 +43,7 @@ class Sent:
 
     body: bytes
     key: str
-    place: Appended
+    place: MessageAppended
 
 
 @dataclass(slots=True)

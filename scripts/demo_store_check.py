@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from demo_writer import DemoError
 
-from cluster import Appended, RequestFailed
+from cluster import MessageAppended, RequestFailed
 from cluster.client.broker_calls import BrokerCalls
 from cluster.protocol.errors import Reason
 from cluster.v1 import broker_pb2 as pb
@@ -24,7 +24,7 @@ _READ_MAX = 1_000
 _SAMPLES_MAX = 200
 
 # A place that was acknowledged, the body and the key.
-Expected = tuple[Appended, bytes, str]
+Expected = tuple[MessageAppended, bytes, str]
 
 
 @dataclass(slots=True)

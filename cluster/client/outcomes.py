@@ -2,11 +2,11 @@
 
 | outcome | was it stored? | what to do |
 | --- | --- | --- |
-| `Appended` | yes, and it stays | nothing |
+| `MessageAppended` | yes, and it stays | nothing |
 | `NotAppended` | no, and it never will be | send it again when the cause is gone |
 | `AppendUnknown` | perhaps | send it again with the same UNIQ_KEY where it is recognised, or look for it by that key |
 
-`Appended` is returned, the other two are raised, so that none of them can be overlooked. `NotAppended` and
+`MessageAppended` is returned, the other two are raised, so that none of them can be overlooked. `NotAppended` and
 `AppendUnknown` are the classes of `dledger`: an `except` catches the outcomes of both clients, from whichever package
 they were imported. What a producer raises is a `MessageNotAppended` or a `MessageAppendUnknown`, and a `RequestFailed`.
 """
@@ -26,6 +26,7 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "MessageAppendUnknown",
+    "MessageAppended",
     "MessageNotAppended",
     "NotAppended",
     "SendsFailed",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 
-class Appended(NamedTuple):
+class MessageAppended(NamedTuple):
     """The message is committed; its place never changes.
 
     Attributes:
@@ -63,6 +64,10 @@ class Appended(NamedTuple):
     def message_id(self) -> str:
         """The offset message id, by which `dledger query id` finds it."""
         return encode_message_id(self.store_host, self.physical_offset)
+
+
+# The name of this class until 0.1.0; `dledger.Appended` is an entry's.
+Appended = MessageAppended
 
 
 class MessageNotAppended(RequestFailed, NotAppended):

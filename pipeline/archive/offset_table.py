@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from pipeline.common.errors import BadOption
 
 SCHEMA: Final = pa.schema(
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema(
 )
 _ROWS_MAX: Final = 100_000
 
-Row = tuple[str, int, int, int, Appended]
+Row = tuple[str, int, int, int, MessageAppended]
 
 
 class OffsetTable:

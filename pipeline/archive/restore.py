@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.batch import Encoded
 from commitlog.record.properties import RawProperties
 from pipeline.archive.offset_table import OffsetTable
@@ -175,7 +175,7 @@ class ArchivedRows:
             name = self._plan.topics.get(topic, topic)
             yield OutgoingRow(name, queue_id if self._plan.is_queue_kept else None, None, unique_key, message, row)
 
-    def stored(self, rows: Sequence[int], places: Sequence[Appended]) -> None:
+    def stored(self, rows: Sequence[int], places: Sequence[MessageAppended]) -> None:
         """Record where messages are."""
         if self._table is not None:
             self._table.add([(*self._sources.pop(row), place) for row, place in zip(rows, places, strict=True)])

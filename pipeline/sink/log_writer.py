@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.async_producer import AsyncProducer
 from cluster.client.producer.batch import Encoded
 from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind, compressed_body
@@ -150,7 +150,7 @@ class Rows(Protocol):
 
 
 # Called with messages that are stored: numbers of their rows, and where they are.
-OnStored = Callable[[Sequence[int], Sequence[Appended]], None]
+OnStored = Callable[[Sequence[int], Sequence[MessageAppended]], None]
 # Called with messages that an earlier try has stored: numbers of their rows.
 OnRepeated = Callable[[Sequence[int]], None]
 
@@ -193,7 +193,7 @@ class LogWriter:
         self._first: BrokerQueue | None = None
         self._is_first_sent = False
         self._is_tried_again = False
-        self._under_way: deque[tuple[_Chunk, Future[list[Appended]]]] = deque()
+        self._under_way: deque[tuple[_Chunk, Future[list[MessageAppended]]]] = deque()
         self._under_way_rows = self._under_way_bytes = 0
         self._ranges: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._written = Written()
@@ -391,7 +391,7 @@ class LogWriter:
         self._note(places)
         self._on_stored(chunk.rows, places)
 
-    def _note(self, places: Sequence[Appended]) -> None:
+    def _note(self, places: Sequence[MessageAppended]) -> None:
         for place in places[0], places[-1]:
             key = (place.broker, place.topic, place.queue_id)
             begin, end = self._ranges.get(key, (place.queue_offset, 0))

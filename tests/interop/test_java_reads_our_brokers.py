@@ -14,7 +14,7 @@ import pytest
 from cluster import Consumer, Producer
 from cluster.api.shared import wall_clock_ms
 from cluster.client.broker_calls import BrokerCalls
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.local.brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
@@ -42,7 +42,7 @@ TOPICS = {"orders": 3, "bills": 1, "trade_events-v2": 4}
 
 class Sent(NamedTuple):
     message: OutgoingMessage
-    place: Appended
+    place: MessageAppended
 
 
 @pytest.fixture

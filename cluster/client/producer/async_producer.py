@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Self
 
 from cluster.client.outcomes import (
-    Appended,
+    MessageAppended,
     MessageAppendUnknown,
     MessageNotAppended,
     SendsFailed,
@@ -80,7 +80,7 @@ class AsyncProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
-    ) -> Appended:
+    ) -> MessageAppended:
         """Send one message; return its place once it is committed.
 
         Args:
@@ -108,7 +108,7 @@ class AsyncProducer:
         queue_key: str | None = None,
         queue_id: int | None = None,
         deadline_s: float | None = None,
-    ) -> list[Appended]:
+    ) -> list[MessageAppended]:
         """Send messages of one topic to consecutive offsets of one queue, all or none; see `send`.
 
         Args:
@@ -137,7 +137,7 @@ class AsyncProducer:
 
     async def send_encoded(
         self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
-    ) -> list[Appended]:
+    ) -> list[MessageAppended]:
         """Send messages as they are to be stored, to consecutive offsets of one queue of one broker, all or none.
 
         Args:
@@ -152,7 +152,7 @@ class AsyncProducer:
         if self._is_closed:
             raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
         self._sequence += 1
-        future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[MessageAppended]] = asyncio.get_running_loop().create_future()
         deadline = time.monotonic() + deadline_s
         item = SendItem(queue.topic, messages, tuple(unique_keys), deadline, self._sequence, future)
         self._check_size(item)
@@ -164,7 +164,7 @@ class AsyncProducer:
 
     def submit(
         self, message: OutgoingMessage, *, queue_key: str | None = None, queue_id: int | None = None
-    ) -> asyncio.Future[list[Appended]]:
+    ) -> asyncio.Future[list[MessageAppended]]:
         """Send one message without waiting; return the future of its place, a list of one.
 
         Failures of submitted messages are also reported by the next `flush`, so that the futures may be dropped.
@@ -239,7 +239,7 @@ class AsyncProducer:
         queue_key: str | None,
         queue_id: int | None,
         deadline_s: float | None,
-    ) -> list[Appended]:
+    ) -> list[MessageAppended]:
         item = self._item(messages, deadline_s)
         if not self._has_room(item):
             await self._wait_room(item)
@@ -358,7 +358,7 @@ class AsyncProducer:
     def _is_available(self, broker: str) -> bool:
         return self._faults.is_available(broker, _now_ms())
 
-    def _submitted_ended(self, future: asyncio.Future[list[Appended]]) -> None:
+    def _submitted_ended(self, future: asyncio.Future[list[MessageAppended]]) -> None:
         error = None if future.cancelled() else future.exception()
         if isinstance(error, MessageNotAppended | MessageAppendUnknown):
             self._submitted_failures_count += 1

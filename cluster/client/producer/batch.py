@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from cluster.v1.broker_pb2 import PutRequest, PutResponse
 from dledger.client.aio.request_stream import RequestStream
 from store.model.message import Host
@@ -69,7 +69,7 @@ class SendItem:
         unique_keys: tuple[str, ...],
         deadline: float,
         sequence: int,
-        future: asyncio.Future[list[Appended]],
+        future: asyncio.Future[list[MessageAppended]],
     ) -> None:
         self.topic = topic
         self.queue_id = 0
@@ -127,7 +127,9 @@ class PutBatch:
         is_repeated = response.repeated_count > 0
         for item in self.items:
             places = [
-                Appended(item.topic, broker, queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated)
+                MessageAppended(
+                    item.topic, broker, queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated
+                )
                 for key, (physical_offset, queue_offset, stamp, queue_id, host) in zip(
                     item.unique_keys, rows, strict=False
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Unpack
 
-from cluster.client.outcomes import Appended
+from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.async_producer import AsyncProducer
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
@@ -92,7 +92,7 @@ class BlockingProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
-    ) -> Appended:
+    ) -> MessageAppended:
         """Send one message; return its place once it is committed. See `AsyncProducer.send`."""
         message = OutgoingMessage(topic, body, tags, keys, properties or {})
         return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
@@ -104,7 +104,7 @@ class BlockingProducer:
         queue_key: str | None = None,
         queue_id: int | None = None,
         deadline_s: float | None = None,
-    ) -> list[Appended]:
+    ) -> list[MessageAppended]:
         """Send messages of one topic to one queue, all or none. See `AsyncProducer.send_many`."""
         work = self._producer.send_many(messages, queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)
         return self._thread.run(work)

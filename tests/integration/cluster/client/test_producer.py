@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster import Appended, MessageAppendUnknown, MessageNotAppended, Producer, RequestFailed
+from cluster import MessageAppended, MessageAppendUnknown, MessageNotAppended, Producer, RequestFailed
 from cluster.client.producer import fault_avoidance
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS
 from cluster.client.routing import cache as route_cache
@@ -85,7 +85,7 @@ def test_leader_is_found_through_any_node_and_followed(send: Callable[..., list[
     leader = make_broker(beside=follower)
     follower.leader = leader.leader = leader
 
-    assert [Appended, Appended] == kinds(send(follower.address, b"a", b"b"))
+    assert [MessageAppended, MessageAppended] == kinds(send(follower.address, b"a", b"b"))
     assert [] == follower.requests
 
 
@@ -100,7 +100,7 @@ def test_deposed_leader_names_the_new_one(make_broker: MakeBroker) -> None:
             old.follow(new)
             return [before, await producer.send("orders", b"b")]
 
-    assert [Appended, Appended] == kinds(run(main()))
+    assert [MessageAppended, MessageAppended] == kinds(run(main()))
     assert 1 == len(new.requests)
     assert [b"a", b"b"] == bodies_of(old)
 
@@ -114,7 +114,7 @@ def test_passing_refusal_is_tried_again_until_it_succeeds(
     broker = make_broker()
     broker.refuse(reason, times=3)
 
-    assert [Appended] == kinds(send(broker.address, b"a"))
+    assert [MessageAppended] == kinds(send(broker.address, b"a"))
     assert 4 == len(broker.requests)
     assert [b"a"] == bodies_of(broker)
 
@@ -128,7 +128,7 @@ def test_refusal_for_good_is_not_tried_again(
 
     outcomes = send(broker.address, b"a", b"b")
 
-    assert [MessageNotAppended, Appended] == kinds(outcomes)
+    assert [MessageNotAppended, MessageAppended] == kinds(outcomes)
     assert (reason, Certainty.NOT_APPENDED) == (outcomes[0].reason, outcomes[0].certainty)
     assert [b"b"] == bodies_of(broker)
 
@@ -145,7 +145,7 @@ def test_open_outcome_is_not_tried_again_unless_allowed(
 
     outcomes = send(broker.address, b"a", b"b")
 
-    assert [MessageAppendUnknown, Appended] == kinds(outcomes)
+    assert [MessageAppendUnknown, MessageAppended] == kinds(outcomes)
     assert 32 == len(outcomes[0].unique_keys[0])
     assert 2 == len(broker.requests)
 
@@ -158,7 +158,7 @@ def test_open_outcome_is_settled_by_a_retry_with_the_same_key_where_that_is_allo
 
     outcomes = send(broker.address, b"a", is_unknown_retried=True)
 
-    assert [Appended] == kinds(outcomes)
+    assert [MessageAppended] == kinds(outcomes)
     assert outcomes[0].is_repeated
     assert EARLIER_HOST == outcomes[0].store_host
     assert [b"a"] == bodies_of(broker)
@@ -271,7 +271,7 @@ def test_message_moves_to_a_slow_broker_rather_than_stay_where_nothing_is_taken(
 
     outcomes = send(f"{sick.address},{slow.address}", *[b"x"] * 12)
 
-    assert [Appended] * 12 == kinds(outcomes)
+    assert [MessageAppended] * 12 == kinds(outcomes)
     assert {"b1"} == {sent.broker for sent in outcomes}
 
 
@@ -305,7 +305,7 @@ def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
                 await producer.send("another", b"c", deadline_s=0.3)
             return [first, second]
 
-    assert [Appended, Appended] == kinds(run(main()))
+    assert [MessageAppended, MessageAppended] == kinds(run(main()))
 
 
 def test_wrong_settings_are_told_when_the_producer_is_made() -> None:
@@ -345,4 +345,4 @@ def test_broker_whose_known_nodes_are_gone_is_looked_for_at_once(
             old.stop()
             return [await producer.send("orders", b"b")]
 
-    assert [Appended] == kinds(run(main()))
+    assert [MessageAppended] == kinds(run(main()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster import Appended, MessageNotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
+from cluster import MessageAppended, MessageNotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
 from cluster.protocol.errors import Reason
 from tests.integration.cluster.client.helpers import bodies_of, kinds
 from tests.support.waiting import PATIENCE_S, STORY_S, run
@@ -30,7 +30,7 @@ def test_illegal_message_does_not_cost_its_company(make_broker: MakeBroker) -> N
     outcomes = run(main())
 
     # Once for all of them together, once for the first one alone.
-    assert [MessageNotAppended] + [Appended] * 4 == kinds(outcomes)
+    assert [MessageNotAppended] + [MessageAppended] * 4 == kinds(outcomes)
 
 
 def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
@@ -199,5 +199,5 @@ def test_cancelled_sender_does_not_disturb_others(make_broker: MakeBroker) -> No
             leaver.cancel()
             return await stayer
 
-    assert isinstance(run(main()), Appended)
+    assert isinstance(run(main()), MessageAppended)
     assert b"stayer" in bodies_of(broker)

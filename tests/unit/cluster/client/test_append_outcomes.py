@@ -56,3 +56,10 @@ def test_clients_of_messages_without_their_package_say_what_to_install() -> None
 
     assert ended.returncode == 1
     assert "ImportError: dledger.Producer is the client of messages, and its package `cluster` is not" in ended.stderr
+
+
+def test_names_of_the_first_release_still_import() -> None:
+    from dledger.errors import Outcome
+
+    assert cluster.Appended is cluster.MessageAppended
+    assert Outcome is Certainty
