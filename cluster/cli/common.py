@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
@@ -39,6 +40,13 @@ notes = console_of(sys.stderr, is_stderr=True)
 def preview_width() -> int:
     """Return the columns for a line that ends with the beginning of a body."""
     return min(output.width, _PREVIEW_WIDTH_MAX)
+
+
+class BodyFormat(StrEnum):
+    """How entries or messages are printed."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
 
 
 Endpoints = Annotated[

@@ -7,12 +7,11 @@ import json
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, fail
+from cluster.cli.common import EXIT_USAGE, BodyFormat, fail
 from cluster.cli.where import are_typed, winner
 
 if TYPE_CHECKING:
@@ -56,15 +55,8 @@ Cluster = Annotated[
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
 
-class Format(StrEnum):
-    """How messages are printed."""
-
-    TEXT = "text"
-    JSONL = "jsonl"
-
-
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one JSON object a message.")
+    BodyFormat, typer.Option("--format", help="text: the bodies, one a line. jsonl: one JSON object a message.")
 ]
 
 
@@ -115,13 +107,13 @@ def fail_if_skipped(count: int) -> None:
         fail(f"{what} unreadable here, see above; `dledger verify` shows the damage, another node may have a good copy")
 
 
-def print_message(record: Record, style: Format) -> None:
+def print_message(record: Record, style: BodyFormat) -> None:
     """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
     from cluster.cli.message_rows import row_of
     from commitlog.record.compression import uncompressed_body
 
     body = uncompressed_body(record.sys_flag, record.body)
-    if style is Format.TEXT:
+    if style is BodyFormat.TEXT:
         sys.stdout.buffer.write(body + b"\n")
         return
     row = row_of(record, tags_code=None, is_indexed=True)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, NameServers, fail, notes
+from cluster.cli.common import EXIT_USAGE, BodyFormat, NameServers, fail, notes
 from cluster.cli.message_common import (
     Broker,
-    Format,
     FormatOption,
     Topic,
     fail_if_skipped,
@@ -78,7 +77,7 @@ def consume(
     limit: _Limit = 0,
     queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
     offset: _Offset = -1,
-    style: FormatOption = Format.TEXT,
+    style: FormatOption = BodyFormat.TEXT,
     template: _Template = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
 ) -> None:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli.common import NameServers, fail, help_of, notes
+from cluster.cli.common import BodyFormat, NameServers, fail, help_of, notes
 from cluster.cli.message_common import (
     Broker,
-    Format,
     FormatOption,
     Topic,
     fail_if_skipped,
@@ -33,7 +32,7 @@ def by_key(
     broker: Broker = "",
     name_servers: NameServers = "",
     limit: Limit = 32,
-    style: FormatOption = Format.JSONL,
+    style: FormatOption = BodyFormat.JSONL,
 ) -> None:
     """Print the messages of a topic that have a key.
 
@@ -76,7 +75,7 @@ def by_id(
     topic: Annotated[str, typer.Option("--topic", help="Look for a UNIQ_KEY, in this topic.")] = "",
     broker: Broker = "",
     name_servers: NameServers = "",
-    style: FormatOption = Format.JSONL,
+    style: FormatOption = BodyFormat.JSONL,
 ) -> None:
     """Print the message with an id.
 
@@ -110,7 +109,7 @@ def by_time(
     broker: Broker = "",
     name_servers: NameServers = "",
     limit: Limit = 1000,
-    style: FormatOption = Format.JSONL,
+    style: FormatOption = BodyFormat.JSONL,
 ) -> None:
     """Print the messages of a topic that were stored in a time range.
 

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections import deque
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from cluster.cli.common import (
     DEFAULT_ENDPOINTS,
     DEFAULT_GROUP,
     EXIT_USAGE,
+    BodyFormat,
     Deadline,
     Endpoints,
     Group,
@@ -41,15 +41,8 @@ if TYPE_CHECKING:
 _TAIL_SLACK = 64
 
 
-class Format(StrEnum):
-    """How entries are printed."""
-
-    TEXT = "text"
-    JSONL = "jsonl"
-
-
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one object an entry.")
+    BodyFormat, typer.Option("--format", help="text: the bodies, one a line. jsonl: one object an entry.")
 ]
 
 
@@ -125,7 +118,7 @@ def get(
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
-    style: FormatOption = Format.TEXT,
+    style: FormatOption = BodyFormat.TEXT,
 ) -> None:
     """Print one entry.
 
@@ -139,7 +132,7 @@ def get(
         entries = list(client.read(index, max_entries=1, include_internal=True))
         if not entries:
             fail(f"there is no entry {index} yet: `dledger status` shows the end of the log")
-        if style is Format.TEXT:
+        if style is BodyFormat.TEXT:
             entry = entries[0]
             sys.stdout.buffer.write(entry.body + (b"\n" if sys.stdout.isatty() else b""))
             sys.stdout.buffer.flush()
@@ -159,7 +152,7 @@ def tail(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
     count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many entries from the end.")] = 10,
-    style: FormatOption = Format.TEXT,
+    style: FormatOption = BodyFormat.TEXT,
     *,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new entries, until Ctrl-C.")] = False,
 ) -> None:
@@ -191,10 +184,10 @@ def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
     return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks())
 
 
-def _print(entries: Iterable[Entry], style: Format) -> None:
+def _print(entries: Iterable[Entry], style: BodyFormat) -> None:
     write = sys.stdout.buffer.write
     for entry in entries:
-        write(entry.body + b"\n" if style is Format.TEXT else json.dumps(_as_object(entry)).encode() + b"\n")
+        write(entry.body + b"\n" if style is BodyFormat.TEXT else json.dumps(_as_object(entry)).encode() + b"\n")
         sys.stdout.buffer.flush()
 
 

@@ -22,7 +22,7 @@ from store.fs.read_only_files import ReadOnlyFiles
 _SYSTEM_ADVICE = "check that you may read it (`ls -l`), and that its disk is well"
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """How rows are printed."""
 
     TABLE = "table"
@@ -41,7 +41,7 @@ ForceReadOnly = Annotated[
         "--force-read-only", help="Read a store that is in use, without a lock; the newest messages may be missing."
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="A table, or one JSON object a line.")]
+FormatOption = Annotated[TableFormat, typer.Option("--format", help="A table, or one JSON object a line.")]
 LimitOption = Annotated[
     int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number; 0 = all.")
 ]

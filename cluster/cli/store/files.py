@@ -18,11 +18,11 @@ from cluster.cli.common import EXIT_FAILED, fail
 from cluster.cli.rows import show_table
 from cluster.cli.store.common import (
     ForceReadOnly,
-    Format,
     FormatOption,
     LimitOption,
     QueueOption,
     StoreArgument,
+    TableFormat,
     TopicOption,
     find,
     open_parts,
@@ -46,7 +46,7 @@ _NODE_CHECKPOINT = "it promises nothing, and the next start of the node writes i
 
 def queue(
     directory: StoreArgument,
-    style: FormatOption = Format.TABLE,
+    style: FormatOption = TableFormat.TABLE,
     topic: TopicOption = None,
     queue: QueueOption = None,
     limit: LimitOption = 0,
@@ -78,7 +78,7 @@ def queue(
         _tell(parts.findings)
 
 
-def checkpoint(directory: StoreArgument, style: FormatOption = Format.TABLE) -> None:
+def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE) -> None:
     """Print the checkpoints of a store and of its node.
 
     They hold the times up to which log, queues and index are durable, and DLedger's commit index.
@@ -131,7 +131,7 @@ def advice_for_messages(directory: Path) -> str:
     return f". It is a plain store: its log has messages and no entries; see `dledger inspect messages {directory}`"
 
 
-def print_key_index(directory: Path, style: Format, begin: int, limit: int, *, is_by_item: bool) -> None:
+def print_key_index(directory: Path, style: TableFormat, begin: int, limit: int, *, is_by_item: bool) -> None:
     """Print the files of the key index, or its items from number `begin` of each file on."""
     with told_store_errors():
         refuse_raw(find(directory))
@@ -251,9 +251,9 @@ def _moment(timestamp_ms: int) -> str | None:
         return None
 
 
-def _print(rows: Iterable[Row], style: Format, limit: int, cells_of: Callable[[Row], Row] = _same) -> None:
+def _print(rows: Iterable[Row], style: TableFormat, limit: int, cells_of: Callable[[Row], Row] = _same) -> None:
     shown = islice(rows, limit) if limit else iter(rows)
-    if style is Format.JSONL:
+    if style is TableFormat.JSONL:
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
         return

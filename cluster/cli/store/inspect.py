@@ -10,7 +10,7 @@ import typer
 
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, fail, help_of, preview_width
 from cluster.cli.entry_kinds import kind_of
-from cluster.cli.store.common import Format, FormatOption, told_store_errors
+from cluster.cli.store.common import FormatOption, TableFormat, told_store_errors
 from cluster.cli.store.common import LimitOption as Limit
 from cluster.cli.store.files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.cli.store.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
@@ -39,7 +39,7 @@ From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="Begin
 
 def entries(
     directory: Directory,
-    style: FormatOption = Format.TABLE,
+    style: FormatOption = TableFormat.TABLE,
     begin: From = 0,
     limit: Limit = 0,
 ) -> None:
@@ -55,7 +55,7 @@ def entries(
     with told_store_errors():
         found = entries_of(_store(directory))
         shown = (item for item in found if isinstance(item, Fault) or item.index >= begin)
-        if style is Format.TABLE:
+        if style is TableFormat.TABLE:
             typer.echo(_ENTRY_COLUMNS)
             _print(shown, limit, _entry_line)
         else:
@@ -64,7 +64,7 @@ def entries(
 
 def index(
     directory: Directory,
-    style: FormatOption = Format.TABLE,
+    style: FormatOption = TableFormat.TABLE,
     begin: From = 0,
     limit: Limit = 0,
     *,
@@ -87,7 +87,7 @@ def index(
             return
         found = units_of(_store(directory))
         shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
-        if style is Format.TABLE:
+        if style is TableFormat.TABLE:
             typer.echo(_UNIT_COLUMNS)
             _print(shown, limit, _unit_line)
         else:

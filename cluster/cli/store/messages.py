@@ -19,7 +19,6 @@ from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, fail, preview_width
 from cluster.cli.message_rows import row_of
 from cluster.cli.store.common import (
     ForceReadOnly,
-    Format,
     FormatOption,
     FromOption,
     KeyOption,
@@ -27,6 +26,7 @@ from cluster.cli.store.common import (
     NoIndexOption,
     QueueOption,
     StoreArgument,
+    TableFormat,
     ToOption,
     TopicOption,
     filter_of,
@@ -46,7 +46,7 @@ _FRAME_SIZE_BYTES = 4
 
 def messages(
     directory: StoreArgument,
-    style: FormatOption = Format.TABLE,
+    style: FormatOption = TableFormat.TABLE,
     topic: TopicOption = None,
     queue: QueueOption = None,
     begin: FromOption = None,
@@ -75,7 +75,7 @@ def messages(
     wanted = filter_of(topic, queue, key, begin, end)
     with told_store_errors():
         reader = _reader(directory, wanted, is_forced=force_read_only, is_index_used=not no_index)
-        if style is Format.TABLE:
+        if style is TableFormat.TABLE:
             typer.echo(_head())
             _print(reader, limit, _print_line(_table_line))
         else:

@@ -92,7 +92,7 @@ def show_index() -> None:
     """Cells of several words that may wrap, beside times that may, too, but have no place to do so."""
     row = {"file": "20261122223542210", "items": "2 of 19999999", "slots": 2}
     times = dict.fromkeys(("from (UTC)", "to (UTC)"), "2026-11-22T22:35:42.210Z")
-    cli_store_files._print([row | times], cli_store_files.Format.TABLE, 0)
+    cli_store_files._print([row | times], cli_store_files.TableFormat.TABLE, 0)
 
 
 def show_description() -> None:
