@@ -14,7 +14,7 @@ from cluster.process.cooperative import in_turns
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
 from cluster.protocol.topic_config import TopicConfig
-from cluster.replica.port import Standing
+from cluster.replica.port import ReplicaStatus
 from cluster.state.broker_state import CommitOutcome
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
 from cluster.v1 import broker_pb2 as pb
@@ -43,15 +43,15 @@ class GroupCalls:
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
         self._locks = QueueLocks()
         self._stays: set[_Stay] = set()
-        self._reign = _Reign(core.replica.standing())
-        core.replica.when_standing_changes(self._standing_changed)
+        self._reign = _Reign(core.replica.status())
+        core.replica.when_status_changes(self._status_changed)
 
-    def _standing_changed(self) -> None:
+    def _status_changed(self) -> None:
         """Drop the state that a new leader rebuilds: the members of groups, and the locks on queues."""
-        standing = self._core.replica.standing()
-        if self._reign.is_of(standing):
+        status = self._core.replica.status()
+        if self._reign.is_of(status):
             return
-        self._reign = _Reign(standing)
+        self._reign = _Reign(status)
         # Those of an earlier reign may have been given away elsewhere.
         self._locks.clear()
         for stay in self._stays:
@@ -275,13 +275,13 @@ def _offsets_of(
 class _Reign:
     """The time in which this node leads, or does not, without a break."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._term, self._is_leading = standing.term, standing.is_leading
+    def __init__(self, status: ReplicaStatus) -> None:
+        self._term, self._is_leading = status.term, status.is_leading
         self.began_ms = monotonic_ms()
 
-    def is_of(self, standing: Standing) -> bool:
+    def is_of(self, status: ReplicaStatus) -> bool:
         """Return whether it continues."""
-        return (self._term, self._is_leading) == (standing.term, standing.is_leading)
+        return (self._term, self._is_leading) == (status.term, status.is_leading)
 
 
 class _Stay:

@@ -114,7 +114,7 @@ class ReadCalls:
         Raises:
             RequestFailed: NOT_LEADER: this node has led, and leads no longer: messages come elsewhere.
         """
-        was_leading = self._core.replica.standing().is_leading
+        was_leading = self._core.replica.status().is_leading
         deadline_s = time.monotonic() + wait_ms / _MS_PER_S
         while True:
             result = self._read(want, queue_id, offset)

@@ -96,8 +96,8 @@ class BrokerCore:
 
     def leader_hint(self) -> LeaderHint:
         """Return the node to ask instead of this one."""
-        standing = self.replica.standing()
-        return LeaderHint(id=standing.leader_id, address=standing.leader_address)
+        status = self.replica.status()
+        return LeaderHint(id=status.leader_id, address=status.leader_address)
 
     def told_skipped(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
         """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
@@ -122,9 +122,9 @@ class BrokerCore:
         Raises:
             RequestFailed: NOT_LEADER.
         """
-        standing = self.replica.standing()
-        if not standing.is_leading:
-            who = f"{standing.leader_id} leads" if standing.leader_id else "no leader is known"
+        status = self.replica.status()
+        if not status.is_leading:
+            who = f"{status.leader_id} leads" if status.leader_id else "no leader is known"
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
 
     async def check_current(self) -> None:
@@ -135,7 +135,7 @@ class BrokerCore:
             StoreError, DLedgerError: see `Replica.confirm`.
         """
         self.check_leading()
-        if not self.replica.standing().is_serving_puts:
+        if not self.replica.status().is_serving_puts:
             await self.confirm()
 
     async def confirm(self, mode: int = ReadMode.READ_MODE_LINEARIZABLE) -> None:

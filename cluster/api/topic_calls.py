@@ -166,13 +166,13 @@ class TopicCalls:
 
     def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
         """Return the registration of this broker for name servers, with these topics."""
-        options, standing = self._core.options, self._core.replica.standing()
+        options, status = self._core.options, self._core.replica.status()
         return Registration(
             broker=options.broker,
             cluster=options.cluster,
-            term=standing.term,
+            term=status.term,
             sequence=self._core.replica.state.topics_version,
-            leader_id=standing.leader_id,
+            leader_id=status.leader_id,
             nodes=self._core.replica.nodes(),
             topics=topics,
         )
@@ -187,23 +187,23 @@ class TopicCalls:
                 queues = topic_queues(topic)
                 routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
         response = route_response(routes)
-        standing = self._core.replica.standing()
-        response.broker, response.term = self._core.options.broker, standing.term
-        response.may_lack_topics = not standing.is_serving_puts
+        status = self._core.replica.status()
+        response.broker, response.term = self._core.options.broker, status.term
+        response.may_lack_topics = not status.is_serving_puts
         return response
 
     async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
         """Return what this node knows of its messages."""
         replica, options = self._core.replica, self._core.options
-        standing, store, state = replica.standing(), replica.store, replica.state
+        status, store, state = replica.status(), replica.store, replica.state
         return pb.BrokerStatusResponse(
             broker=options.broker,
             cluster=options.cluster,
             self_id=options.self_id,
-            role=standing.role,
-            term=standing.term,
+            role=status.role,
+            term=status.term,
             leader=self._core.leader_hint(),
-            is_serving_puts=standing.is_serving_puts,
+            is_serving_puts=status.is_serving_puts,
             min_physical_offset=store.log.begin_offset,
             max_physical_offset=store.log.end_offset,
             dispatched_physical_offset=store.derived.dispatcher.offset,
@@ -212,8 +212,8 @@ class TopicCalls:
             groups_count=len(state.groups),
             queues_count=len(store.derived.queues),
             waiters_count=store.waiters_count,
-            not_serving_reason=standing.reason,
-            behind_bytes=standing.behind_bytes,
+            not_serving_reason=status.reason,
+            behind_bytes=status.behind_bytes,
             dedupe_window_count=store.config.dedupe_window_count,
             dedupe_window_ms=store.config.dedupe_window_ms,
             is_index_enabled=store.config.message_index_enable,

@@ -22,7 +22,7 @@ NO_DIVIDE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicaStatus:
     """The status of a replica.
 
     Attributes:
@@ -81,7 +81,7 @@ class Replica(Protocol):
         """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
         ...
 
-    def standing(self) -> Standing:
+    def status(self) -> ReplicaStatus:
         """Return the current status of the replica."""
         ...
 
@@ -132,6 +132,6 @@ class Replica(Protocol):
         """Call `listener` with the duration of each sync of a plain log, in seconds; from any thread."""
         ...
 
-    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+    def when_status_changes(self, listener: Callable[[], None]) -> None:
         """Call `listener` whenever the status has changed."""
         ...

@@ -24,7 +24,7 @@ from typing import Final, Self
 
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
-from cluster.replica.port import NO_DIVIDE, Standing
+from cluster.replica.port import NO_DIVIDE, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedUpkeep
 from cluster.replica.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replica.state_import import StateImport
@@ -89,7 +89,7 @@ class ReplicatedReplica:
         self._import = StateImport(
             parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
         )
-        self._last_standing = self.standing()
+        self._last_status = self.status()
 
     @classmethod
     def open(
@@ -211,15 +211,15 @@ class ReplicatedReplica:
         """Return how close this node is to accepting puts; any thread may call it."""
         return self._upkeep.readiness
 
-    def standing(self) -> Standing:
+    def status(self) -> ReplicaStatus:
         """Return the current status of the replica."""
         node = self.node
         if not self._is_started:
-            return Standing(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
+            return ReplicaStatus(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
         leader = node.leader()
         is_serving = self._is_ready and not self.store.stop_reason
         readiness = self._upkeep.readiness
-        return Standing(
+        return ReplicaStatus(
             node.role.value,
             max(node.term, 0),
             leader.id,
@@ -237,8 +237,8 @@ class ReplicatedReplica:
         """See `Replica.nodes`."""
         return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
 
-    def when_standing_changes(self, listener: Callable[[], None]) -> None:
-        """See `Replica.when_standing_changes`."""
+    def when_status_changes(self, listener: Callable[[], None]) -> None:
+        """See `Replica.when_status_changes`."""
         self._listeners.append(listener)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
@@ -248,14 +248,14 @@ class ReplicatedReplica:
         """Notify listeners when the status has changed; readers then check whether they are still served."""
         if self._leadership.is_ready and not self._is_stopping:
             self._import.begin()
-        standing = self.standing()
-        before, self._last_standing = self._last_standing, standing
-        if standing == before:
+        status = self.status()
+        before, self._last_status = self._last_status, status
+        if status == before:
             return
-        if (standing.is_leading, standing.term) != (before.is_leading, before.term):
+        if (status.is_leading, status.term) != (before.is_leading, before.term):
             self.store.wake_readers()
-        if standing.is_serving_puts != before.is_serving_puts:
-            logger.info("serving_puts=%s term=%d reason=%r", standing.is_serving_puts, standing.term, standing.reason)
+        if status.is_serving_puts != before.is_serving_puts:
+            logger.info("serving_puts=%s term=%d reason=%r", status.is_serving_puts, status.term, status.reason)
         for listener in self._listeners:
             listener()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState
-from cluster.replica.port import NO_DIVIDE, Standing
+from cluster.replica.port import NO_DIVIDE, ReplicaStatus
 from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
@@ -133,10 +133,10 @@ class StandaloneReplica:
         """See `Replica.disk_used_ratio`."""
         return self._files.disk_used_ratio(self._config.path)
 
-    def standing(self) -> Standing:
+    def status(self) -> ReplicaStatus:
         """Return the current status of the replica."""
         is_serving = not self._plain.messages.stop_reason
-        return Standing(ROLE, 0, self._config.broker, self._config.address, is_serving)
+        return ReplicaStatus(ROLE, 0, self._config.broker, self._config.address, is_serving)
 
     def nodes(self) -> tuple[BrokerNode, ...]:
         """Return this one."""
@@ -170,5 +170,5 @@ class StandaloneReplica:
         """See `Replica.when_flushed`."""
         self._service.flush_listener = listener
 
-    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+    def when_status_changes(self, listener: Callable[[], None]) -> None:
         """It never does."""

@@ -104,7 +104,7 @@ class Broker:
 
     async def _register(self, registrar: Registrar) -> None:
         """Register this broker with name servers, and each change of it."""
-        self._replica.when_standing_changes(self._changed.set)
+        self._replica.when_status_changes(self._changed.set)
         while True:
             self._changed.clear()
             registrar.say(self._registration(), self._service.topics)
@@ -117,12 +117,12 @@ class Broker:
         await registrar.settled(_ANNOUNCE_LIMIT_S)
 
     def _registration(self) -> Registration | None:
-        return self._service.topics.registration() if self._replica.standing().is_serving_puts else None
+        return self._service.topics.registration() if self._replica.status().is_serving_puts else None
 
     def gauges(self) -> BrokerGauges:
         """Return the gauges of the broker; any thread may call it."""
         store, state = self._replica.store, self._replica.state
-        dispatcher, standing = store.derived.dispatcher, self._replica.standing()
+        dispatcher, status = store.derived.dispatcher, self._replica.status()
         return BrokerGauges(
             dispatch_behind_bytes=dispatcher.behind_bytes,
             dispatched_messages=dispatcher.dispatched_count,
@@ -134,8 +134,8 @@ class Broker:
             min_physical_offset=store.log.begin_offset,
             max_physical_offset=store.log.end_offset,
             disk_used_ratio=self._replica.disk_used_ratio(),
-            serving_puts=standing.is_serving_puts,
-            not_ready_bytes=standing.behind_bytes,
+            serving_puts=status.is_serving_puts,
+            not_ready_bytes=status.behind_bytes,
             divided_offset=self._replica.divided_offset,
         )
 

@@ -59,7 +59,7 @@ class _Put(NamedTuple):
     queue_ids: Sequence[int]
 
 
-class _Standing(NamedTuple):
+class _Stored(NamedTuple):
     """A message of the log."""
 
     place: Place
@@ -75,7 +75,7 @@ class _Waiting(NamedTuple):
     row: int
 
 
-_Source = _Standing | _Waiting
+_Source = _Stored | _Waiting
 
 
 class DedupeWindow:
@@ -270,7 +270,7 @@ class DedupeWindow:
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
         return (self._stored(key, hashed) or found) if is_unknown else found
 
-    def _stored(self, key: _Key, hashed: int) -> _Standing | None:
+    def _stored(self, key: _Key, hashed: int) -> _Stored | None:
         """Return the message with this key, if the window holds it."""
         known = self._places.get(hashed)
         if known is None:
@@ -282,7 +282,7 @@ class DedupeWindow:
                 continue
             if message is not None and (message.topic, message.properties.get(UNIQUE_KEY)) == key:
                 place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
-                return _Standing(place, message.queue_id, message.store_host)
+                return _Stored(place, message.queue_id, message.store_host)
         return None
 
     def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
@@ -326,19 +326,19 @@ def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:
         outcomes = {number: _outcome_of(put) for number, put in puts.items()}
         certainties = {outcome.certainty for outcome in outcomes.values()}
         if certainties <= {Certainty.APPENDED}:
-            standing = [
+            stored = [
                 source
-                if isinstance(source, _Standing)
-                else _Standing(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
+                if isinstance(source, _Stored)
+                else _Stored(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
                 for source in sources
             ]
-            places, queue_ids, store_hosts = map(list, zip(*standing, strict=True))
+            places, queue_ids, store_hosts = map(list, zip(*stored, strict=True))
             joined.end(
                 PutOutcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
             )
             return
         failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
-        has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Standing) for source in sources)
+        has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Stored) for source in sources)
         is_unknown = has_put or Certainty.UNKNOWN in certainties
         certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
         joined.end(PutOutcome(failed.status, certainty, (), failed.detail))

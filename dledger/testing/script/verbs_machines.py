@@ -13,7 +13,7 @@ from dledger.testing.machine import strange_directories
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import ScriptError
 from dledger.testing.script.verb_table import action, down, machine_of, machines_of, running
-from dledger.testing.script.words import standing, terms_of
+from dledger.testing.script.words import status_row, terms_of
 from dledger.types import NO_GROUP, Member
 
 _SHOWN_MAX = 12
@@ -46,7 +46,7 @@ def restart(cluster: Cluster, words: list[str]) -> None:
             # That the index was rebuilt is of no interest here: it always can be.
             if "/index:" not in note:
                 cluster.story.say(machine.id, note.replace(f"{node_directory(machine.id)}/", ""))
-        cluster.story.say(machine.id, f"starts  {standing(machine.node.raft, machine.node.store)}")
+        cluster.story.say(machine.id, f"starts  {status_row(machine.node.raft, machine.node.store)}")
 
 
 @action("wipe")
@@ -169,7 +169,7 @@ def status(cluster: Cluster, words: list[str]) -> None:
     """`status`: role, term, leader, log and commit index of every node."""
     for machine in machines_of(cluster, words):
         node = machine.node
-        cluster.story.row(f"{machine.id}  {'down' if node is None else standing(node.raft, node.store)}")
+        cluster.story.row(f"{machine.id}  {'down' if node is None else status_row(node.raft, node.store)}")
 
 
 @action("progress")

@@ -156,7 +156,7 @@ def terms_of(store: EntryStore, commit_index: int) -> str:
     return " ".join(words) or "empty"
 
 
-def standing(raft: Raft, store: EntryStore) -> str:
+def status_row(raft: Raft, store: EntryStore) -> str:
     """Return one node's row of a status table."""
     log = "empty" if store.last_index < store.begin_index else f"{store.begin_index}..{store.last_index}"
     leader = raft.leader_id or "-"

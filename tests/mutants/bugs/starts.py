@@ -128,10 +128,10 @@ def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
 
     def load(self, store, hard_state, settings):
         entries = self._file.load()
-        standing = original(self, store, hard_state, settings)
+        settled = original(self, store, hard_state, settings)
         if entries is not None:
             self._file.save(entries)
-        return standing
+        return settled
 
     patch.setattr(MembershipKeeper, "load", load)
 

@@ -119,7 +119,7 @@ class Group:
 
     async def leader(self):
         """Return the replica that takes puts, when there is one."""
-        serving = lambda: [each for each in self.open.values() if each.standing().is_serving_puts]  # noqa: E731
+        serving = lambda: [each for each in self.open.values() if each.status().is_serving_puts]  # noqa: E731
         return (await until(serving, "a node takes puts"))[0]
 
     def name_of(self, replica):
@@ -169,8 +169,8 @@ class Group:
 
     def _is_followed_by_all(self, leader):
         address = str(leader.node.config.client_address)
-        standings = [each.standing() for each in self._running]
-        return leader.standing().is_serving_puts and {each.leader_address for each in standings} == {address}
+        statuses = [each.status() for each in self._running]
+        return leader.status().is_serving_puts and {each.leader_address for each in statuses} == {address}
 
     def _set_election_timeouts(self, timeouts_of):
         for each in self._running:

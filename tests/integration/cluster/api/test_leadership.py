@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cluster.replica.port import Standing
+from cluster.replica.port import ReplicaStatus
 from cluster.replica.standalone import StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
@@ -11,27 +11,27 @@ from tests.integration.cluster.api.conftest import run
 from tests.support.waiting import until
 
 TOPIC = "orders"
-LEADER = Standing("LEADER", 1, "n0", "127.0.0.1:1", is_serving_puts=True)
-FOLLOWER = Standing("FOLLOWER", 2, "n1", "127.0.0.1:2", is_serving_puts=False)
-LEADER_AGAIN = Standing("LEADER", 3, "n0", "127.0.0.1:1", is_serving_puts=True)
+LEADER = ReplicaStatus("LEADER", 1, "n0", "127.0.0.1:1", is_serving_puts=True)
+FOLLOWER = ReplicaStatus("FOLLOWER", 2, "n1", "127.0.0.1:2", is_serving_puts=False)
+LEADER_AGAIN = ReplicaStatus("LEADER", 3, "n0", "127.0.0.1:1", is_serving_puts=True)
 
 
 class MovingReplica(StandaloneReplica):
-    """A store of one machine whose standing is what the test says."""
+    """A store of one machine whose status is what the test says."""
 
     def __init__(self, *parts):
         super().__init__(*parts)
         self.now = LEADER
         self.listeners = []
 
-    def standing(self):
+    def status(self):
         return self.now
 
-    def when_standing_changes(self, listener):
+    def when_status_changes(self, listener):
         self.listeners.append(listener)
 
-    def move(self, standing):
-        self.now = standing
+    def move(self, status):
+        self.now = status
         self.store.wake_readers()
         for listener in self.listeners:
             listener()
@@ -156,7 +156,7 @@ def test_status_and_metrics_say_how_far_a_new_leader_is(shop):
             ready = await stub.Status(pb.BrokerStatusRequest())
             assert (ready.is_serving_puts, ready.not_serving_reason, ready.behind_bytes) == (True, "", 0)
             assert gauges() == (1, 0)
-            shop.replica.move(Standing("LEADER", 3, "n0", "127.0.0.1:1", False, "the queues lag", 70))
+            shop.replica.move(ReplicaStatus("LEADER", 3, "n0", "127.0.0.1:1", False, "the queues lag", 70))
             status = await stub.Status(pb.BrokerStatusRequest())
             assert (status.role, status.is_serving_puts) == ("LEADER", False)
             assert (status.not_serving_reason, status.behind_bytes) == ("the queues lag", 70)

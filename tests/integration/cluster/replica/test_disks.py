@@ -52,9 +52,9 @@ def test_full_disk_refuses_puts_while_reads_go_on_and_takes_them_again_by_itself
                 # RocketMQ's word for it; what is full is said beside it.
                 assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
                 # Another one may find room, or a smaller message does: so puts are taken, and refused each by itself.
-                standing = leader.standing()
-                assert standing.is_serving_puts == (not standing.reason)
-                await until(lambda: leader.standing().is_serving_puts)
+                status = leader.status()
+                assert status.is_serving_puts == (not status.reason)
+                await until(lambda: leader.status().is_serving_puts)
                 assert count > 3
                 expected = [(number, b"%d" % number) for number in range(count)]
                 for replica in group.open.values():
@@ -160,7 +160,7 @@ def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_ackn
                 outcome = await leader.begin_put(numbered([5]))
                 assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
             assert isinstance(await leader.failure, StorageFailed)
-            assert not leader.standing().is_serving_puts
+            assert not leader.status().is_serving_puts
             with pytest.raises(RequestFailed) as refused:
                 leader.begin_put(numbered([6]))
             assert refused.value.reason is Reason.STORE_STOPPED

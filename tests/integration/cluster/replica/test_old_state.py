@@ -42,9 +42,9 @@ def test_rocketmq_configuration_is_taken_over_before_anybody_is_served_and_only_
         async with running_group(configs) as group:
             for name in group.configs:
                 replica = group.open_node(name)
-                replica.when_standing_changes(
+                replica.when_status_changes(
                     lambda replica=replica: served.append(
-                        replica.standing().is_serving_puts and not replica.state.is_imported
+                        replica.status().is_serving_puts and not replica.state.is_imported
                     )
                 )
                 await replica.start()

@@ -31,7 +31,7 @@ class Putter:
     async def run(self):
         while not self.is_stopping:
             for replica in list(self._group.open.values()):
-                if replica.standing().is_serving_puts:
+                if replica.status().is_serving_puts:
                     await asyncio.gather(*(self._put(replica) for _ in range(5)))
             await asyncio.sleep(0)
 

@@ -183,7 +183,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
                         else:
                             acknowledged.append((outcome.places[0].queue_offset, b"%d" % number))
                 if (await transfer).code is ResponseCode.SUCCESS:
-                    await until(lambda leader=leader: not leader.standing().is_serving_puts)
+                    await until(lambda leader=leader: not leader.status().is_serving_puts)
             _, places = await group.put(*numbered([last := next(numbers)]))
             acknowledged.append((places[0].queue_offset, b"%d" % last))
             await group.level()
@@ -209,11 +209,11 @@ def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(
             await group.level()
             await group.stop()
             replica = group.open_node("n0")
-            replica.when_standing_changes(lambda: known.append("late" in replica.state.topics))
+            replica.when_status_changes(lambda: known.append("late" in replica.state.topics))
             known = []
             await replica.start()
             await until(lambda: replica.node.is_leader)
-            while not replica.standing().is_serving_puts:
+            while not replica.status().is_serving_puts:
                 assert "late" in replica.state.topics or not replica.readiness().is_ready
                 await asyncio.sleep(0)
             assert "late" in replica.state.topics

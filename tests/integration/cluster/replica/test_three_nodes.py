@@ -119,10 +119,10 @@ def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
             await group.start()
             async with group.steady_leader() as leader:
                 for follower in await group.followers():
-                    await until(lambda follower=follower: follower.standing().leader_address)
-                    standing = follower.standing()
-                    assert (standing.role, standing.is_serving_puts) == ("FOLLOWER", False)
-                    assert standing.leader_address == str(leader.node.config.client_address)
+                    await until(lambda follower=follower: follower.status().leader_address)
+                    status = follower.status()
+                    assert (status.role, status.is_serving_puts) == ("FOLLOWER", False)
+                    assert status.leader_address == str(leader.node.config.client_address)
                     with pytest.raises(RequestFailed) as refused:
                         follower.begin_put(numbered([1]))
                     assert refused.value.reason is Reason.NOT_LEADER
@@ -148,9 +148,9 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
             await group.start()
             async with group.steady_leader() as leader:
                 for follower in await group.followers():
-                    await until(lambda follower=follower: follower.standing().leader_address)
+                    await until(lambda follower=follower: follower.status().leader_address)
                     answer = (await putting(follower)).answer
-                    assert (answer.reason, answer.leader.address) == ("NOT_LEADER", leader.standing().leader_address)
+                    assert (answer.reason, answer.leader.address) == ("NOT_LEADER", leader.status().leader_address)
                 leader._leadership.distrust_offsets()
                 answer = (await putting(leader)).answer
                 assert (answer.reason, "new" in leader.state.topics) == ("LEADER_NOT_READY", False)
@@ -172,13 +172,13 @@ def test_readers_who_wait_are_told_of_messages_and_of_a_lost_lead(tmp_path):
                 await put(leader, *numbered([0]))
                 assert await asyncio.gather(*waiting) == [True] * 3
                 changes = []
-                leader.when_standing_changes(lambda: changes.append(leader.standing().is_serving_puts))
+                leader.when_status_changes(lambda: changes.append(leader.status().is_serving_puts))
                 waiting = asyncio.create_task(leader.wait("T", 0, 1, PATIENCE_S, None))
                 await asyncio.sleep(0)
             names = [name for name in group.open if group.open[name] is not leader]
             await group.stop(*names)
             assert await waiting
-            assert not leader.standing().is_leading
+            assert not leader.status().is_leading
             assert changes[-1] is False
 
     run(story())
