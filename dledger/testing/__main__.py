@@ -33,16 +33,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default: 1)")
     parser.add_argument("--nodes", type=int, choices=(3, 5), help="nodes of the cluster (default: drawn by the seed)")
-    parser.add_argument("--trace", action="store_true", help="tell the story of each run (one job)")
+    parser.add_argument("--trace", action="store_true", help="print the events of each run (one job)")
     parser.add_argument("--json-trace", metavar="FILE", help="write what every core did as JSON lines (one seed)")
     parser.add_argument("--table", action="store_true", help="print only failures, and a table at the end")
-    parser.add_argument("--ledger", metavar="FILE", help="append a line for each batch; seeds go on from its last one")
+    parser.add_argument("--ledger", metavar="FILE", help="append a line for each batch; continue after its last seed")
     parser.add_argument(
         "--branches",
         metavar="FILE",
         help="measure which branches the runs take; FILE lists those that few take, with reasons; others are an error",
     )
-    parser.add_argument("--hours", type=float, help="run batches of --seeds seeds for so long; needs --ledger")
+    parser.add_argument("--hours", type=float, help="run batches of --seeds seeds for this many hours; needs --ledger")
     parser.add_argument("--seeds-in-all", type=int, default=0, metavar="N", help="run batches until N seeds were run")
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.jobs < 1:
@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_batch(options: argparse.Namespace) -> bool:
-    """Run `--seeds` seeds and tell what they came to; return whether all of it is in order."""
+    """Run `--seeds` seeds and print their results; return whether none failed."""
     first_seed = options.seed if options.ledger is None else next_seed(options.ledger)
     totals = Totals()
     census = Census(branches()) if options.branches is not None else None
@@ -92,7 +92,7 @@ def _run_batch(options: argparse.Namespace) -> bool:
 
 
 def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Iterable[Result]:
-    """Run the seeds one by one if somebody wants their story or their history, else in as many jobs as asked for."""
+    """Run the seeds one by one if their events or history are printed, else in `--jobs` processes."""
     if options.shell:
         # Only here: it loads gRPC and the whole node, which takes its time in each worker process.
         from dledger.testing.shell.runner import run_shell_seed, run_shell_seeds  # noqa: PLC0415
@@ -102,12 +102,12 @@ def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Ite
         return run_shell_seeds(seeds, options.jobs)
     if not options.trace and options.json_trace is None:
         return run_seeds(seeds, options.nodes, options.jobs, is_measured=options.branches is not None)
-    tell = _print if options.trace else None
+    emit = _print if options.trace else None
     parts = None
     if options.json_trace is not None:
         history = stack.enter_context(open(options.json_trace, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - as it is
         parts = Parts(make_raft=partial(TracedRaft, lambda line: history.write(line + "\n")))
-    return (run_seed(seed, options.nodes, tell, parts) for seed in seeds)
+    return (run_seed(seed, options.nodes, emit, parts) for seed in seeds)
 
 
 def _summarize(totals: Totals, seconds: float) -> None:

@@ -87,7 +87,7 @@ class Administrator:
         if len(membership.voters) < _VOTERS_MAX:
             # An administrator waits for learners to be promoted, and asks again and again.
             possible += [(MembershipAction.PROMOTE, node_id) for node_id in learners for _ in range(5)]
-        # Nobody takes a voter away while others lost something: too few might be left.
+        # No voter is removed while others lost something: too few might be left.
         if len(membership.voters) > _VOTERS_MIN and not self._world.checks.damage.lost:
             possible += [(MembershipAction.REMOVE, node_id) for node_id in membership.voters]
         if possible:
@@ -111,7 +111,7 @@ class Administrator:
         others = [machine.process for machine in self._machines.values() if machine.process is not None]
         chosen = process if self._random.random() < 0.5 else self._random.choice(others)
         floor = chosen.retention_floor
-        # Most of the time all that may go: a lagging node must then begin anew.
+        # Mostly all that may be deleted: a lagging node must then reset its log.
         chosen.delete_before(floor if self._random.random() < 0.7 else self._random.randint(0, max(0, floor)))
 
     def _request_id(self, *, is_transfer: bool) -> int:

@@ -1,4 +1,4 @@
-"""Simulated clients: each appends or reads at whoever it believes to lead, waits for the answer, thinks, goes on."""
+"""Simulated clients: each calls the node that it believes to lead, waits for the answer, pauses, and repeats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Client:
 
     Attributes:
         is_stopped: it begins nothing any more.
-        appended_count: operations that it was told are appended.
+        appended_count: operations that were acknowledged as appended.
     """
 
     def __init__(self, world: World, machines: Mapping[str, SimMachine], name: str, think_max_us: int) -> None:

@@ -1,7 +1,7 @@
 """The clocks of a simulated machine: a monotonic one and the time of day.
 
-The monotonic one has a rate of its own and can stand still, as in a suspended virtual machine; the time of day can be
-set by somebody at any moment.
+The monotonic one has a rate of its own and can stop, as in a suspended virtual machine; the time of day can be set at
+any moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SimClock:
         rate_ppm: microseconds of the monotonic clock in a second of true time.
 
     Attributes:
-        is_set: somebody has set the time of day.
+        is_set: the time of day was set by hand.
     """
 
     __slots__ = ("_rate_ppm", "_scheduler", "_stopped_at_us", "_stopped_us", "_wall_offset_us", "is_set")
@@ -59,12 +59,12 @@ class SimClock:
         self.is_set = True
 
     def stop(self) -> None:
-        """Let the monotonic clock stand still."""
+        """Stop the monotonic clock."""
         if self._stopped_at_us is None:
             self._stopped_at_us = self._scheduler.now_us
 
-    def go_on(self) -> None:
-        """Let the monotonic clock go on from where it stands."""
+    def resume(self) -> None:
+        """Let the monotonic clock continue from its current value."""
         if self._stopped_at_us is not None:
             self._stopped_us += self._scheduler.now_us - self._stopped_at_us
             self._stopped_at_us = None

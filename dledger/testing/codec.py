@@ -14,7 +14,7 @@ from dledger.types import Membership
 _NO_OP_CHANNEL = 2
 _MEMBERSHIP_CHANNEL = 3
 _STAMP_AT = 28
-# What stands before the stamp, and what tells the kind, behind it.
+# The bytes before the stamp, which is followed by the kind.
 _FRAME = b"system".ljust(_STAMP_AT, b".") + bytes(STAMP.size)
 _BODY_AT = len(_FRAME) + 1
 

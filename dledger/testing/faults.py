@@ -91,7 +91,7 @@ class Violation(Exception):
 
 
 class SimulatedCrash(BaseException):
-    """The simulated machine died inside an operation; nobody but the simulated node may catch it.
+    """The simulated machine died inside an operation; only the simulated node may catch it.
 
     A `BaseException`, so that no error handling of the code under test takes it for something that it can survive.
     """

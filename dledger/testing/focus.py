@@ -35,7 +35,7 @@ def with_focus(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _leases(options: SimOptions, random: Random) -> SimOptions:
-    """Trust leases, on clocks that drift as far as they may, while answers come late and processes stand still.
+    """Trust leases, on clocks that drift as much as they may, while answers come late and processes are suspended.
 
     Clients give up soon, so that they come to the new leader, and back to the old one, while its lease may last.
     """
@@ -73,7 +73,7 @@ def _leases(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _snapshots(options: SimOptions, random: Random) -> SimOptions:
-    """Save snapshots all the time and delete what is before them, so that whoever was away must begin again."""
+    """Save snapshots all the time and delete what is before them, so that a node that was down must reset its log."""
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((3, 8)),
@@ -118,7 +118,7 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _deposed(options: SimOptions, random: Random) -> SimOptions:
-    """Depose leaders with entries that nobody else holds, bring them back, and replace disks meanwhile."""
+    """Depose leaders with entries that no other node holds, bring them back, and replace disks meanwhile."""
     return replace(
         options,
         troubles=(Trouble.WIPE, Trouble.ISOLATE, Trouble.BRIDGE, Trouble.SPLIT, Trouble.KILL),
@@ -177,7 +177,7 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
             preferred_leader_ids=("n1", "s0"),
             max_leadership_transfer_wait_index=random.choice((2, 1_000)),
         ),
-        # The word that asks the target to stand comes late, too: another node leads by then, or the target itself.
+        # The request to start an election (TimeoutNow) comes late, too: another node leads by then, or the target.
         network=replace(
             options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.1, spike_latency_us=150_000
         ),

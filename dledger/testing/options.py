@@ -48,14 +48,14 @@ class SimOptions:
         snapshot_threshold: entries between two snapshots of the state machine; 0: there is no state machine.
         chores: what administrators do.
         chore_interval_us: mean time between two of them.
-        is_message_log: leaders' entries are as in a log of messages: of magic 1, told by their channel.
+        is_message_log: leaders' entries are as in a log of messages: of magic 1, with a channel of their own.
         is_founded_in_peace: nothing goes wrong until the first leader has committed something.
         lease_share: part of the reads that may be answered by a lease; 0 where clocks keep to no bound.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
         raft: timings of the core, some ten times faster than in production, so that idle time is short.
         tick_us: how often a node looks at its clock.
-        turn_delay_max_us: events of a node wait up to so long for company; 0: each has its own turn.
+        turn_delay_max_us: events of a node are batched for up to this time; 0: each has its own turn.
         sync_min_us, sync_max_us: how long an ordinary sync takes.
         checkpoint_interval_us: how often a node saves its checkpoint.
         clock_rates_ppm: each node's clock against true time, in parts per million.
@@ -68,7 +68,7 @@ class SimOptions:
         safety_us: length of the phase with faults.
         liveness_us: within this time of peace a write must be accepted and all logs be equal.
         focus: what the run dwells on (`dledger.testing.focus`); "" when on nothing.
-        dead_max: so many voters, a minority at most, stay dead or ill for good: the others must live without them.
+        dead_max: at most this many voters, a minority, stay down or faulty for good: the others must work without them.
     """
 
     seed: int

@@ -35,7 +35,7 @@ class Result:
         shape: the options that shaped the run.
         summary: None when it failed.
         failure: what was violated, with the end of the story; "" when nothing was.
-        branches: which were taken, one byte each (`dledger.testing.coverage.branches`); b"" when nobody asked for that.
+        branches: which were taken, one byte each (`dledger.testing.coverage.branches`); b"" when they are not measured.
         is_shell: it is a run of the shell's simulator (`dledger.testing.shell`).
     """
 
@@ -49,7 +49,7 @@ class Result:
 
     @property
     def replay(self) -> str:
-        """The command that runs this seed again and tells its story."""
+        """The command that runs this seed again and prints its events."""
         nodes = "" if self.node_count is None else f" --nodes {self.node_count}"
         shell = " --shell" if self.is_shell else ""
         return f"python -m dledger.testing{shell} --seed {self.seed}{nodes} --trace"
@@ -71,16 +71,16 @@ class Result:
 
 
 def run_options(
-    options: SimOptions, parts: Parts | None = None, tell: Callable[[str], None] | None = None
+    options: SimOptions, parts: Parts | None = None, emit: Callable[[str], None] | None = None
 ) -> tuple[Summary | None, str]:
     """Run one shape to its end or to its first violation; return what it came to, or what was violated.
 
     Args:
         options: the shape.
         parts: faulty parts to put in; None: production code.
-        tell: gets the story line by line.
+        emit: receives the story line by line.
     """
-    simulation = Simulation(options, parts, tell)
+    simulation = Simulation(options, parts, emit)
     try:
         return simulation.run(), ""
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
@@ -91,7 +91,7 @@ def run_options(
 def run_seed(
     seed: int,
     node_count: int | None = None,
-    tell: Callable[[str], None] | None = None,
+    emit: Callable[[str], None] | None = None,
     parts: Parts | None = None,
 ) -> Result:
     """Run one seed.
@@ -99,11 +99,11 @@ def run_seed(
     Args:
         seed: which run.
         node_count: 3 or 5; None: as the seed draws it.
-        tell: gets the story line by line.
-        parts: parts to put in, such as a core that tells its history; None: production code.
+        emit: receives the story line by line.
+        parts: parts to put in, such as a core that records its history; None: production code.
     """
     options = draw_options(seed, node_count)
-    summary, failure = run_options(options, parts, tell)
+    summary, failure = run_options(options, parts, emit)
     return Result(seed=seed, node_count=node_count, shape=options.describe(), summary=summary, failure=failure)
 
 
@@ -122,7 +122,7 @@ def run_seeds(
         for seed in seeds:
             yield run_seed(seed, node_count)
         return
-    # Of their own, not forked: whoever calls this may have threads, whose locks a fork would keep locked for ever.
+    # Spawned, not forked: the caller may have threads, whose locks would stay locked in a fork.
     prepare = install if is_measured else None
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
         tasks = [(seed, node_count) for seed in seeds]

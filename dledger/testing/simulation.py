@@ -67,11 +67,11 @@ class Simulation:
     Args:
         options: the shape of the run.
         parts: the production code; tests put faulty parts in.
-        tell: gets the story line by line; None: only the end of it is kept, in `trace`.
+        emit: receives the story line by line; None: only the end of it is kept, in `trace`.
     """
 
     def __init__(
-        self, options: SimOptions, parts: Parts | None = None, tell: Callable[[str], None] | None = None
+        self, options: SimOptions, parts: Parts | None = None, emit: Callable[[str], None] | None = None
     ) -> None:
         seed = options.seed
         counts = FaultCounts()
@@ -79,7 +79,7 @@ class Simulation:
         disks = {node_id: SimDisk(Random(f"{seed}/disk/{node_id}"), counts) for node_id in options.all_ids}
         self._network_random = Random(f"{seed}/network")
         network = SimNetwork(scheduler, self._network_random, counts, options.network, self._deliver)
-        self.trace = Trace(scheduler, tell)
+        self.trace = Trace(scheduler, emit)
         self._options = options
         self._world = World(
             options=options,
@@ -169,8 +169,10 @@ class Simulation:
             before, reached = reached, sum(last_index for last_index, _ in ends.values())
             if reached <= before:
                 voiceless = self._world.checks.damage.voiceless
-                raise Violation("liveness", f"no equal logs after peace: (last, commit) {ends}, not heard {voiceless}")
-            # A long log takes its time, but nobody may stand still.
+                raise Violation(
+                    "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {voiceless}"
+                )
+            # A long log takes its time, but progress must not stop.
             end_us += _PROGRESS_US
 
     def _await_deletions(self) -> None:
@@ -195,7 +197,7 @@ class Simulation:
         }
 
     def _has_converged(self) -> bool:
-        """Say whether all members hold the same, know it to be committed, and are heard."""
+        """Say whether all members hold the same, know it to be committed, and have their votes."""
         members = self._members
         last_index = max(process.raft.last_index for process in members)
         if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
@@ -206,7 +208,7 @@ class Simulation:
 
     @property
     def _members(self) -> list[SimProcess]:
-        """Processes of the members, as the newest leader knows them, or else who knows most to be committed."""
+        """Processes of the members, by the newest leader, or else by the node with the highest commit index."""
         knowing = max(
             self._running,
             key=lambda process: (process.raft.role is Role.LEADER, process.raft.term, process.raft.commit_index),
@@ -265,7 +267,7 @@ class Simulation:
             process.receive(sender, message)
 
     def _went_down(self, machine: SimMachine) -> None:
-        """Let the others hear, some of them, that their connection broke; bring the machine back later."""
+        """Give some of the others an error of their connection; bring the machine back later."""
         for process in self._running:
             if self._network_random.random() < 0.5:
                 delay_us = int(self._network_random.random() * self._options.network.max_latency_us)
@@ -293,7 +295,7 @@ class Simulation:
         )
 
     def _hash(self) -> str:
-        """Hash every file of every disk, the counts, and the next random number (which tells of all before it)."""
+        """Hash every file of every disk, the counts, and the next random number (which depends on all before it)."""
         digest = hashlib.sha256()
         for machine in self._machines.values():
             machine.disk.add_to(digest, machine.node_id)

@@ -1,7 +1,7 @@
-"""The sum of many runs: what a campaign of seeds came to, as a table and as a line of the ledger.
+"""The sum of many runs: the results of a campaign of seeds, as a table and as a line of the ledger.
 
-The ledger is a text file to which only this program appends, one line for each batch of seeds. Whoever doubts a line
-checks the commit out, runs its seeds again, and compares the hash: it covers the final state of every run in order.
+The ledger is a text file to which only this program appends, one line for each batch of seeds. To verify a line,
+check the commit out, run its seeds again, and compare the hash: it covers the final state of every run in order.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Totals:
 
         Args:
             wall_s: how long the runs took.
-            jobs: in so many processes.
+            jobs: the number of processes.
         """
         table = Table(box=box.MARKDOWN)
         table.add_column(f"seeds {self.first_seed} to {self.last_seed}")
@@ -111,7 +111,7 @@ def append_to_ledger(path: str, totals: Totals, wall_s: float) -> None:
 
 
 def next_seed(path: str) -> int:
-    """Return the first seed behind all that stand in the ledger; 1 without one."""
+    """Return the first seed after all those in the ledger; 1 without a ledger."""
     if not os.path.exists(path):  # noqa: PTH110 - as it is named on the command line
         return 1
     with open(path, encoding="utf-8") as ledger:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""The story of a run: what happened when, to whom; kept short for a failure, or told whole as it happens."""
+"""The story of a run: each event with its time and node; the last lines for a failure, or all as they happen."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ KEPT_LINES_MAX = 60
 
 
 class Trace:
-    """Collects lines; formatting waits until somebody wants to read them.
+    """Collects lines, which are formatted only when they are printed.
 
     Args:
-        scheduler: tells the time.
-        tell: gets every line at once; None: only the last lines are kept.
+        scheduler: gives the time.
+        emit: called with every line at once; None: only the last lines are kept.
 
     Attributes:
-        is_told: whether somebody listens: only then are frequent things (messages) worth a line.
+        is_emitting: whether `emit` was given: only then are frequent events (messages) recorded.
     """
 
-    def __init__(self, scheduler: Scheduler, tell: Callable[[str], None] | None = None) -> None:
-        self.is_told = tell is not None
+    def __init__(self, scheduler: Scheduler, emit: Callable[[str], None] | None = None) -> None:
+        self.is_emitting = emit is not None
         self._scheduler = scheduler
-        self._tell = tell
+        self._emit = emit
         self._kept: deque[tuple[int, str, str, tuple[object, ...]]] = deque(maxlen=KEPT_LINES_MAX)
 
     def note(self, who: str, text: str, *values: object) -> None:
         """Add a line: `text % values`, in the words of the one that it happened to."""
         line = (self._scheduler.now_us, who, text, values)
-        if self._tell is None:
+        if self._emit is None:
             self._kept.append(line)
         else:
-            self._tell(_format(line))
+            self._emit(_format(line))
 
     def last_lines(self) -> list[str]:
-        """Return the last lines, oldest first; none if they were told already."""
+        """Return the last lines, oldest first; none if they were printed already."""
         return [_format(line) for line in self._kept]
 
 

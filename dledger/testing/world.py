@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Parts:
     """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed.
 
-    `make_message_codec` makes what tells a leader's own entries in runs whose log is one of messages.
+    `make_message_codec` makes the codec of a leader's own entries in runs whose log is one of messages.
     """
 
     open_store: Callable[..., EntryStore] = EntryStore.open
@@ -61,7 +61,7 @@ class Machine(Protocol):
     is_adopting: bool
 
     def died(self) -> None:
-        """Hear that the process died at its crash point."""
+        """Record that the process died at its crash point."""
 
     def failed(self, error: Exception) -> None:
-        """Hear that the process stopped because its disk failed it."""
+        """Record that the process stopped because its disk failed."""

@@ -26,7 +26,7 @@ def node_directory(node_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is checked of logs, elections, what clients were told, and states; and which disks are damaged."""
+    """The checks of logs, elections, answers to clients, and states; and which disks are damaged."""
 
     log: LogChecks
     elections: ElectionChecks

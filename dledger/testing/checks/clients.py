@@ -1,6 +1,6 @@
-"""Checks of what clients were told.
+"""Checks of the answers to clients.
 
-An acknowledged append stands where it was said and for ever (I3, I5), a refused one nowhere (I13), nothing twice (I7),
+An acknowledged append stays at the index of its answer (I3, I5), a refused one is nowhere (I13), nothing is twice (I7),
 and no linearizable read misses what was acknowledged, or read, before it began (I6).
 """
 
@@ -31,7 +31,7 @@ class OperationOutcome(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """An append of one client: `bodies[i]` begins with `first_id + i`, so that each entry can be told from all others.
+    """An append of one client: `bodies[i]` begins with `first_id + i`: each entry is unique.
 
     Attributes:
         first_id: id of the first body.
@@ -65,18 +65,18 @@ class ClientChecks:
         self.read_count = 0
 
     def reserve_ids(self, count: int) -> int:
-        """Return the first of `count` ids that nobody else has."""
+        """Return the first of `count` ids that no other operation has."""
         first_id = self._next_id
         self._next_id += count
         return first_id
 
     def issue(self, operation: Operation) -> None:
-        """Hear of an append that a client is about to send."""
+        """Record an append that a client is about to send."""
         for offset in range(len(operation.bodies)):
             self._operations[operation.first_id + offset] = (operation, offset)
 
     def acknowledge(self, operation: Operation, *, first_index: int, term: int, positions: list[int]) -> None:
-        """Hear that a node answers "appended" to a client."""
+        """Check that a node may answer "appended" to a client."""
         if operation.outcome is OperationOutcome.NOT_APPENDED:
             raise Violation("outcome", f"append {operation.first_id} is acknowledged after it was refused")
         operation.outcome = OperationOutcome.APPENDED
@@ -86,13 +86,15 @@ class ClientChecks:
                 raise Violation("acknowledged is committed", f"{index} is acknowledged, but not committed")
             record = self._committed[index]
             if record.term != term or record.position != position:
-                raise Violation("acknowledged is committed", f"{index} of term {term} at {position}: stands {record}")
+                raise Violation(
+                    "acknowledged is committed", f"{index} of term {term} at {position}: the log holds {record}"
+                )
             self._check_body(record, operation, offset)
         self.acknowledged_index = max(self.acknowledged_index, first_index + len(positions) - 1)
         self.acknowledged_count += len(positions)
 
     def refuse(self, operation: Operation) -> None:
-        """Hear that a node answers "not appended" to a client."""
+        """Check that a node may answer "not appended" to a client."""
         if operation.outcome is OperationOutcome.APPENDED:
             raise Violation("outcome", f"append {operation.first_id} is refused after it was acknowledged")
         operation.outcome = OperationOutcome.NOT_APPENDED
@@ -111,7 +113,7 @@ class ClientChecks:
         self.read_count += 1
 
     def refuse_read(self, read_id: int) -> None:
-        """Hear that a read was not served."""
+        """Forget a read that was not served."""
         self._read_floors.pop(read_id)
 
     def check_log(self) -> None:
@@ -126,9 +128,11 @@ class ClientChecks:
             if operation is None:
                 raise Violation("log content", f"{record.index} holds id {body_id}, which no client sent")
             if operation.outcome is OperationOutcome.NOT_APPENDED:
-                raise Violation("outcome", f"append {operation.first_id} was refused, but stands at {record.index}")
+                raise Violation(
+                    "outcome", f"append {operation.first_id} was refused, but is committed at {record.index}"
+                )
             if body_id in seen:
-                raise Violation("log content", f"id {body_id} stands at {seen[body_id]} and at {record.index}")
+                raise Violation("log content", f"id {body_id} is at {seen[body_id]} and at {record.index}")
             seen[body_id] = record.index
             self._check_body(record, operation, offset)
 

@@ -1,9 +1,9 @@
-"""Bits that disks flip and disks that are replaced: on which nodes, so that a minority at most is hit, and who was hit.
+"""Bits that disks flip and disks that are replaced: on which nodes, so that a minority at most is hit, and which were.
 
-A flip may cost the damaged node whatever is on its disk, and a new disk costs it everything; nobody else anything, and
-the group nothing that it promised. That holds as long as the nodes that lost something, and are not readmitted yet, are
-a minority of the voters: every majority of the others then has a voter in common with every majority that promised
-something. It holds at any moment, whatever the node that is hit has promised a moment ago, and whoever else holds it.
+A flip may destroy any data on the damaged node's disk, and a new disk all of it; other nodes lose nothing, and the
+group nothing that it acknowledged. This holds while the nodes that lost something, and are not readmitted yet, are a
+minority of the voters: every majority of the others then intersects every majority that acknowledged something. It
+holds at any moment, whatever the damaged node acknowledged just before, and whichever other nodes hold it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ class Damage:
 
     Args:
         disks: by node.
-        founders: whom the settings name.
+        founders: the nodes that the settings name.
 
     Attributes:
-        changing: nodes that were asked to change the membership and have not ended that yet: who will be a majority
-            is not known then.
+        changing: nodes with a membership change under way: the next majorities are not known then.
     """
 
     def __init__(self, disks: dict[str, SimDisk], founders: tuple[str, ...]) -> None:
@@ -47,7 +46,7 @@ class Damage:
         self._founders = founders
         self._damaged: set[str] = set()
         self._repaired: set[str] = set()
-        # Wiped, or without the voice that a damaged tail cost, and not yet heard in the group again.
+        # Wiped, or without a vote because of a damaged tail, and not readmitted to the group yet.
         self._voiceless: set[str] = set()
         self._memberships: dict[str, Membership] = {}
         # What each node knows to be committed.
@@ -71,7 +70,7 @@ class Damage:
     def can_lose(self, node_id: str) -> bool:
         """Say whether the nodes that lost something stay a minority with this one, whichever membership is in force.
 
-        Learners count as if they voted: they may be promoted before somebody finds what they lost.
+        Learners count as if they voted: they may be promoted before their loss is found.
         """
         if node_id in self.lost or self.changing or not self._is_founded():
             return False
@@ -93,7 +92,7 @@ class Damage:
         return is_spared
 
     def is_group_known(self) -> bool:
-        """Say whether every founder keeps the id of its group: before, it believes whoever its settings name."""
+        """Say whether every founder has stored the group id: before, it trusts all nodes of its settings."""
         return all(self._believed.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
 
     def give_back(self, node_id: str) -> None:
@@ -123,7 +122,7 @@ class Damage:
     def _readmit(self) -> list[str]:
         """Find the nodes whose return is committed, as every other voter knows that lost nothing.
 
-        A voter that does not know it cannot count their voices: were another one lost now, the rest might elect nobody.
+        A voter that does not know it cannot count their votes: if another one were lost now, a vote could not be won.
         """
         heard = []
         for node_id in self.voiceless:
@@ -146,7 +145,7 @@ class Damage:
 
     @property
     def voiceless(self) -> list[str]:
-        """Nodes that were wiped and are not heard in the group yet."""
+        """Nodes that were wiped and are not readmitted to the group yet."""
         return [node_id for node_id in self._disks if node_id in self._voiceless]
 
     def wipe(self, node_id: str) -> None:
@@ -214,10 +213,9 @@ class Damage:
         return path
 
     def misdirect(self, node_id: str, random: Random, counts: FaultCounts) -> str | None:
-        """Let a sector of one file stand where another one should, on the disk and in the page cache.
+        """Write a sector of one file to the place of another one, on the disk and in the page cache.
 
-        That the sector is missing where it belongs is not tried: of the newest write nobody can tell it from one that
-        was never done.
+        The sector's own place keeps it: if the newest write were missing there, that would look like one never done.
 
         Returns:
             The path of the file that was overwritten; None when nothing was done, as in `flip`.

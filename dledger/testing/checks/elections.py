@@ -3,8 +3,8 @@
 Promises are taken from what a node sends, for that is what others build on: a message proves that its sender's term,
 and a granted vote that the vote, is durable; both are read back from the simulated disk at the moment of sending.
 
-A node whose disk was wiped forgets its votes. It says that it has no past, and nobody counts its vote with those of a
-majority (ADR 7): such a vote binds it only in this life of its disk, a vote with a past binds it for ever.
+A node whose disk was wiped forgets its votes. Its messages say that it has no past, and candidates do not count its
+vote towards a majority (ADR 7): such a vote binds it only in this life of its disk, a vote with a past permanently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ElectionChecks:
-    """Who led, who voted for whom, and the terms that nodes have shown.
+    """The leaders, the votes, and the terms that nodes have shown.
 
     Args:
         disks: by node.
@@ -54,7 +54,7 @@ class ElectionChecks:
         self._terms[node_id] = 0
 
     def wiped(self, node_id: str) -> None:
-        """Hear that a node's directory is gone, and with it what it knew; its promises stand."""
+        """Record that a node's directory is lost, with its state; its promises still count."""
         self._shown_terms[node_id] = 0
         self._votes[node_id].clear()
 
@@ -65,13 +65,13 @@ class ElectionChecks:
         self._terms[node_id] = term
 
     def lead(self, node_id: str, term: int) -> None:
-        """Hear that a node leads `term`."""
+        """Check that no other node has led `term`."""
         other = self._leaders.setdefault(term, node_id)
         if other != node_id:
             raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
 
     def send(self, node_id: str, peer: str, message: Message, *, is_founding: bool) -> None:
-        """Hear what a node sends; `is_founding`: as one that has no past."""
+        """Check a message that a node sends; `is_founding`: the node says that it has no past."""
         if isinstance(message, VoteRequest):
             if not message.is_pre_vote:
                 self._vote(node_id, message.term, node_id, is_founding=is_founding)

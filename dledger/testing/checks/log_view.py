@@ -1,6 +1,6 @@
 """What the checkers know of each node's log, read from its simulated disk and not from the code under test.
 
-`LogBook` remembers every entry that ever stood on any node, once. Each remembers the entry before it, so that two
+`LogBook` keeps every entry that was ever on any node, once. Each refers to the entry before it, so that two
 logs with the same last entry are the same log: prefixes are compared by identity, in no time (log matching, Raft
 §5.3, is checked when an entry is first met on a node). `LogView` follows one node's log by reading only what is new.
 
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def body(self) -> memoryview:
-        """The bytes behind the header."""
+        """The bytes after the header."""
         return memoryview(self.content)[HEADER_SIZE_BYTES:]
 
     @property
@@ -67,12 +67,12 @@ class Record:
 
     @property
     def end_position(self) -> int:
-        """Byte position behind the entry."""
+        """Byte position after the entry."""
         return self.position + len(self.content)
 
 
 class LogBook:
-    """Every entry that ever stood on any node, by index and term."""
+    """Every entry that was ever on any node, by index and term."""
 
     __slots__ = ("_records",)
 
@@ -83,12 +83,12 @@ class LogBook:
         """Return the one record of this entry.
 
         Args:
-            node_id: who holds it.
-            found: the entry as it stands there.
-            is_first: nothing is known of what stood before it on this node, which was committed and dropped.
+            node_id: the node that holds it.
+            found: the entry as it is there.
+            is_first: the entries before it on this node are not known; they were committed and dropped.
 
         Raises:
-            Violation: another node holds the same index and term with other bytes, or behind another prefix.
+            Violation: another node holds the same index and term with other bytes, or after another prefix.
         """
         key = (found.index, found.term)
         known = self._records.get(key)
@@ -103,7 +103,7 @@ class LogBook:
         if known.content != found.content or known.blank != found.blank:
             raise Violation("log matching", f"{node_id} holds index {key[0]} of term {key[1]} with other bytes")
         if known.previous is not found.previous:
-            raise Violation("log matching", f"{node_id} holds index {key[0]} of term {key[1]} behind another prefix")
+            raise Violation("log matching", f"{node_id} holds index {key[0]} of term {key[1]} after another prefix")
         return known
 
 
@@ -152,7 +152,7 @@ class LogView:
         return self.get(record.index) is record
 
     def second_file(self) -> Record | None:
-        """Return the first entry that stands in another data file than the first one."""
+        """Return the first entry that is in another data file than the first one."""
         first_end = self.begin_position - self.begin_position % self._file_size + self._file_size
         return next((record for record in self.records if record.position >= first_end), None)
 
@@ -164,14 +164,14 @@ class LogView:
         self._base = -1
 
     def drop_head(self, begin_index: int, begin_position: int) -> None:
-        """Forget what stands before `begin_index`."""
+        """Forget the entries before `begin_index`."""
         del self.records[: begin_index - self.begin_index]
         self.begin_index, self.begin_position = begin_index, begin_position
         self.durable_index = max(self.durable_index, begin_index - 1)
         self._base = -1
 
     def cut(self, first_index: int) -> None:
-        """Forget `first_index` and all behind it."""
+        """Forget `first_index` and all after it."""
         del self.records[first_index - self.begin_index :]
         self.durable_index = min(self.durable_index, first_index - 1)
 
@@ -179,7 +179,7 @@ class LogView:
         """Read the entries up to `last_index` that are not known yet.
 
         Raises:
-            Violation: what stands there is no such entry, or not what other nodes hold at its place.
+            Violation: the bytes there are no such entry, or not what other nodes hold at its place.
         """
         records = self.records
         while self.last_index < last_index:

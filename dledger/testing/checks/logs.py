@@ -42,7 +42,7 @@ class Fall:
 class Copy:
     """What a node held durably before its disk lost it; others count it until the node is readmitted.
 
-    A majority that promised something goes on to bind every later one, as long as those that lost it do not vote.
+    A majority that promised something continues to bind every later one, as long as those that lost it do not vote.
     """
 
     begin_index: int
@@ -62,7 +62,7 @@ class LogChecks:
         is_flush_sync: committed means durable on a majority; else only written on a majority.
 
     Attributes:
-        committed: the committed entries by index, remembered for ever.
+        committed: the committed entries by index; none is ever removed.
     """
 
     def __init__(self, views: dict[str, LogView], *, is_flush_sync: bool) -> None:
@@ -108,7 +108,7 @@ class LogChecks:
         return self._views[node_id].get(index)
 
     def promise(self, node_id: str, durable_index: int) -> None:
-        """Hear that a node tells its core that everything up to `durable_index` is durable."""
+        """Check that what a node reports durable to its core, up to `durable_index`, is durable."""
         view = self._views[node_id]
         if durable_index > view.durable_index and not view.is_durable(durable_index):
             raise Violation(
@@ -117,7 +117,7 @@ class LogChecks:
         self._promised_index[node_id] = durable_index
 
     def accept(self, node_id: str, *, match_index: int, last_index: int) -> None:
-        """Hear that a node tells a leader that it holds everything up to `match_index`, ready to be counted."""
+        """Check what a node acknowledges to a leader: it holds everything up to `match_index`, which may be counted."""
         view = self._views[node_id]
         view.refresh(last_index)
         if match_index > last_index:
@@ -128,7 +128,7 @@ class LogChecks:
             )
 
     def commit(self, node_id: str, raft: Raft, commit_index: int, last_index: int) -> None:
-        """Hear that a node's commit index is `commit_index` now."""
+        """Check the new commit index of a node."""
         view = self._views[node_id]
         view.refresh(last_index)
         if commit_index < self._commit_index[node_id]:
@@ -143,7 +143,7 @@ class LogChecks:
         if commit_index > known:
             record = view.get(commit_index)
             if record is None or known + 1 < view.begin_index:
-                raise Violation("commit index", f"{node_id} has {commit_index}, which nobody committed before")
+                raise Violation("commit index", f"{node_id} has {commit_index}, which no node committed before")
             self._check_majority(node_id, record, raft.membership.voters)
             self.committed.extend(view.records[known + 1 - view.begin_index : commit_index + 1 - view.begin_index])
             self._commit_terms.extend([raft.term] * (commit_index - known))
@@ -167,13 +167,13 @@ class LogChecks:
         return copy is not None and copy.holds(record)
 
     def served(self, node_id: str, entry: Entry) -> None:
-        """Hear what a node's store gives for a committed index."""
+        """Check the entry that a node's store returns for a committed index."""
         record = self.committed[entry.index]
         if (entry.term, entry.position) != (record.term, record.position) or record.body != entry.body:
             raise Violation("served entry", f"{node_id} serves another entry {entry.index} than was committed")
 
     def truncate(self, node_id: str, first_index: int) -> None:
-        """Hear that a node cut off `first_index` and all behind it."""
+        """Check that a node may truncate its log from `first_index` on."""
         view = self._views[node_id]
         if first_index <= self._commit_index[node_id]:
             raise Violation("truncation", f"{node_id} cut {first_index}, commit index {self._commit_index[node_id]}")
@@ -187,17 +187,21 @@ class LogChecks:
         return bool(self._views[node_id].records)
 
     def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:
-        """Hear that a node dropped its whole log and begins anew."""
+        """Check that a node may drop its whole log and restart it at `begin_index`."""
         view = self._views[node_id]
         if begin_index > len(self.committed):
-            raise Violation("reset", f"{node_id} begins anew at {begin_index}; committed are {len(self.committed)}")
+            raise Violation(
+                "reset", f"{node_id} restarts its log at {begin_index}; committed are {len(self.committed)}"
+            )
         if self._commit_index[node_id] >= begin_index - 1 and begin_index > 0:
-            raise Violation("reset", f"{node_id} begins anew at {begin_index}, commit {self._commit_index[node_id]}")
+            raise Violation(
+                "reset", f"{node_id} restarts its log at {begin_index}, commit {self._commit_index[node_id]}"
+            )
         view.begin(begin_index, begin_position)
         self._promised_index[node_id] = begin_index - 1
 
     def drop_head(self, node_id: str, begin_index: int, begin_position: int) -> None:
-        """Hear that a node deleted what stands before `begin_index`."""
+        """Check that a node may delete the entries before `begin_index`."""
         if begin_index > self._commit_index[node_id] + 1:
             raise Violation("retention", f"{node_id} begins at {begin_index}, commit {self._commit_index[node_id]}")
         self._views[node_id].drop_head(begin_index, begin_position)
@@ -222,7 +226,7 @@ class LogChecks:
         self._lost.pop(node_id, None)
 
     def lead(self, node_id: str, *, term: int, last_index: int) -> None:
-        """Hear that a node leads `term`: it must hold all that was committed in terms before (Raft §5.4)."""
+        """Check that the leader of `term` holds all that was committed in terms before (Raft §5.4)."""
         view = self._views[node_id]
         view.refresh(last_index)
         needed = bisect_left(self._commit_terms, term) - 1
@@ -233,7 +237,7 @@ class LogChecks:
         """Look at the log that a node found at its start, after it went down as `fall` says.
 
         Returns:
-            Whether damage to its disk cost it entries that it had told others to be durable.
+            Whether damage to its disk lost entries that it had acknowledged as durable.
         """
         view = self._views[node_id]
         before, before_begin = list(view.records), view.begin_index
@@ -250,7 +254,7 @@ class LogChecks:
         owed = self._owed(before, promised, fall)
         is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
         if fall.is_damaged:
-            # Kept until somebody finds that nothing was lost, or that the node is readmitted.
+            # Kept until it is known that nothing was lost, or that the node is readmitted.
             self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
         elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
@@ -268,7 +272,7 @@ class LogChecks:
             raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
     def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
-        """Return the last entry that recovery must give back; it stands for all before it.
+        """Return the last entry that recovery must give back; all before it are implied.
 
         A node that died in a step may have been cutting a suffix: of what it promised only the committed part is
         owed for certain.

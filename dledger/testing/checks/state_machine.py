@@ -1,7 +1,7 @@
 """A small state machine for simulated nodes, and the check that it is the same everywhere (I4; regression R24).
 
 Its state is a hash over every entry of a client that it was given, in order, and the last body of each of a few keys:
-whoever misses an entry, or applies one twice, ends with another hash than the log gives.
+a node that misses an entry, or applies one twice, ends with another hash than the log gives.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SimStateMachine:
         self.values: dict[str, str] = {}
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[str]:
-        """Take entries in; the result of each is the digest behind it."""
+        """Apply entries; the result of each is the digest after it."""
         results = []
         for entry in entries:
             body = bytes(entry.body)
@@ -70,7 +70,7 @@ class MachineChecks:
         self._applied: dict[str, int] = {}
 
     def started(self, node_id: str) -> None:
-        """Hear that a node begins a new life."""
+        """Record that a node starts a new process."""
         self._applied.pop(node_id, None)
 
     def applied(self, node_id: str, index: int, digest: str) -> None:

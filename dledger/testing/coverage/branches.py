@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# The core, and what it is driven by and writes to; `core.*` stands for all of the package.
+# The core, and what it is driven by and writes to; `core.*` means all of the package.
 PACKAGE = "dledger"
 _FOLDERS = ("core", "core.state", "driver", "entries", "entries.format", "node", "storage")
 _NAMES = (

@@ -19,7 +19,7 @@ class Census:
     """Counts runs by branch.
 
     Args:
-        branches: all that there are, in the order in which results tell of them.
+        branches: all that there are, in the order of their numbers in results.
 
     Attributes:
         run_count: runs that were counted.
@@ -46,8 +46,7 @@ class Census:
     def unlisted(self, listed: dict[str, str]) -> list[str]:
         """Return the rare branches that are not `listed`, each with its count, as lines.
 
-        Of rare branches that lie within each other the outermost one stands for all: the others cannot be taken more
-        often.
+        Of rare branches that are nested only the outermost one is returned: the others cannot be taken more often.
         """
         rare = self.rare()
         outermost = [
@@ -66,7 +65,7 @@ def read_list(text: str) -> dict[str, str]:
     """Return the reason for each branch of the text of a committed list, by name.
 
     Raises:
-        ValueError: a name stands in front of any reason, or twice.
+        ValueError: a name has no reason before it, or is listed twice.
     """
     listed: dict[str, str] = {}
     reason = ""

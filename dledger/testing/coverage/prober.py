@@ -24,7 +24,7 @@ DECIDE = "__branch_decide__"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way that the code can go on.
+    """One branch of the code.
 
     Attributes:
         module: its name.
@@ -65,7 +65,7 @@ class _Prober(ast.NodeTransformer):
         self._found = found
         self._names: list[str] = []
         self._counts: dict[tuple[str, str], int] = {}
-        # Numbers of the branches within which the visited code stands, the innermost last.
+        # Numbers of the branches around the visited code, the innermost last.
         self._around: list[int] = []
         # The branch of each mark, by the identity of the mark, and the marks, so that no identity is used twice.
         self._numbers: dict[int, int] = {}
@@ -209,7 +209,7 @@ class _Prober(ast.NodeTransformer):
     # ------------------------------------------------------------------------------------------- probes
 
     def _visit_all(self, body: list[ast.stmt], mark: ast.stmt | None = None) -> list[ast.stmt]:
-        """Visit statements; with `mark`, all of them stand in the branch that it marks."""
+        """Visit statements; with `mark`, all of them are in the branch that it marks."""
         with self._standing_in(mark):
             return [self.visit(statement) for statement in body]
 

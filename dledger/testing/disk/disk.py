@@ -10,7 +10,7 @@ Directory changes survive as a prefix (a journal) or as any part (POSIX promises
 After a failed sync the writes that it covered wait no more, as on Linux: some reached the disk, the others are only in
 the page cache, and the next sync succeeds without them ("fsyncgate").
 
-What stands on this disk outlives the simulated processes; `disk.files` is how one process sees it.
+The content of this disk outlives the simulated processes; `disk.files` is how one process sees it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Survival(Enum):
 class Directory:
     """Names of one directory: as programs see them, as they are durable, and the changes between the two.
 
-    A change maps names to what each stands for from now on: an inode, or nothing (None). It happens whole or not.
+    A change maps each name to its new inode, or to None when it is removed. It happens whole or not at all.
     """
 
     cached: dict[str, Inode] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class SimDisk:
         return None if entries is None else entries.cached.get(name)
 
     def lookup_durable(self, path: str) -> Inode | None:
-        """Return the file that would stand at `path` if every waiting directory change were lost."""
+        """Return the file that would be at `path` if every waiting directory change were lost."""
         directory, name = posixpath.split(path)
         entries = self.directories.get(directory)
         return None if entries is None else entries.durable.get(name)
@@ -236,7 +236,7 @@ class SimDisk:
             yield from directory.durable.values()
 
     def fail_sync(self, inode: Inode, written_count: int) -> None:
-        """Lose writes of a file that a sync covered, or some sectors of them, and let nobody see it.
+        """Lose writes of a file that a sync covered, or some sectors of them, without any error.
 
         A sector that was written to after the sync began still waits, with all that the page cache holds of it.
         """
@@ -251,13 +251,13 @@ class SimDisk:
         inode.pending = [_widened(image, position, data) for position, data in later]
 
     def unflip(self) -> None:
-        """Give all bits that the disk changed their value back, as from a copy that somebody kept."""
+        """Restore all bits that the disk changed, as from a backup."""
         for directory in self.directories.values():
             for inode in (*directory.durable.values(), *directory.cached.values()):
                 inode.unflip()
 
     def add_to(self, digest: Digest, name: str) -> None:
-        """Add the content of every file, cached and durable, to a digest that tells runs apart.
+        """Add the content of every file, cached and durable, to a digest that differs between different runs.
 
         Args:
             digest: of `hashlib`.

@@ -1,7 +1,7 @@
 """The file-system port as one simulated process sees it: `store.fs.ports.Files` over a `SimDisk`.
 
 Every operation that changes something passes a `CrashPoint`, so that the process can die before, in the middle of, or
-behind any of them. After its death nothing that it still tries (a `finally`, a destructor) reaches the disk.
+after any of them. After its death nothing that it still tries (a `finally`, a destructor) reaches the disk.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SimFiles:
         open_sync: while not None, `SimFile.sync` only notes here what it covers: the simulated syncer lets time pass
             before it becomes durable.
         locked: directories that this process holds.
-        clock: of the machine, if anybody asks when files were written.
-        after_sync: is called when a file was synced, if anybody counts the time that this takes.
+        clock: of the machine, for the modification times of files; None: there are none.
+        after_sync: is called when a file was synced, so that simulated time passes; None: a sync takes no time.
     """
 
     def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts, clock: SimClock | None = None) -> None:
@@ -148,7 +148,7 @@ class SimFiles:
 
         Raises:
             StorageFailed: there is one already, or the disk refused.
-            DiskFull: no room; nothing was left behind.
+            DiskFull: no room; no file remains.
         """
         directory, name = self._parent(path)
         if name in directory.cached:
@@ -181,7 +181,7 @@ class SimFiles:
         inode.sync()
 
     def open(self, path: str) -> SimFile:
-        """Open an existing file for reading and writing; pages that wait for no sync are read from the disk anew."""
+        """Open an existing file for reading and writing; pages that wait for no sync are read from the disk again."""
         inode = self._existing(path)
         inode.drop_clean_pages()
         return SimFile(self, path, inode)
@@ -208,7 +208,7 @@ class SimFiles:
 
         Raises:
             DiskFull: no room was set aside and there is none.
-            StorageFailed: the disk refused; the old content stands.
+            StorageFailed: the disk refused; the old content remains.
         """
         self._take_spare_room(path, max(len(content), SMALL_FILE_SIZE_BYTES))
         if self.crash_point.reach():
@@ -284,7 +284,7 @@ class SimFiles:
             raise SimulatedCrash
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync them one after the other; those behind one that the disk refused are not tried."""
+        """Sync them one after the other; those after one that the disk refused are not tried."""
         for file in files:
             file.sync()
         for path in directories:
@@ -319,7 +319,7 @@ class SimFiles:
         return SimLock(self, path)
 
     def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> SimLock:
-        """Hold the lock file `path` for this process; readers are not told apart.
+        """Lock the file `path` for this process; shared locks are treated like exclusive ones.
 
         Raises:
             DirectoryLocked: this process holds it already; the locks of a dead one are free.

@@ -72,7 +72,7 @@ class Inode:
             _forget(self.durable_flips, position, position + len(data))
 
     def drop_clean_pages(self) -> None:
-        """Read the page cache anew from the disk, except for what waits to be written."""
+        """Read the page cache again from the disk, except for what waits to be written."""
         self.cache[:] = self.durable
         self.cache_flips = dict(self.durable_flips)
         for position, data in self.pending:
@@ -94,7 +94,7 @@ class Inode:
         return _unflipped(self.durable, self.durable_flips) if self.durable_flips else self.durable
 
     def unflip(self) -> None:
-        """Give all bits that the disk changed, and nobody has overwritten since, their value back."""
+        """Restore all bits that the disk changed and that were not overwritten since."""
         for content, flips in ((self.cache, self.cache_flips), (self.durable, self.durable_flips)):
             for position, mask in flips.items():
                 content[position] ^= mask

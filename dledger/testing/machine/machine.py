@@ -34,7 +34,7 @@ class SimMachine:
         world: what all machines share.
         node_id: the node that lives here.
         disk: its disk.
-        on_down: hears that the process is gone, however it ended.
+        on_down: called when the process has ended, for any reason.
 
     Attributes:
         process: the running node; None while it is down.
@@ -65,7 +65,7 @@ class SimMachine:
         return self.process if self.stranger is None else self.stranger.process
 
     def boot(self, *, die_after: int = 0) -> None:
-        """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
+        """Start a process if none runs; `die_after` > 0: it dies in that file operation of its start.
 
         Raises:
             store.errors.StoreError: recovery refuses what is on the disk.
@@ -103,7 +103,7 @@ class SimMachine:
         process.run()
 
     def _cannot_start(self, error: Exception) -> None:
-        """Refusing to start on a disk that is full, failing or damaged is right; somebody sees to it, and tries again.
+        """Retry later if the disk is full, failing or damaged, after a repair: then the refusal to start is right.
 
         Raises:
             Exception: `error`; there is nothing wrong with the disk.
@@ -113,7 +113,7 @@ class SimMachine:
         self._blame(error)
 
     def failed(self, error: Exception) -> None:
-        """Hear from the process that it stopped because its disk failed it; some machines are then started anew.
+        """Record that the process stopped because its disk failed; some machines are then restarted.
 
         Raises:
             Exception: `error`; there is nothing wrong with the disk.
@@ -165,7 +165,7 @@ class SimMachine:
         self._fall_since = Fall()
 
     def cut_head(self) -> None:
-        """Let a person delete the oldest data file on purpose, if nobody needs it; the process dies first."""
+        """Delete the oldest data file, as an operator may, if no node needs it; the process is killed first."""
         process, checks = self.process, self._world.checks
         if process is None or process.is_paused or checks.damage.is_damaged(self.node_id):
             return
@@ -212,7 +212,7 @@ class SimMachine:
             self._files.crash_point.arm(operations)
 
     def died(self) -> None:
-        """Hear from the process that it died at its crash point."""
+        """Record that the process died at its crash point."""
         self._world.counts.add(Fault.CRASH_IN_STEP)
         self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
 
@@ -226,10 +226,10 @@ class SimMachine:
                 self.clock.stop()
 
     def resume(self) -> None:
-        """Let a paused process go on."""
-        self.clock.go_on()
+        """Resume a paused process."""
+        self.clock.resume()
         if self.process is not None and self.process.is_paused:
-            self._world.trace.note(self.node_id, "goes on")
+            self._world.trace.note(self.node_id, "resumes")
             self.process.resume()
 
     def set_clock(self, offset_us: int) -> None:
@@ -251,7 +251,7 @@ class SimMachine:
             self.sync_delay_us = STUCK_FOR_EVER_US
 
     def heal(self) -> None:
-        """Repair everything and start the process if it is down, or anew if its disk does not answer."""
+        """Repair everything and start the process if it is down; restart it if its disk does not answer."""
         self.sync_delay_us = 0
         self.disk.capacity_bytes = UNLIMITED_BYTES
         self.disk.read_trouble.heal()
@@ -265,7 +265,7 @@ class SimMachine:
             self.kill()
         damage = self._world.checks.damage
         if damage.is_damaged(self.node_id):
-            # Once more it has to face what its disk holds, before somebody puts that right.
+            # It must start once more on the damaged disk before the damage is repaired.
             self.kill()
             self.boot()
         if damage.is_damaged(self.node_id):
@@ -282,7 +282,7 @@ class SimMachine:
         self._fall_since = Fall(since.is_in_step or is_in_step, since.is_lossy or is_power_cut or is_lossy)
         if self._files is not None:
             self._files.crash_point.is_dead = True
-        self.clock.go_on()
+        self.clock.resume()
         world.checks.damage.changing.discard(self.node_id)
         was_up, self.process = self.process, None
         if was_up is not None:

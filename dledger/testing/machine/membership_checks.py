@@ -1,4 +1,4 @@
-"""Checks of memberships: what a node takes to be in force must stand in its log, and all members must agree in the end.
+"""Checks of memberships: the one that a node uses must be in its log, and all members must agree in the end.
 
 A membership that was cut off with its entry, or that came with one and was not taken, shows in votes and commits only
 when that node leads and the wrong majority meets; here it shows at once. The same holds for one that a node takes to
@@ -42,7 +42,7 @@ class MembershipWatch:
         """Check what the node knows: the newest membership that is committed, and all after it.
 
         Raises:
-            Violation: one of them is not what stands in the log.
+            Violation: one of them is not what the log holds.
         """
         settled = memberships[0]
         if settled is not self._settled:

@@ -1,6 +1,6 @@
 """The driver's observer in a simulated node: keeps appends and reads of clients, and shows everything to the checks.
 
-Stands where `dledger.node.observer` stands in production.
+It takes the place of `dledger.node.observer`.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class SimObserver:
     # ---------------------------------------------------------------------------------------------- clients
 
     def take_append(
-        self, operation: Operation, tell: Callable[[OperationOutcome, str | None], None]
+        self, operation: Operation, answer: Callable[[OperationOutcome, str | None], None]
     ) -> PendingAppend | None:
-        """Take an append in and return it; None: there are too many, and the client has been told."""
-        reply = SimReply(operation, self._world.checks.clients, lambda outcome: tell(outcome, self._raft.leader_id))
+        """Accept an append and return it; None: there are too many, and the client was refused."""
+        reply = SimReply(operation, self._world.checks.clients, lambda outcome: answer(outcome, self._raft.leader_id))
         size_bytes = sum(map(len, operation.bodies))
         future = cast("Future[AppendResult]", reply)
         pending = PendingAppend(future, len(operation.bodies), size_bytes, self._now_s())
@@ -85,11 +85,11 @@ class SimObserver:
     def take_read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
         """Take a read in; the core is asked in the next turn, under an id that begins at 1 in each life."""
 
-        def tell(index: int | None) -> None:
+        def answer(index: int | None) -> None:
             self._end_read(read_id, index, is_lease_allowed=is_lease_allowed)
             reply(index is not None)
 
-        self.reads.ask(cast("Future[int]", SimReadReply(tell)), is_lease_allowed=is_lease_allowed)
+        self.reads.ask(cast("Future[int]", SimReadReply(answer)), is_lease_allowed=is_lease_allowed)
 
     def next_questions(self) -> list[ReadIndex]:
         """Return what the core is to be asked for the reads that came in."""
@@ -104,12 +104,12 @@ class SimObserver:
             self._world.work.add(Work.LEASE_READ)
 
     def expire(self) -> None:
-        """Answer who has waited too long."""
+        """Answer the requests whose time limit is over."""
         self.appends.expire(self._now_s())
         self.reads.expire(self._now_s())
 
     def end(self) -> None:
-        """Answer all who wait, for the node has stopped."""
+        """Answer all requests that wait, for the node has stopped."""
         self.appends.end(AppendResult(ResponseCode.DISK_ERROR))
         self.reads.end(RequestRefused(ResponseCode.DISK_ERROR, "the node has stopped"))
 
@@ -123,11 +123,11 @@ class SimObserver:
         self.appends.appended(proposal.token, first_index, term, positions)
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Tell the client."""
+        """Answer the client with the refusal."""
         self.appends.refused(proposal.token, AppendResult(code))
 
     def on_commit(self, commit_index: int) -> None:
-        """Answer the appends that are settled now: what stands at their indexes decides."""
+        """Answer the appends that are decided now, by the entries at their indexes."""
         checks, store = self._world.checks, self._store
         checks.log.commit(self._node_id, self._raft, commit_index, store.last_index)
         self.appends.committed(commit_index, store.term_at, self._now_s())
@@ -136,14 +136,14 @@ class SimObserver:
 
     def on_truncated(self, first_index: int) -> None:
         """Pass on to the checks and to the appends that were cut."""
-        self._world.trace.note(self._node_id, "cuts %d and all behind it", first_index)
+        self._world.trace.note(self._node_id, "truncates its log from %d on", first_index)
         self._world.checks.log.truncate(self._node_id, first_index)
         self.appends.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Pass on to the checks, to the appends that were cut, and to the state machine."""
         world = self._world
-        world.trace.note(self._node_id, "begins its log anew at %d, snapshot %d", begin_index, snapshot_index)
+        world.trace.note(self._node_id, "resets its log to begin at %d, snapshot %d", begin_index, snapshot_index)
         world.work.add(Work.LOG_RESET)
         if snapshot_index >= 0:
             world.work.add(Work.SNAPSHOT_INSTALLED)
@@ -156,7 +156,7 @@ class SimObserver:
             self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Tell the story; those whose votes are counted from now on must be those of the newest membership."""
+        """Trace the change; the core must count the votes of the newest membership from now on."""
         self._world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
         state = self._raft.state
         expected = state.memberships[-1].membership.voters
@@ -202,13 +202,13 @@ class SimObserver:
             self._world.checks.log.served(self._node_id, entry)
 
     def on_read_refused(self, read_id: int) -> None:
-        """Tell the clients."""
+        """Answer the clients with the refusal."""
         self.reads.refused(read_id)
 
     def on_distrusted(self, message: Distrusted) -> None:
         """Every message of this world comes from a node of the group: only what it says of the group may differ.
 
-        Who knew of a group that was never committed, or knows of none, is not believed by those who know of one.
+        Nodes that know a committed group drop messages of a node that knows another one, never committed, or none.
         """
         if message.reason not in (Distrust.NO_GROUP, Distrust.GROUP):
             raise Violation("trust", f"{self._node_id} does not believe {message}")
@@ -226,7 +226,7 @@ class SimObserver:
 
 
 class _Memberships:
-    """Formats memberships when somebody reads them."""
+    """Formats memberships when the line is printed."""
 
     def __init__(self, memberships: Sequence[MembershipEntry]) -> None:
         self._memberships = memberships
@@ -243,4 +243,4 @@ class _Memberships:
 
 
 def _ignore_latency(_latency_s: float) -> None:
-    """Simulated latencies are nobody's business."""
+    """Simulated latencies are not measured."""

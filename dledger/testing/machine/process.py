@@ -1,6 +1,6 @@
 """One life of a simulated node: the production core, driver, entry store and hard state, from start to death.
 
-Stands where `dledger.node.node.Node` stands in production: it owns the inbox and the timers, and is the driver's
+It takes the place of `dledger.node.node.Node`: it owns the inbox and the timers, and is the driver's
 transport; its syncer and observer are `machine.syncer` and `machine.observer`. Everything that it does to its disk and
 to the network passes the crash point of its `SimFiles`, so that it can die between any two effects of a step.
 """
@@ -156,7 +156,7 @@ class SimProcess:
         return outcome
 
     def _settings(self) -> Membership:
-        """Return who belongs to the group as this node's settings say: the founders; a spare waits to be added."""
+        """Return the members of the group by this node's settings: the founders; a spare waits to be added."""
         return Membership(tuple(Member(node_id) for node_id in sorted(self._world.options.node_ids)))
 
     def _open_applier(self) -> Applier | None:
@@ -177,25 +177,25 @@ class SimProcess:
 
     def receive(self, sender: str, message: Message) -> None:
         """Take a message of a peer."""
-        if self._world.trace.is_told:
+        if self._world.trace.is_emitting:
             self._world.trace.note(self.node_id, "<- %s %s", sender, _short(message))
         self._inbox.append(Received(sender, message))
         self._ask_turn()
 
     def lose_connection(self, peer: str) -> None:
-        """Hear that the connection to a peer broke."""
+        """Report a broken connection to a peer."""
         self._inbox.append(PeerUnreachable(peer))
         self._ask_turn()
 
-    def propose(self, operation: Operation, tell: Callable[[OperationOutcome, str | None], None]) -> None:
-        """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies.
+    def propose(self, operation: Operation, answer: Callable[[OperationOutcome, str | None], None]) -> None:
+        """Take a client's append; `answer` gets its outcome and the leader's id, unless the process dies.
 
         A paused process reads no request and so refuses none, either: it takes them when it is resumed.
         """
         if self.is_paused:
-            self._unread.append(partial(self.propose, operation, tell))
+            self._unread.append(partial(self.propose, operation, answer))
             return
-        pending = self._observer.take_append(operation, tell)
+        pending = self._observer.take_append(operation, answer)
         if pending is not None:
             self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
             self._ask_turn()
@@ -255,7 +255,7 @@ class SimProcess:
         return self._syncer.is_stuck
 
     def resume(self) -> None:
-        """Go on after a pause, with all that has gathered."""
+        """Continue after a pause, with all events that have gathered."""
         self.is_paused = False
         unread, self._unread = self._unread, []
         for take in unread:
@@ -315,7 +315,7 @@ class SimProcess:
             self._apply(self._applier)
 
     def _apply(self, applier: Applier) -> None:
-        """Have the state machine take what is committed; offer its snapshot, if one was due, to those who need it."""
+        """Apply what is committed to the state machine; offer its snapshot, if one was due, to peers that need it."""
         while applier.is_behind:
             applier.step()
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
@@ -330,7 +330,7 @@ class SimProcess:
         after = self._world.scheduler.after
         after(self._world.options.checkpoint_interval_us, self._begin_checkpoint)
         if not self.is_paused:
-            # It is saved in another thread while turns go on: log and term may be others by then.
+            # It is saved in another thread while turns continue: log and term may be others by then.
             ticket = self.store.begin_checkpoint(self.raft.commit_index)
             after(int(self._random.random() * self._world.options.sync_max_us), self._save_checkpoint, ticket)
 
@@ -375,7 +375,7 @@ class SimProcess:
         world.checks.elections.send(self.node_id, peer, message, is_founding=self.raft.state.is_founding)
         if isinstance(message, PushAccepted):
             world.checks.log.accept(self.node_id, match_index=message.match_index, last_index=self.store.last_index)
-        if world.trace.is_told:
+        if world.trace.is_emitting:
             world.trace.note(self.node_id, "-> %s %s", peer, _short(message))
         world.network.send(self.node_id, peer, message)
 

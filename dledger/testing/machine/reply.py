@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class SimReply:
-    """Stands where `dledger.pending.appends` expects a future; there is no event loop in a simulation.
+    """Takes the place of the future that `dledger.pending.appends` expects; a simulation has no event loop.
 
     Args:
         operation: what the client asked for.
-        checks: hears the answer.
-        tell: takes the outcome to the client.
+        checks: check the answer.
+        answer: called with the outcome for the client.
     """
 
-    __slots__ = ("_checks", "_is_done", "_operation", "_tell")
+    __slots__ = ("_answer", "_checks", "_is_done", "_operation")
 
-    def __init__(self, operation: Operation, checks: ClientChecks, tell: Callable[[OperationOutcome], None]) -> None:
+    def __init__(self, operation: Operation, checks: ClientChecks, answer: Callable[[OperationOutcome], None]) -> None:
         self._operation = operation
         self._checks = checks
-        self._tell = tell
+        self._answer = answer
         self._is_done = False
 
     def done(self) -> bool:
@@ -39,7 +39,7 @@ class SimReply:
         """Answer; once."""
         assert not self._is_done, self._operation
         self._is_done = True
-        self._tell(self._check(result))
+        self._answer(self._check(result))
 
     def _check(self, result: AppendResult) -> OperationOutcome:
         outcome = outcome_of(result.code)
@@ -55,16 +55,16 @@ class SimReply:
 
 
 class SimReadReply:
-    """Stands where `dledger.pending.reads` expects a future.
+    """Takes the place of the future that `dledger.pending.reads` expects.
 
     Args:
-        tell: gets the read index; None: the read was refused.
+        answer: called with the read index; None: the read was refused.
     """
 
-    __slots__ = ("_is_done", "_tell")
+    __slots__ = ("_answer", "_is_done")
 
-    def __init__(self, tell: Callable[[int | None], None]) -> None:
-        self._tell = tell
+    def __init__(self, answer: Callable[[int | None], None]) -> None:
+        self._answer = answer
         self._is_done = False
 
     def done(self) -> bool:
@@ -74,9 +74,9 @@ class SimReadReply:
     def set_result(self, index: int) -> None:
         """Answer; once."""
         self._is_done = True
-        self._tell(index)
+        self._answer(index)
 
     def set_exception(self, _error: Exception) -> None:
         """Refuse; once."""
         self._is_done = True
-        self._tell(None)
+        self._answer(None)

@@ -1,4 +1,4 @@
-"""The production rules of retention in a simulated node, whose time of day somebody may set at any moment.
+"""The production rules of retention in a simulated node, whose time of day may be set at any moment.
 
 No run lasts as long as a file is kept, so nothing may ever go because of its age, unless the clock was set before the
 node started: what it could compare with is gone then. What goes because the disk is full may go.

@@ -34,7 +34,7 @@ class Foreign:
         members: of the group.
         group_id: of the group, not that of the nodes here.
         term: of all entries, and the node's last one.
-        bodies: of the entries behind the first one, which names the group; all of them are committed.
+        bodies: of the entries after the first one, which names the group; all of them are committed.
     """
 
     members: tuple[Member, ...]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dledger.testing.disk.files import SimFiles, SyncedWrites
     from dledger.testing.world import Machine, World
 
-# A sync that takes so long is called stuck.
+# A sync that takes at least this long counts as stuck.
 STUCK_US = 1_000_000
 
 
@@ -24,8 +24,8 @@ class SimSyncer:
 
     Args:
         world, machine, files, random: of the process.
-        on_synced: hears of every sync that ended.
-        on_failed: hears of one that failed.
+        on_synced: called after each sync that succeeded.
+        on_failed: called after one that failed.
     """
 
     def __init__(

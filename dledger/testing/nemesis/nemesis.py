@@ -128,7 +128,7 @@ class Troublemaker:
         self.at(int(self._random.random() * duration_max_us), end, *arguments)
 
     def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
-        """Go on with a trouble after `delay_us`, unless all was healed meanwhile."""
+        """Take the next step of a trouble after `delay_us`, unless all was healed meanwhile."""
         self._world.scheduler.after(delay_us, self._end, act, arguments)
 
     def _end(self, end: Callable[..., None], arguments: Sequence[object]) -> None:
@@ -193,7 +193,7 @@ class Troublemaker:
                 machine.kill()
 
     def _stop_clock(self) -> None:
-        """Suspend the whole machine, as a hypervisor does: its monotonic clock stands still meanwhile."""
+        """Suspend the whole machine, as a hypervisor does: its monotonic clock stops meanwhile."""
         machine = self._any()
         machine.pause(is_clock_stopped=True)
         self.later(_SICK_MAX_US, machine.resume)

@@ -107,7 +107,7 @@ class NetworkTroubles:
         self._world.network.clog(*link)
 
     def mute(self, node_id: str) -> None:
-        """Let a node receive everything late; then let nobody receive anything of it, which it notices as late.
+        """Delay all messages to a node; then drop all that it sends, which it notices late.
 
         What it goes by meanwhile, answers to its heartbeats above all, is old; sometimes its process stops, too.
         """
@@ -139,7 +139,7 @@ class NetworkTroubles:
         return [(source, target) for source in node_ids for target in node_ids if source != target]
 
     def _cut(self, links: list[Link]) -> None:
-        """Cut links for a while; the ends of some hear that their connection broke, others see only silence."""
+        """Cut links for a while; some nodes get an error of their connection, others see only silence."""
         network = self._world.network
         for source, target in links:
             network.block(source, target)

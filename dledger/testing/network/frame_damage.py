@@ -1,7 +1,7 @@
 """Bytes that change on their way: a message as the frame in which it travels, with a few bits of it flipped.
 
 A damaged control part must be refused by its checksum: the connection closes, and the message is lost. A payload is
-covered by checksums of its own, further in: of each entry, of a whole snapshot. So it goes on with the bits flipped.
+covered by checksums of its own, further in: of each entry, of a whole snapshot. So it arrives with the bits flipped.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dledger.testing.scheduler import Scheduler
 
 OLD_MESSAGES_MAX = 256
-# A replayed message is put down for so long that elections and truncations can happen meanwhile; the nodes' timings are
-# some ten times faster than in production, so that this is a minute of theirs.
+# A replayed message is delayed up to this long, so that elections and truncations can happen meanwhile; the nodes'
+# timings are some ten times faster than in production, so that this is a minute of theirs.
 REPLAY_DELAY_MAX_US = 5_000_000
 # No run needs more messages in 50 ms, whatever its network does; some thousand are usual, and 30,000 the most where
 # pushes overtake one another.
@@ -152,7 +152,7 @@ class SimNetwork:
         self._extra_us[source, target] = extra_us
 
     def started(self, node_id: str) -> None:
-        """Hear that a node begins a new life: what was sent before belongs to an old one."""
+        """Record that a node starts a new process: what was sent before belongs to the old one."""
         self._starts[node_id] = self._starts.get(node_id, 0) + 1
 
     def heal(self) -> None:

@@ -17,9 +17,9 @@ from dledger.testing.script.story import ScriptError
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m dledger.testing.script", description="Tell the story of the script on standard input."
+        prog="python -m dledger.testing.script", description="Print the story of the script on standard input."
     )
-    parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="run so many random scripts instead")
+    parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="run this many random scripts instead")
     parser.add_argument("--seed", type=int, default=1, help="of the first random script (default: %(default)s)")
     parser.add_argument("--length", type=int, default=60, help="commands in a random script (default: %(default)s)")
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""The machines of a script and the moves between them: time, delivery, and the checks behind each command."""
+"""The machines of a script and the moves between them: time, delivery, and the checks after each command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cluster:
 
     Attributes:
         settings: what the first line of the script chose.
-        story: what happens is told here.
+        story: records what happens.
         machines: by id, in order.
         links: what is under way between them.
         has_begun: the nodes were started; until then logs and terms may be laid down.
@@ -94,7 +94,7 @@ class Cluster:
         return self.machine(node_id)
 
     def begin(self) -> None:
-        """Start all nodes, untold, if they were not started yet; none has heard of a leader for a while."""
+        """Start all nodes, without lines in the story, if they were not started yet; none knows a recent leader."""
         if not self.has_begun:
             self.has_begun = True
             for machine in self.machines.values():
@@ -137,8 +137,8 @@ class Cluster:
         among = list(node_ids)
         self.deliver(lambda letter: letter.source in among and letter.target in among)
 
-    def tell(self, *arrows: Arrow) -> None:
-        """From now on tell only these fates of messages."""
+    def show(self, *arrows: Arrow) -> None:
+        """From now on record only these fates of messages."""
         self.story.shown = frozenset(arrows)
 
     def break_connections(self, node_id: str) -> None:

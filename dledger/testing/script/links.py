@@ -30,7 +30,7 @@ class Links:
     """All messages under way, oldest first; a link is one direction between two nodes.
 
     Args:
-        story: hears what becomes of each message.
+        story: records what becomes of each message.
 
     Attributes:
         cut: links on which messages are lost when they are sent.
@@ -45,18 +45,18 @@ class Links:
         """Take a message of a node."""
         letter = Letter(source, target, message)
         if (source, target) in self.cut:
-            self._tell(Arrow.IS_LOST, letter)
+            self._record(Arrow.IS_LOST, letter)
             return
-        assert len(self._waiting) < WAITING_MAX, "nobody delivers"
+        assert len(self._waiting) < WAITING_MAX, "no command delivers messages"
         self._waiting.append(letter)
-        self._tell(Arrow.LEAVES, letter)
+        self._record(Arrow.LEAVES, letter)
 
     def take(self, is_wanted: Callable[[Letter], bool]) -> Letter | None:
         """Take the oldest wanted message off its link, to be delivered."""
         for place, letter in enumerate(self._waiting):
             if is_wanted(letter):
                 del self._waiting[place]
-                self._tell(Arrow.ARRIVES, letter)
+                self._record(Arrow.ARRIVES, letter)
                 return letter
         return None
 
@@ -64,7 +64,7 @@ class Links:
         """Lose all wanted messages."""
         for letter in self._waiting:
             if is_wanted(letter):
-                self._tell(Arrow.IS_LOST, letter)
+                self._record(Arrow.IS_LOST, letter)
         self._waiting = [letter for letter in self._waiting if not is_wanted(letter)]
 
     def forget(self, node_id: str) -> None:
@@ -75,6 +75,6 @@ class Links:
         """Return what is under way, oldest first."""
         return list(self._waiting)
 
-    def _tell(self, arrow: Arrow, letter: Letter) -> None:
+    def _record(self, arrow: Arrow, letter: Letter) -> None:
         if self._story.are_heartbeats_shown or not is_heartbeat(letter.message):
             self._story.message(arrow, letter.source, letter.target, describe(letter.message))

@@ -102,7 +102,7 @@ class Machine:
         return SimFiles(self.disk, Random(0), FaultCounts())
 
     def start(self) -> None:
-        """Start a node; the story tells when it refuses."""
+        """Start a node; the story records a refusal."""
         try:
             self.node = ScriptNode(self._around, self, self.files)
             self.is_adopting = False

@@ -1,7 +1,7 @@
 """One running node of a script: the production core, driver, entry store and hard state on a simulated disk.
 
-It stands where `dledger.node.node.Node` stands in production, without a clock or a network of its own: the script feeds
-it events, what it sends waits on links, and its syncs end at once unless the script holds them.
+It takes the place of `dledger.node.node.Node`, without a clock or a network of its own: the script feeds it events,
+what it sends waits on links, and its syncs end at once unless the script holds them.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ScriptNode:
             self._apply()
 
     def _apply(self) -> None:
-        """Apply what is committed, and tell the driver of snapshots."""
+        """Apply what is committed, and pass snapshots to the driver."""
         applier = self._applier
         while applier is not None and applier.is_behind:
             applier.step()
@@ -205,29 +205,29 @@ class ScriptNode:
         self._say(f"appends {' '.join(proposal.token)} at {run(first_index, last_index)}")
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Tell the client's refusal."""
+        """Record that a proposal was refused."""
         self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Tell that the log was dropped."""
+        """Record that the log was dropped."""
         snapshot = f", state from the snapshot up to {snapshot_index}" if snapshot_index >= 0 else ""
-        self._say(f"drops its log and begins anew at {begin_index}{snapshot}")
+        self._say(f"resets its log to begin at {begin_index}{snapshot}")
         if self._applier is not None:
             self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Tell who belongs to the group now."""
+        """Record the new members of the group."""
         entry = memberships[-1]
         if entry != self._membership:
             self._membership = entry
             self._say(f"has members {members(entry.membership)} (entry {entry.index})")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Tell how a transfer or a membership change ended."""
+        """Record how a transfer or a membership change ended."""
         self._say(f"ends request {request_id}: {code.name}{f', {message}' if message else ''}")
 
     def on_commit(self, commit_index: int) -> None:
-        """Tell what is committed and which clients are answered now."""
+        """Record what is committed and which clients are answered now."""
         settled = [append for append in self._appends if append[1] <= commit_index]
         self._appends = [append for append in self._appends if append[1] > commit_index]
         kept = [name for name, index, term in settled if self.store.term_at(index) == term]
@@ -241,11 +241,11 @@ class ScriptNode:
             self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
-        """Tell what was cut."""
-        self._say(f"cuts {first_index} and all behind it")
+        """Record what was truncated."""
+        self._say(f"truncates its log from {first_index} on")
 
     def on_role(self, change: RoleChanged) -> None:
-        """Tell a new role or leader; that a follower heard of a higher term is no news."""
+        """Record a new role or leader; a higher term of a follower is not recorded."""
         before, self._role = self._role, change.role
         term, text = change.term, ""
         if change.role is Role.LEADER:
@@ -262,27 +262,27 @@ class ScriptNode:
             self._around.story.say_first(self._machine.id, text)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
-        """Tell that a read is served; it must see all that was acknowledged before it began."""
+        """Record that a read is served; it must see all that was acknowledged before it began."""
         self._around.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
         self._say(f"serves read {read_id} up to {index}")
 
     def on_read_refused(self, read_id: int) -> None:
-        """Tell that a read is refused."""
+        """Record that a read is refused."""
         del self._reads[read_id]
         self._say(f"refuses read {read_id}")
 
     def on_distrusted(self, message: Distrusted) -> None:
-        """Tell once that such messages are dropped, which no node of this group can have sent."""
+        """Record once that such messages are dropped, which no node of this group can have sent."""
         if message not in self._distrusted:
             self._distrusted.append(message)
             self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
-        """Tell that a peer could not verify what this node sent."""
-        self._say(f"hears that {peer} cannot verify entries from {index} on")
+        """Record that a peer could not verify what this node sent."""
+        self._say(f"learns that {peer} cannot verify entries from {index} on")
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Tell that a push was dropped because its bytes do not verify."""
+        """Record that a push was dropped because its bytes do not verify."""
         self._say(f"drops a push of {peer}: {error}")
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Random scripts: verbs in no order that anybody would think of, then peace, in which the group must go on.
+"""Random scripts: verbs in random order, then peace, in which the group must make progress.
 
 The simulator lets time and chance move messages; here each message may be delivered, dropped or left waiting by itself,
 clocks run apart, and after every command all logs are compared entry by entry. What fails is printed as a script, to be
@@ -16,7 +16,7 @@ from dledger.testing.script.script import Runner
 from dledger.testing.script.story import ScriptError
 from dledger.types import Role
 
-# Behind it every node has healed, and every wiped one was readmitted.
+# After this time every node has recovered, and every wiped one was readmitted.
 _PEACE_MS = 16_000
 # How often which command comes. In braces: two nodes, times, an index, what a crash takes, bodies.
 _KINDS = {
@@ -138,7 +138,7 @@ class WildScript:
     def _wipe(self, number: int) -> None:
         """Lose a disk while all others hold what is committed; from then on no node is removed.
 
-        A disk lost and a node removed at the same time are more than a group of three can bear.
+        A group of three does not tolerate a lost disk and a removed node at the same time.
         """
         self._make_peace()
         raft = self._leader().raft
@@ -159,7 +159,7 @@ class WildScript:
         self._do(f"run {_PEACE_MS}")
 
     def _check_life(self) -> None:
-        """In peace somebody leads, takes an entry, and brings it to all members (invariant I14)."""
+        """In peace a leader is elected, and replicates an entry to all members (invariant I14)."""
         leader = self._leader()
         before = leader.raft.commit_index
         self._do(f"append {leader.raft.state.self_id[1:]} last")
@@ -175,7 +175,7 @@ class WildScript:
         for machine in self._cluster.machines.values():
             if machine.node is not None and machine.node.raft.role is Role.LEADER:
                 return machine.node
-        raise Violation("life", f"nobody leads after {_PEACE_MS} ms of peace")
+        raise Violation("life", f"there is no leader after {_PEACE_MS} ms of peace")
 
     @property
     def _cluster(self) -> Cluster:

@@ -22,7 +22,7 @@ class Safety:
     """Election safety, log matching, leader completeness, state-machine safety, linearizable reads.
 
     Attributes:
-        acknowledged_index: the last entry that a client was told to be committed.
+        acknowledged_index: the last entry that was acknowledged to a client.
         is_loss_expected: a majority lost what it held, without noticing: what is committed then may differ.
     """
 
@@ -35,17 +35,17 @@ class Safety:
         self._committed: dict[int, tuple[Entry, int]] = {}
 
     def lead(self, node_id: str, term: int) -> None:
-        """Hear that a node leads: nobody else ever led this term (Raft figure 3, election safety)."""
+        """Check a new leader: no other node ever led this term (Raft figure 3, election safety)."""
         other = self._leaders.setdefault(term, node_id)
         if other != node_id:
             raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
 
     def acknowledge(self, index: int) -> None:
-        """Hear that a client was told that its entry is committed."""
+        """Record that an entry was acknowledged to a client."""
         self.acknowledged_index = max(self.acknowledged_index, index)
 
     def serve(self, node_id: str, index: int, floor: int, commit_index: int) -> None:
-        """Hear that a node serves a read up to `index`; `floor` was acknowledged before the read began."""
+        """Check a read that a node serves up to `index`; `floor` was acknowledged before the read began."""
         if not floor <= index <= commit_index:
             raise Violation("read", f"{node_id} serves up to {index}; acknowledged {floor}, committed {commit_index}")
 
@@ -53,7 +53,7 @@ class Safety:
         """Look at all that run.
 
         Raises:
-            Violation: which rule is broken, by whom.
+            Violation: which rule is broken, by which node.
         """
         running = [(machine.id, machine.node) for machine in machines if machine.node is not None]
         logs = {node_id: _log_of(node) for node_id, node in running}
@@ -68,7 +68,7 @@ class Safety:
                 self._complete(node_id, node, logs[node_id])
 
     def _match(self, node_id: str, log: dict[int, Entry | None]) -> None:
-        """An entry of one index and term is one entry, behind one prefix (log matching)."""
+        """An entry of one index and term is one entry, after one prefix (log matching)."""
         before = None
         for index, entry in log.items():
             if entry is None:
@@ -78,7 +78,7 @@ class Safety:
             if self._entries.setdefault(key, entry) != entry:
                 raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} with other bytes")
             if before is not None and self._before.setdefault(key, before) != before:
-                raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} behind another prefix")
+                raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} after another prefix")
             before = entry.term
 
     def _commit(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
@@ -93,7 +93,7 @@ class Safety:
                 raise Violation("state machine safety", f"{node_id} committed another entry {index}")
 
     def _complete(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
-        """A leader holds all that was committed in terms before its own, or a begin behind it (leader completeness)."""
+        """A leader holds all that was committed in terms before its own, or begins after it (leader completeness)."""
         for index, (entry, term) in self._committed.items():
             is_needed = term < node.raft.term and index >= node.store.begin_index
             if is_needed and (index not in log or log[index] not in (None, entry)):
@@ -101,7 +101,7 @@ class Safety:
 
 
 def _log_of(node: ScriptNode) -> dict[int, Entry | None]:
-    """Return what stands in a log; None for an entry that the disk damaged."""
+    """Return the entries of a log by index; None for an entry that the disk damaged."""
     return {index: _entry(node, index) for index in range(node.store.begin_index, node.store.last_index + 1)}
 
 

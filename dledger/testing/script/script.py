@@ -27,14 +27,14 @@ NOTHING = "(nothing)"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines that come before `DIVIDER` (commands and remarks), and the expected story behind it."""
+    """Lines that come before `DIVIDER` (commands and remarks), and the expected story after it."""
 
     lines: tuple[str, ...]
     story: tuple[str, ...]
 
 
 def parse(text: str) -> tuple[list[Block], list[str]]:
-    """Return the blocks of a script, and the lines behind the last one.
+    """Return the blocks of a script, and the lines after the last one.
 
     Raises:
         ScriptError: title or source are missing.
@@ -103,7 +103,7 @@ class Runner:
 
         Args:
             command: a verb and its words.
-            shown: messages of which kinds of fate are told.
+            shown: the fates of messages that are recorded.
 
         Raises:
             ScriptError: it makes no sense.
@@ -122,7 +122,7 @@ class Runner:
         if verb not in verb_table.ACTIONS:
             raise ScriptError(f"no such verb; there are {' '.join([*verb_table.SCENE, *verb_table.ACTIONS])}")
         cluster.begin()
-        cluster.tell(*shown)
+        cluster.show(*shown)
         cluster.story.are_heartbeats_shown = False
         cluster.story.begin_command()
         verb_table.ACTIONS[verb](cluster, words)

@@ -1,8 +1,8 @@
-"""The story of a script: what happened, in aligned lines; what several nodes say or hear alike is one line.
+"""The story of a script: what happened, in aligned lines; equal events of several nodes are one line.
 
-n1 -> n2 n3  t2  push 3..5 of term 2 behind 2 of term 1, commit 2       left, in the sender's term 2
-n1 => n2     t2  push 3..5 of term 2 behind 2 of term 1, commit 2       arrived
-n1 -x n3     t2  push 3..5 of term 2 behind 2 of term 1, commit 2       lost on a link that is cut
+n1 -> n2 n3  t2  push 3..5 of term 2 after 2 of term 1, commit 2       left, in the sender's term 2
+n1 => n2     t2  push 3..5 of term 2 after 2 of term 1, commit 2       arrived
+n1 -x n3     t2  push 3..5 of term 2 after 2 of term 1, commit 2       lost on a link that is cut
 n2 n3        commits up to 2
 """
 
@@ -54,8 +54,8 @@ class Story:
     """Collects the lines of one block.
 
     Attributes:
-        shown: messages of which kinds of fate are told.
-        are_heartbeats_shown: whether heartbeats and their answers are told, too.
+        shown: the fates of messages that are recorded.
+        are_heartbeats_shown: whether heartbeats and their answers are recorded, too.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Story:
         self._command_begin = len(self._lines)
 
     def say(self, who: str, text: str) -> None:
-        """Tell that something happened to `who`."""
+        """Record an event of the node `who`."""
         self._add(_Line([who], text))
 
     def say_first(self, who: str, text: str) -> None:
-        """Tell that something happened to `who`, in front of the messages that it just sent because of it."""
+        """Record an event of the node `who`, before the messages that it just sent because of it."""
         place = len(self._lines)
         while (
             place > self._command_begin
@@ -90,12 +90,12 @@ class Story:
         self._add(_Line([text], ""))
 
     def message(self, arrow: Arrow, source: str, target: str, text: str) -> None:
-        """Tell what became of a message."""
+        """Record what became of a message."""
         if arrow in self.shown:
             self._add(_Line([source], text, arrow, [target]))
 
     def take(self) -> list[str]:
-        """Return the lines so far and begin anew."""
+        """Return the lines so far and clear them."""
         lines, self._lines = self._lines, []
         self._command_begin = 0
         width = max([_WHO_WIDTH, *(len(line.head) + 2 for line in lines if line.text)])

@@ -70,7 +70,7 @@ def parse_link(word: str) -> tuple[str, str, str]:
 
 
 def links_of(cluster: Cluster, word: str) -> list[tuple[str, str]]:
-    """Return the directions that `1->2`, `1-2` or `1` (all links of node 1) stand for."""
+    """Return the directions that `1->2`, `1-2` or `1` (all links of node 1) mean."""
     if word.isdigit():
         mine = node_id(word)
         return [link for other in cluster.machines if other != mine for link in ((mine, other), (other, mine))]

@@ -28,14 +28,14 @@ from dledger.testing.script.verb_table import (
 from dledger.testing.script.words import describe
 from dledger.types import HardState
 
-# Actions that deliver everything: where one of them follows, nobody needs to read what only leaves.
+# Actions that deliver everything: if one of them follows, messages that only leave are not worth a line.
 DELIVERING = frozenset({"stabilize", "settle", "run"})
 
 # ------------------------------------------------------------------------------------------------- setting the scene
 
 
 def make_cluster(words: list[str]) -> Cluster:
-    """`nodes 3 [setting=value ...]`: so many machines with empty disks; settings of the core and of file sizes."""
+    """`nodes 3 [setting=value ...]`: this many machines with empty disks; settings of the core and of file sizes."""
     known = {field.name for field in fields(RaftConfig)}
     raft: dict[str, Any] = {}
     sizes: dict[str, int] = {}
@@ -88,9 +88,9 @@ def tick(cluster: Cluster, words: list[str]) -> None:
 
 @action("run")
 def run_time(cluster: Cluster, words: list[str]) -> None:
-    """`run 1000 [1 2]`: so many ms pass for all; messages (between the named nodes) arrive at once and are not told."""
+    """`run 1000 [1 2]`: 1000 ms pass for all; messages (between the named nodes) arrive at once, unrecorded."""
     among = [node_id(word) for word in words[1:]] or list(cluster.machines)
-    cluster.tell()
+    cluster.show()
     cluster.pass_time(list(cluster.machines.values()), int(words[0]), lambda: cluster.settle(among))
 
 
@@ -125,7 +125,7 @@ def _read(cluster: Cluster, word: str, *, is_lease_allowed: bool) -> None:
 
 @action("transfer")
 def transfer(cluster: Cluster, words: list[str]) -> None:
-    """`transfer 1->2`: somebody asks node 1 to hand the leadership to node 2."""
+    """`transfer 1->2`: ask node 1 to transfer the leadership to node 2."""
     source, _, target = parse_link("".join(words))
     cluster.machine(source).feed(TransferLeadership(cluster.next_id(), target))
 
@@ -135,26 +135,26 @@ def transfer(cluster: Cluster, words: list[str]) -> None:
 
 @action("join")
 def join(cluster: Cluster, words: list[str]) -> None:
-    """`join 4`: node 4 starts on a new machine; it knows who belongs to the group, and that it does not yet."""
+    """`join 4`: start node 4 on a new machine; it knows the members of the group, and that it is not one yet."""
     machine = cluster.add_machine(node_id(words[0]))
     machine.start()
 
 
 @action("add")
 def add(cluster: Cluster, words: list[str]) -> None:
-    """`add 1 4`: somebody asks node 1 to add node 4 as a learner."""
+    """`add 1 4`: ask node 1 to add node 4 as a learner."""
     _change(cluster, words, MembershipAction.ADD)
 
 
 @action("promote")
 def promote(cluster: Cluster, words: list[str]) -> None:
-    """`promote 1 4`: somebody asks node 1 to make node 4, a learner, a voter."""
+    """`promote 1 4`: ask node 1 to make node 4, a learner, a voter."""
     _change(cluster, words, MembershipAction.PROMOTE)
 
 
 @action("remove")
 def remove(cluster: Cluster, words: list[str]) -> None:
-    """`remove 1 4`: somebody asks node 1 to remove node 4."""
+    """`remove 1 4`: ask node 1 to remove node 4."""
     _change(cluster, words, MembershipAction.REMOVE)
 
 
@@ -190,7 +190,7 @@ def deliver(cluster: Cluster, words: list[str]) -> None:
 def drop(cluster: Cluster, words: list[str]) -> None:
     """`drop 2->3 3->2`: all messages of some links are lost; `drop all`: of all links, untold."""
     if words == ["all"]:
-        cluster.tell()
+        cluster.show()
     for word in words:
         cluster.links.drop(link_filter(word))
 
@@ -198,14 +198,14 @@ def drop(cluster: Cluster, words: list[str]) -> None:
 @action("stabilize")
 def stabilize(cluster: Cluster, words: list[str]) -> None:
     """`stabilize [1 2]`: messages between all nodes, or the named ones, arrive until none is left."""
-    cluster.tell(Arrow.ARRIVES, Arrow.IS_LOST)
+    cluster.show(Arrow.ARRIVES, Arrow.IS_LOST)
     cluster.settle([node_id(word) for word in words] or list(cluster.machines))
 
 
 @action("settle")
 def settle(cluster: Cluster, words: list[str]) -> None:
-    """`settle [1 2]`: the same; only what comes of the messages is told."""
-    cluster.tell()
+    """`settle [1 2]`: the same; only the effects of the messages are recorded."""
+    cluster.show()
     cluster.settle([node_id(word) for word in words] or list(cluster.machines))
 
 
@@ -239,6 +239,6 @@ def disconnect(cluster: Cluster, words: list[str]) -> None:
 def in_flight(cluster: Cluster, words: list[str]) -> None:
     """`in-flight [1->2]`: what is under way, heartbeats too."""
     is_wanted = link_filter(words[0] if words else "all")
-    cluster.tell(Arrow.LEAVES)
+    cluster.show(Arrow.LEAVES)
     for letter in filter(is_wanted, cluster.links.waiting()):
         cluster.story.message(Arrow.LEAVES, letter.source, letter.target, describe(letter.message))

@@ -195,7 +195,7 @@ def group_of(cluster: Cluster, words: list[str]) -> None:
 
 @action("log-of")
 def log_of(cluster: Cluster, words: list[str]) -> None:
-    """`log-of 1 2 | all`: the terms of all entries; a bar stands behind the last that is known to be committed."""
+    """`log-of 1 2 | all`: the terms of all entries; a bar follows the last that is known to be committed."""
     for machine in machines_of(cluster, words):
         if machine.node is not None:
             terms = terms_of(machine.node.store, machine.node.raft.commit_index)

@@ -54,11 +54,11 @@ def _vote(message: VoteRequest | VoteResponse) -> str:
 
 
 def _push(push: Push) -> str:
-    behind = "at the beginning" if push.prev_index < 0 else f"behind {push.prev_index} of term {push.prev_term}"
+    place = "at the beginning" if push.prev_index < 0 else f"after {push.prev_index} of term {push.prev_term}"
     commit = f"commit {push.commit_index}"
     if push.span is None:
-        return f"probe {behind}, {commit}"
-    return f"push {run(push.span.first_index, push.span.last_index)} of term {push.span.term} {behind}, {commit}"
+        return f"probe {place}, {commit}"
+    return f"push {run(push.span.first_index, push.span.last_index)} of term {push.span.term} {place}, {commit}"
 
 
 def _push_accepted(response: PushAccepted) -> str:
@@ -66,12 +66,12 @@ def _push_accepted(response: PushAccepted) -> str:
 
 
 def _push_refused(response: PushRefused) -> str:
-    where = f"refused behind {response.rejected_prev_index}"
+    where = f"refused after {response.rejected_prev_index}"
     if response.is_disk_full:
         return f"{where}: disk full"
     if response.conflict_term == NO_TERM:
         return f"{where}: log ends at {response.last_index}"
-    return f"{where}: term {response.conflict_term} stands there, from {response.conflict_first_index} on"
+    return f"{where}: term {response.conflict_term} is there, from {response.conflict_first_index} on"
 
 
 def _heartbeat(heartbeat: Heartbeat) -> str:
@@ -82,7 +82,7 @@ def _heartbeat_response(response: HeartbeatResponse) -> str:
     if response.round == 0:
         return "your term is over"
     health = "" if response.is_healthy else ", my disk is sick"
-    return f"heartbeat {response.round} heard{_incarnation(response.incarnation)}{health}"
+    return f"heartbeat {response.round} acknowledged{_incarnation(response.incarnation)}{health}"
 
 
 def _timeout_now(_: TimeoutNow) -> str:
@@ -108,7 +108,7 @@ def _snapshot_progress(progress: SnapshotProgress) -> str:
 
 
 def _reset_log(reset: ResetLog) -> str:
-    place = f"{reset.begin_index}, position {reset.begin_position}, behind term {reset.prev_term}"
+    place = f"{reset.begin_index}, position {reset.begin_position}, after term {reset.prev_term}"
     return f"begin your log at {place}; members {members(reset.membership.membership)}"
 
 
@@ -139,7 +139,7 @@ def run(first_index: int, last_index: int) -> str:
 
 
 def members(membership: Membership) -> str:
-    """Return who belongs to a group: voters, then learners behind a plus sign."""
+    """Return the members of a group: voters, then learners, each after a plus sign."""
     return " ".join(
         f"{'' if member.is_voter else '+'}{member.id}{f'#{member.incarnation}' if member.incarnation else ''}"
         for member in membership.members
@@ -147,7 +147,7 @@ def members(membership: Membership) -> str:
 
 
 def terms_of(store: EntryStore, commit_index: int) -> str:
-    """Return the terms of a log one by one, as in the paper's figures; a bar behind what is known to be committed."""
+    """Return the terms of a log one by one, as in the paper's figures; a bar after what is known to be committed."""
     words = [f"[{store.begin_index}..]"] if store.begin_index else []
     for index in range(store.begin_index, store.last_index + 1):
         words.append(str(store.term_at(index)))

@@ -39,7 +39,7 @@ _RESTORE_S = 15.0
 
 
 class ClientProcess:
-    """One client with its tasks; it runs until it is told to stop.
+    """One client with its tasks; it runs until it is stopped.
 
     Args:
         world: what the run shares.
@@ -146,7 +146,7 @@ class ClientProcess:
             include_internal=True,
         )
         try:
-            # Who follows while nobody appends would wait for ever.
+            # A reader that follows the log would wait without end while no client appends.
             async with asyncio.timeout(_FOLLOW_MAX_S if is_follow else None), aclosing(cast("Any", entries)):
                 async for entry in entries:
                     history.delivered(entry, next_index)
@@ -164,7 +164,7 @@ class ClientProcess:
     # ---------------------------------------------------------------------------------------------- the process
 
     def transfer(self, target: str) -> None:
-        """Ask whoever leads to hand over to `target`."""
+        """Ask the leader to transfer the leadership to `target`."""
         self._world.tally.add(ShellFault.TRANSFER_ASKED)
         self.loop.call_soon(self.loop.create_task, self._transfer(target))
 

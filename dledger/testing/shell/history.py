@@ -1,11 +1,11 @@
-"""What the simulated clients were told, what the nodes committed, and the promises that both are held to.
+"""The answers to the simulated clients, the entries that nodes committed, and the promises that both must keep.
 
 | promise | how it is checked |
 | --- | --- |
 | one leader a term; terms and commit indexes never go back | after every step of a node |
 | all nodes commit the same | each entry that a node commits is read from its store and compared with the others' |
-| an `Appended` entry stands where its client was told | at the answer, and again at the end |
-| a `NotAppended` one stands nowhere, nothing stands twice or altered, or was sent by nobody | at the end |
+| an `Appended` entry is at the index of its answer | at the answer, and again at the end |
+| a `NotAppended` one is nowhere, none is there twice or altered, or without a client that sent it | at the end |
 | a linearizable read sees all that was acknowledged, or seen by another such read, before it began | at its end |
 | a read delivers committed entries, in order, without gaps | at each entry |
 | committed is durable | at the end, after a power cut of all machines |
@@ -120,7 +120,7 @@ class History:
             elif index == len(self.committed):
                 self.committed.append(entry)
             else:
-                raise Violation("commit index", f"{life.node_id} committed {index}, nobody {len(self.committed)}")
+                raise Violation("commit index", f"{life.node_id} committed {index}, no node {len(self.committed)}")
         life.commit_index = commit_index
 
     def commits_unread(self, commit_index: int) -> None:
@@ -151,7 +151,7 @@ class History:
         return append
 
     def appended(self, append: Append, places: Sequence[Appended]) -> None:
-        """Hear that a client was told `Appended`.
+        """Check an answer `Appended` to a client.
 
         Raises:
             Violation: it is not so.
@@ -165,12 +165,12 @@ class History:
         self.appended_count += len(places)
 
     def refused(self, append: Append) -> None:
-        """Hear that a client was told `NotAppended`."""
+        """Record an answer `NotAppended` to a client."""
         self._end(append, Told.NOT_APPENDED)
         self.refused_count += 1
 
     def unknown(self, append: Append) -> None:
-        """Hear that a client does not know, or did not wait."""
+        """Record that a client does not know the outcome, or did not wait for it."""
         self._end(append, Told.UNKNOWN)
         self.unknown_count += 1
 
@@ -187,7 +187,7 @@ class History:
             if entry is None:
                 raise Violation("acknowledged is committed", f"{place} is acknowledged, but not committed")
             if (entry.term, entry.position, entry.body) != (place.term, place.position, body):
-                raise Violation("acknowledged is committed", f"{place} is acknowledged, but {entry} stands there")
+                raise Violation("acknowledged is committed", f"{place} is acknowledged, but {entry} is there")
 
     def check_appends(self) -> None:
         """Look at the whole log once, at the end of a run."""
@@ -200,11 +200,11 @@ class History:
             if append is None or append.bodies[offset] != entry.body:
                 raise Violation("log content", f"{entry.index} holds what no client sent: id {body_id}")
             if append.told is Told.NOT_APPENDED:
-                raise Violation("outcome", f"append {append.first_id} was refused, but stands at {entry.index}")
+                raise Violation("outcome", f"append {append.first_id} was refused, but is committed at {entry.index}")
             if append.told is Told.OPEN:
                 raise Violation("outcome", f"append {append.first_id} was never answered")
             if body_id in seen:
-                raise Violation("log content", f"id {body_id} stands at {seen[body_id]} and at {entry.index}")
+                raise Violation("log content", f"id {body_id} is at {seen[body_id]} and at {entry.index}")
             seen[body_id] = entry.index
         for entry in self._delivered_unread:
             self._check_delivered(entry)
@@ -215,7 +215,7 @@ class History:
     # ---------------------------------------------------------------------------------------------- reads
 
     def delivered(self, entry: Entry, expected_index: int) -> None:
-        """Hear that a client was given `entry` where it expected `expected_index`.
+        """Check an `entry` that was delivered to a client which expected `expected_index`.
 
         Raises:
             Violation: it is another entry, or not a committed one.
@@ -235,7 +235,7 @@ class History:
             raise Violation("read", f"{entry.index}: another entry was delivered than was committed")
 
     def read(self, next_index: int, floor: int) -> None:
-        """Hear that a linearizable read ended before `next_index`; `floor` was in force when it began."""
+        """Check a linearizable read that ended before `next_index`; `floor` was in force when it began."""
         if next_index <= floor:
             raise Violation("linearizable read", f"a read ends before {next_index}, {floor} was known when it began")
         self.floor = max(self.floor, next_index - 1)

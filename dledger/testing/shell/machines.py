@@ -90,7 +90,7 @@ class NodeProcess:
         self._main = self.loop.run(self._serve())
 
     async def _serve(self) -> None:
-        """Be a node until told to stop, or until the node fails."""
+        """Run a node until it is stopped or fails."""
         node, server = self.node, RpcServer(self.loop)
         await node.start()
         self.life = Life(self.node_id, node, node.open())
@@ -190,9 +190,9 @@ class NodeMachine:
 
     Args:
         world: what all machines share.
-        node_id: the node that lives here; its machine bears the same name.
+        node_id: the node that runs here; its machine has the same name.
         number: of the machine, for its clock.
-        on_down: hears that the process is gone, however it ended.
+        on_down: called when the process has ended, for any reason.
 
     Attributes:
         process: the running one; None while it is down.
@@ -257,7 +257,7 @@ class NodeMachine:
             self.process.files.crash_point.arm(operations)
 
     def crashed(self) -> None:
-        """Hear from the process that it died at its crash point."""
+        """Record that the process died at its crash point."""
         self._world.tally.add(ShellFault.CRASHED_IN_STEP)
         if self._is_death_a_power_cut:
             self._world.network.power_lost(self.node_id)
@@ -266,7 +266,7 @@ class NodeMachine:
             self.disk.cut_power()
 
     def ended(self, error: BaseException | None) -> None:
-        """Hear from the process that it has ended by itself."""
+        """Record that the process has ended by itself."""
         process = self.process
         assert process is not None, "a process ends that does not run"
         if isinstance(error, (StorageFailed, DiskFull)):
@@ -324,10 +324,10 @@ class NodeMachine:
                 self.clock.stop()
 
     def resume(self) -> None:
-        """Let a paused process go on."""
-        self.clock.go_on()
+        """Resume a paused process."""
+        self.clock.resume()
         if self.process is not None and self.process.loop.is_paused:
-            self._world.trace.note(self.node_id, "goes on")
+            self._world.trace.note(self.node_id, "resumes")
             self.process.loop.resume()
 
     def heal(self) -> None:
@@ -343,7 +343,7 @@ class NodeMachine:
 
     def _fall(self, how: str) -> None:
         process, self.process = self.process, None
-        self.clock.go_on()
+        self.clock.resume()
         if process is None:
             return
         self._world.trace.note(self.node_id, how)

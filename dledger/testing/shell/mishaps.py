@@ -65,7 +65,7 @@ class Mishaps:
         self._random = Random(f"{world.options.seed}/mishaps")
         self._victim = machines[self._random.choice(list(machines))]
         self._copy: dict[str, Directory] | None = None
-        # Which directory it is, who met it, and who met a later start or directory since; that is durable.
+        # Which directory it is, the nodes that met it, and those that met a later start or directory since, durably.
         self._copied: Identity | None = None
         self._met_copied: set[str] = set()
         self._met_later: set[str] = set()
@@ -156,7 +156,7 @@ class Mishaps:
         victim.hurt = _OLD_COPY
 
     def _look_who_met(self) -> None:
-        """Note who saved that it met what was copied, and who met a later start, or another directory, after that."""
+        """Note which nodes saved that they met the copied directory, and which a later start or directory after it."""
         assert self._copied is not None, "nothing was copied"
         for machine in self._others:
             met = () if machine.process is None else machine.process.directories_of(self._victim.node_id)
@@ -188,7 +188,7 @@ class Mishaps:
         if machine.hurt is None or self._exchanged is not None or not machine.is_refused:
             return
         if machine.hurt == _FLIPPED and self._random.random() < 0.5:
-            # From a backup that somebody kept.
+            # As from a backup.
             machine.disk.unflip()
             machine.hurt = None
         else:
@@ -205,7 +205,7 @@ class Mishaps:
                 machine.replace_disk()
 
     def check(self) -> None:
-        """Look at whom peers talk to, and whom they obeyed.
+        """Check which processes peers talk to, and which ones they obeyed.
 
         Raises:
             Violation: a node of the group has the term of the foreign directory, or let in what runs on one that is
@@ -241,7 +241,7 @@ class Mishaps:
         """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.
 
         Before, a node without a past may have promised something that it would forget.
-        And one that does not know the group's id yet cannot tell a foreign directory (ADR 19).
+        And one that does not know the group's id yet cannot recognise a foreign directory (ADR 19).
         """
         if self._victim.hurt is not None or self._exchanged is not None:
             return False

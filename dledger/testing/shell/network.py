@@ -1,4 +1,4 @@
-"""The simulated network: who listens where, how connections are made, and which links are cut.
+"""The simulated network: the listeners by address, how connections are made, and which links are cut.
 
 Not here: what happens on a connection (`dledger.testing.shell.sim_streams`); which links are cut, and when
 (`dledger.testing.shell.faults`).
@@ -35,7 +35,7 @@ class SimServer:
         self._address = address
 
     def close(self) -> None:
-        """Listen no more; connections go on."""
+        """Stop listening; connections stay open."""
         self._network.unlisten(self._address)
 
     async def wait_closed(self) -> None:
@@ -126,7 +126,7 @@ class Network:
         """Listen.
 
         Raises:
-            OSError: somebody does already.
+            OSError: the address is in use.
         """
         address = (host, port)
         if address in self._listeners:
@@ -145,10 +145,10 @@ class Network:
     async def connect(
         self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
-        """Connect `loop` to who listens.
+        """Connect `loop` to the listener at the address.
 
         Raises:
-            ConnectionRefusedError: nobody does.
+            ConnectionRefusedError: there is none.
         """
         reached: asyncio.Future[SimTransport] = loop.create_future()
         self._later(self._knock, loop, factory, (host, port), reached)
@@ -164,7 +164,7 @@ class Network:
             return data
         self.tally.add(ShellFault.FRAME_FLIPPED)
         arrived = bytearray(data)
-        # The first bytes, which tell sizes, as often as all others.
+        # The first bytes, which hold sizes, as often as all others.
         end = len(data) if self.random.random() < 0.5 else min(len(data), _HEAD_SIZE_BYTES)
         arrived[self.random.randrange(end)] ^= 1 << self.random.randrange(8)
         return bytes(arrived)

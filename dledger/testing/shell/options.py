@@ -248,7 +248,7 @@ def draw_shell_options(seed: int) -> ShellOptions:
 
 
 def _draw_rare_troubles(random: Random) -> tuple[ShellTrouble, ...]:
-    """Draw those that need a whole run made for them; where members go, none of those who stay may lose anything."""
+    """Draw those that need a whole run made for them; while members are removed, none of the others may lose data."""
     if random.random() < 0.5:
         return ()
     frames = (ShellTrouble.FLIP_FRAMES,) if random.random() < 0.4 else ()

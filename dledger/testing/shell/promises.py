@@ -1,4 +1,4 @@
-"""Looks at what a node sends: whoever answered a leader's heartbeat does not stand for election too soon.
+"""Checks what a node sends: a node that answered a leader's heartbeat does not start an election too soon.
 
 A leader's lease trusts in it (dissertation §6.4.1). It is the first thing to break where a process that did not run for
 a while goes by the time at which it was stopped: it takes a heartbeat for as old as its last look at the clock.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PromiseWatch:
-    """Stands in front of the transport of one life of a node.
+    """Checks messages on their way to the transport of one life of a node.
 
     Args:
         node: started.
@@ -48,6 +48,6 @@ class PromiseWatch:
         elif isinstance(message, VoteRequest) and not message.is_transfer and self._promised_ms is not None:
             since_ms = self._now_ms() - self._promised_ms
             if since_ms < self._timeout_ms - 1:
-                text = f"{self._node_id} stands {since_ms} ms after it answered a heartbeat: {message}"
+                text = f"{self._node_id} campaigns {since_ms} ms after it answered a heartbeat: {message}"
                 self._violate(Violation("lease", text))
         self._send(peer, message)

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _CHUNK_SEEDS = 4
 
 
-def run_shell_seed(seed: int, tell: Callable[[str], None] | None = None) -> Result:
+def run_shell_seed(seed: int, emit: Callable[[str], None] | None = None) -> Result:
     """Run one seed to its end or to its first violation.
 
     Args:
         seed: which run.
-        tell: gets the story line by line.
+        emit: receives the story line by line.
     """
     options = draw_shell_options(seed)
-    simulation = ShellSimulation(options, tell)
+    simulation = ShellSimulation(options, emit)
     summary, failure = None, ""
     try:
         summary = simulation.run()
@@ -46,6 +46,6 @@ def run_shell_seeds(seeds: Iterable[int], jobs: int = 1) -> Iterator[Result]:
     if jobs == 1:
         yield from map(run_shell_seed, seeds)
         return
-    # Of their own, not forked: whoever calls this may have threads, whose locks a fork would keep locked for ever.
+    # Spawned, not forked: the caller may have threads, whose locks would stay locked in a fork.
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         yield from pool.map(run_shell_seed, seeds, chunksize=_CHUNK_SEEDS)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dledger.testing.shell.network import Network, SimServer
 
 _US = 1_000_000
-# How often a timer whose clock stands still looks at it again.
+# How often a timer whose clock is stopped reads it again.
 _CLOCK_CHECK_US = 1_000
 
 
@@ -41,7 +41,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         network: where servers listen and connections lead to.
         machine_id: of the machine, for the network.
         random: draws how long ready handles wait for their step.
-        turn_max_us: at most so long, in microseconds.
+        turn_max_us: at most this long, in microseconds.
         on_error: is called with what asyncio would log as an error of the program.
         is_crashed: says after each handle whether the process died in it, so that nothing more of it may run.
         after_step: is called when a step has ended; the process may be dead then.
@@ -111,7 +111,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return left
 
     def lost_errors(self) -> list[BaseException]:
-        """Return with what tasks ended that somebody holds, and nobody has asked how they ended."""
+        """Return the errors of tasks that are still referenced, and whose result was never retrieved."""
         return [
             error
             for task in self._tasks
@@ -163,7 +163,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ask_step()
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Close a generator that nobody holds any more, as asyncio does: in a task of its own."""
+        """Close a generator that is no longer referenced, as asyncio does: in a task of its own."""
         if not self.is_dead:
             self.call_soon(self.create_task, generator.aclose())
 
@@ -211,7 +211,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self.is_dead or timer.cancelled():
             return
         if self._clock.now_us() < round(timer.when() * _US):
-            # The clock stood still meanwhile, and may still do so.
+            # The clock was stopped meanwhile, and may still be.
             self._arm(timer, at_least_us=_CLOCK_CHECK_US)
             return
         if self.is_paused:
@@ -249,7 +249,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Connect over the simulated network.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: no process listens there.
         """
         return await self._network.connect(self, protocol_factory, host, port)
 
@@ -266,6 +266,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.is_dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what asyncio would log; whatever a dead process leaves behind is nobody's business."""
+        """Report what asyncio would log; errors in what remains of a dead process are ignored."""
         if not self.is_dead:
             self._on_error(context["message"], context.get("exception"))

@@ -42,7 +42,7 @@ class SimTransport(asyncio.Transport):
         loop: of the process that has it; `machine_id`: of its machine.
         port: that was dialled.
         heard_us: when the other machine last said anything, its kernel included.
-        is_lost: nobody writes or reads at this end any more; what arrives is answered with a reset.
+        is_lost: this end no longer reads or writes; what arrives is answered with a reset.
         is_gone: nothing that was written here arrives any more, either.
     """
 
@@ -185,7 +185,7 @@ class SimTransport(asyncio.Transport):
         while received and not self.is_lost:
             received = self._hand_over(received)
         if self._received and not self.is_lost:
-            # No protocol of ours goes on after the other side has ended.
+            # None of our protocols continues after the other side has ended.
             self._close(None)
 
     def _hand_over(self, received: bytes) -> bytes:
@@ -232,7 +232,7 @@ class SimTransport(asyncio.Transport):
                 self._close(None)
 
     def abort(self) -> None:
-        """End the connection at once; the other side is told if it can be reached."""
+        """End the connection at once; the other side gets a reset if it can be reached."""
         if not self.is_lost:
             self._drop()
             self._close(None)
@@ -263,7 +263,7 @@ class SimTransport(asyncio.Transport):
         self._buffer_size_bytes = self._in_flight_size_bytes = 0
 
     def _close(self, error: Exception | None) -> None:
-        """End this end; what it has in flight still arrives, and the end behind it."""
+        """Close this end; what it has in flight still arrives, and the end of the stream after it."""
         if self.is_lost:
             return
         self._is_closing = True
@@ -314,7 +314,7 @@ class SimTransport(asyncio.Transport):
         self._socket_options[level, option] = value
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the protocol is told to pause and to resume."""
+        """Set at which sizes the protocol is paused and resumed."""
         self._high = _HIGH_WATER_SIZE_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
@@ -323,7 +323,7 @@ class SimTransport(asyncio.Transport):
         return self._buffer_size_bytes
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return who reads here."""
+        """Return the protocol that reads here."""
         return self._spoken_to()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:

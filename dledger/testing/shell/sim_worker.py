@@ -1,4 +1,4 @@
-"""A simulated storage thread: its jobs take simulated time, and the loop goes on meanwhile."""
+"""A simulated storage thread: its jobs take simulated time, and the loop continues meanwhile."""
 
 from __future__ import annotations
 

@@ -50,13 +50,13 @@ class ShellSimulation:
 
     Args:
         options: the shape of the run.
-        tell: gets the story line by line; None: only the end of it is kept, in `trace`.
+        emit: receives the story line by line; None: only the end of it is kept, in `trace`.
     """
 
-    def __init__(self, options: ShellOptions, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, options: ShellOptions, emit: Callable[[str], None] | None = None) -> None:
         scheduler, tally = Scheduler(), FaultTally()
         self._network_random = Random(f"{options.seed}/network")
-        self.trace = Trace(scheduler, tell)
+        self.trace = Trace(scheduler, emit)
         self._options = options
         self._world = ShellWorld(
             options=options,
@@ -139,7 +139,7 @@ class ShellSimulation:
             if errors:
                 raise Violation("no error gets lost", f"{machine.node_id}: a task has ended: {errors}") from errors[0]
             if node is not None and node.pending_appends_count:
-                raise Violation("liveness", f"{machine.node_id} keeps {node.pending_appends_count} appends for ever")
+                raise Violation("liveness", f"{machine.node_id} never ends {node.pending_appends_count} appends")
             count = self._peer_connections(machine.node_id)
             expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
             if count != expected:
@@ -166,7 +166,7 @@ class ShellSimulation:
             self._world.history.check_store(machine.node_id, life.store)
 
     def _cut_power_once_more(self) -> None:
-        """Kill all at once, with their power where that may be; whoever comes back holds all that was committed."""
+        """Kill all at once, with a power cut if appends are synced; each node must then hold all that was committed."""
         for machine in self._machines.values():
             if self._options.is_flush_sync:
                 machine.cut_power()
@@ -236,7 +236,7 @@ class ShellSimulation:
                 self._world.left += machine.process.loop.kill()
         for client in self._clients:
             client.kill()
-        # What unwinds in a process that is over may raise anything; nobody is there to hear of it.
+        # The unwinding of a dead process may raise anything; such errors are ignored.
         hook, sys.unraisablehook = sys.unraisablehook, _ignore
         try:
             self._close_left()
@@ -273,7 +273,7 @@ class ShellSimulation:
         )
 
     def _hash(self) -> str:
-        """Hash every file of every disk, the counts, and the next random number (which tells of all before it)."""
+        """Hash every file of every disk, the counts, and the next random number (which depends on all before it)."""
         digest = hashlib.sha256()
         for machine in self._machines.values():
             machine.disk.add_to(digest, machine.node_id)
@@ -307,10 +307,10 @@ class _LogReader(logging.Handler):
 
 @contextmanager
 def _logged_to(world: ShellWorld) -> Iterator[None]:
-    """Read what the program logs; what is not worth a warning only if somebody reads the story as it happens."""
+    """Read what the program logs; lines below a warning only if the story is printed as it happens."""
     level, propagate = _LOGGER.level, _LOGGER.propagate
     handler = _LogReader(world)
-    _LOGGER.setLevel(logging.INFO if world.trace.is_told else logging.WARNING)
+    _LOGGER.setLevel(logging.INFO if world.trace.is_emitting else logging.WARNING)
     _LOGGER.propagate = False
     _LOGGER.addHandler(handler)
     try:

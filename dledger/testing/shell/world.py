@@ -40,7 +40,7 @@ class ShellWorld:
     left: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def violate(self, error: Exception) -> None:
-        """Note that a promise was broken; the run ends behind the present event."""
+        """Note that a promise was broken; the run ends after the current event."""
         self.violation = self.violation or error
 
     def on_error(self, who: str, message: str, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""The simulated gRPC channel: stands where `grpc.aio.Channel` stands under the generated stubs of a client.
+"""The simulated gRPC channel: takes the place of `grpc.aio.Channel` under the generated stubs of a client.
 
 It behaves as gRPC does where the client library cares: when it connects; which calls fail fast and with which words; a
 connection counts only once the server has said something; a call of a lost connection is UNAVAILABLE; reads of a

@@ -21,7 +21,7 @@ CREDIT = 8
 
 
 class RpcServer:
-    """Stands where `grpc.aio.Server` stands: the generated `add_..._to_server` functions add servicers to it.
+    """Takes the place of `grpc.aio.Server`: the generated `add_..._to_server` functions add servicers to it.
 
     Args:
         loop: of the process.
@@ -215,5 +215,5 @@ class _ServerCall:
         """Wait for the next frame; one task waits at a time for requests, another for credit."""
         if self._changed is None or self._changed.done():
             self._changed = self._loop.create_future()
-        # Shielded: who is cancelled must not cancel the future of the other.
+        # Shielded: a task that is cancelled must not cancel the future of the other.
         await asyncio.shield(self._changed)
