@@ -35,7 +35,7 @@ from pipeline.archive.offset_table import OffsetTable
 from pipeline.columns.record_builder import BORN_MS, NotLossless
 from pipeline.columns.times import milliseconds
 from pipeline.sink.log_rows import OutgoingRow
-from pipeline.sink.log_writer import LogTarget, LogWriter, Origin
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin
 from store.model.message import UNIQUE_KEY
 from store.model.sys_flag import HOST_MASK
 
@@ -126,7 +126,7 @@ def restore(
         return done
     rows = ArchivedRows(plan, table)
     try:
-        origin = Origin("restore", 0, 0)
+        origin = RowOrigin("restore", 0, 0)
         with LogWriter(target, origin, rows=rows, on_stored=rows.stored, on_repeated=rows.repeated) as writer:
             for batch in _transformed(batches, plan):
                 for part in _paced(batch, plan.rate):

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from commitlog.offline.directory import LogFile
 from pipeline.audit.digests import Window, digest, windows
-from pipeline.audit.replica import NO_OFFSET, Replica
+from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy, Kind
 from pipeline.reading.read_slice import read_slice
@@ -95,7 +95,7 @@ class Suspect(NamedTuple):
 # ------------------------------------------------------------------------------------------------ the bounds of each
 
 
-def compare_bounds(replicas: Sequence[Replica]) -> Iterator[AuditFinding]:
+def compare_bounds(replicas: Sequence[AuditedReplica]) -> Iterator[AuditFinding]:
     """Yield where replicas begin later, end earlier, or lack a file; nothing is read."""
     begin, end = min(replica.begin for replica in replicas), max(replica.end for replica in replicas)
     committed = max(replica.committed for replica in replicas)
@@ -115,7 +115,7 @@ def compare_bounds(replicas: Sequence[Replica]) -> Iterator[AuditFinding]:
             yield from _missing_tail(replica, end, committed)
 
 
-def _missing_tail(replica: Replica, end: int, committed: int) -> Iterator[AuditFinding]:
+def _missing_tail(replica: AuditedReplica, end: int, committed: int) -> Iterator[AuditFinding]:
     found = f"a log that ends at offset {replica.end}"
     lacking = end if committed == NO_OFFSET else min(end, committed)
     if replica.end < lacking:
@@ -128,7 +128,7 @@ def _missing_tail(replica: Replica, end: int, committed: int) -> Iterator[AuditF
         yield AuditFinding(AuditKind.UNCOMMITTED_TAIL, replica.name, begin, end, expected=expected, found=found)
 
 
-def stretches(replicas: Sequence[Replica], size: int = STRETCH_SIZE) -> list[Window]:
+def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> list[Window]:
     """Return the stretches to be compared: each within one file, and held by the same replicas from end to end."""
     borders = {replica.begin for replica in replicas} | {replica.end for replica in replicas}
     borders |= {
@@ -143,7 +143,7 @@ def stretches(replicas: Sequence[Replica], size: int = STRETCH_SIZE) -> list[Win
 
 
 def compare(
-    replicas: Sequence[Replica], stretch: Window, *, is_checked: bool = True
+    replicas: Sequence[AuditedReplica], stretch: Window, *, is_checked: bool = True
 ) -> Iterator[Suspect | AuditFinding]:
     """Yield the windows of a stretch that differ, and the bad records of what is alike.
 
@@ -173,12 +173,12 @@ def compare(
                 yield finding
 
 
-def _holder(replica: Replica, stretch: Window) -> LogFile | None:
+def _holder(replica: AuditedReplica, stretch: Window) -> LogFile | None:
     is_held = replica.begin <= stretch.begin and stretch.end <= replica.end
     return replica.file_at(stretch.begin) if is_held else None
 
 
-def _bad_records(replica: Replica, file: LogFile, stretch: Window) -> Iterator[AuditFinding]:
+def _bad_records(replica: AuditedReplica, file: LogFile, stretch: Window) -> Iterator[AuditFinding]:
     skipped: list[Skipped] = []
     policy = CorruptPolicy(Kind.SKIP, on_skipped=skipped.append)
     is_begin, is_end = stretch.begin == max(file.begin_offset, replica.begin), stretch.end == file.end_offset

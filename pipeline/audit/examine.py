@@ -21,7 +21,7 @@ from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect
 from pipeline.audit.digests import Window
-from pipeline.audit.replica import NO_OFFSET, Replica
+from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 # No entry is longer: from so far before a window on, a good one is found that leads to the window's first.
@@ -39,7 +39,7 @@ class _Places(NamedTuple):
 class _Side:
     """One replica at one place of its file."""
 
-    replica: Replica
+    replica: AuditedReplica
     file: LogFile
     view: memoryview
     begin: int
@@ -116,7 +116,7 @@ def _place_of(field: str) -> int:
     return int(HEADER_TYPE.fields[field][1])
 
 
-def examine(replicas: Sequence[Replica], suspect: Suspect) -> list[AuditFinding]:
+def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditFinding]:
     """Return what differs in a window, in its order; after a divergence nothing more is looked at."""
     open_files = OpenFiles(ReadOnlyFiles())
     committed = max(replica.committed for replica in replicas)
@@ -134,7 +134,9 @@ def examine(replicas: Sequence[Replica], suspect: Suspect) -> list[AuditFinding]
     return found
 
 
-def _places_that_differ(replicas: Sequence[Replica], window: Window, open_files: OpenFiles) -> Iterator[list[_Side]]:
+def _places_that_differ(
+    replicas: Sequence[AuditedReplica], window: Window, open_files: OpenFiles
+) -> Iterator[list[_Side]]:
     holders = [(replica, file) for replica in replicas if (file := replica.file_at(window.begin)) is not None]
     views = [open_files.get(file.path).view() for _, file in holders]
     found = [_places(view, file, window) for view, (_, file) in zip(views, holders, strict=True)]

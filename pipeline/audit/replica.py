@@ -14,7 +14,7 @@ from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 NO_OFFSET: Final = -1
 
 
-class Replica(NamedTuple):
+class AuditedReplica(NamedTuple):
     """See the head of this file.
 
     Attributes:
@@ -43,7 +43,7 @@ class Replica(NamedTuple):
         return next((file for file in self.files if file.begin_offset <= offset < file.end_offset), None)
 
 
-def open_replicas(paths: Sequence[str]) -> list[Replica]:
+def open_replicas(paths: Sequence[str]) -> list[AuditedReplica]:
     """Return the replicas that are in these directories.
 
     Raises:
@@ -57,7 +57,7 @@ def open_replicas(paths: Sequence[str]) -> list[Replica]:
     for path in paths:
         with open_store(path, tail=Tail.ALL) as view:
             kinds[path] = view.kind
-            found.append(Replica(path, view.begin_offset, view.end_offset, _committed(view), view.files))
+            found.append(AuditedReplica(path, view.begin_offset, view.end_offset, _committed(view), view.files))
     if len(set(kinds.values())) > 1:
         told = ", ".join(f"{path} ({kind})" for path, kind in kinds.items())
         raise BadOption("replicas", "stores of one kind", told)
@@ -73,7 +73,7 @@ def _committed(view: StoreView) -> int:
     return NO_OFFSET if place is None else place.position + place.size
 
 
-def _written_end(replica: Replica, end: int) -> int:
+def _written_end(replica: AuditedReplica, end: int) -> int:
     """Return where a replica ends: further than its last good entry when something else is after that."""
     file = replica.file_at(replica.end)
     if replica.end >= end or file is None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, stretches
 from pipeline.audit.digests import Window
 from pipeline.audit.examine import examine
-from pipeline.audit.replica import Replica
+from pipeline.audit.replica import AuditedReplica
 
 _Piece = TypeVar("_Piece")
 _Found = TypeVar("_Found")
@@ -43,7 +43,7 @@ class Audit:
         unexamined: how many of them were not looked into, for there were too many.
     """
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[AuditedReplica]
     findings: list[AuditFinding] = field(default_factory=list)
     size_bytes: int = 0
     suspects: int = 0
@@ -74,7 +74,7 @@ def in_process(pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Foun
     return [found for piece in pieces for found in work(piece)]
 
 
-def run_audit(replicas: Sequence[Replica], *, is_checked: bool = True, runner: Runner = in_process) -> Audit:
+def run_audit(replicas: Sequence[AuditedReplica], *, is_checked: bool = True, runner: Runner = in_process) -> Audit:
     """Compare replicas.
 
     Args:
@@ -120,7 +120,7 @@ def _examine_all(audit: Audit, suspects: list[Suspect], runner: Runner) -> None:
     audit.unexamined = len(suspects)
 
 
-def _size(replicas: Sequence[Replica], parts: Sequence[Window]) -> int:
+def _size(replicas: Sequence[AuditedReplica], parts: Sequence[Window]) -> int:
     return sum(
         part.end - part.begin
         for replica in replicas

@@ -20,7 +20,7 @@ INDEX_NAME: Final = "index"
 _NAME_DIGITS: Final = 20
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where an entry is.
 
     Attributes:
@@ -62,14 +62,14 @@ class EntryPlaces:
         """After the last entry that there is room for."""
         return (self._begins[-1] + self._file_size) // INDEX_UNIT_SIZE if self._begins else 0
 
-    def place(self, index: int) -> Place | None:
+    def place(self, index: int) -> EntryPlace | None:
         """Return where an entry is; None when its unit is not there."""
         found = self._find(index)
         if found is None:
             return None
         view, position = found
         _, at, size, unit_index, term = INDEX_UNIT.unpack_from(view, position)
-        return Place(at, size, term) if unit_index == index and size > 0 else None
+        return EntryPlace(at, size, term) if unit_index == index and size > 0 else None
 
     def columns(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
         """Return positions and sizes of the entries `[begin, end)`, up to the first whose unit is not there."""

@@ -75,7 +75,7 @@ class LogTarget:
     compression: CompressionKind | None = None
 
 
-class Origin(NamedTuple):
+class RowOrigin(NamedTuple):
     """Where rows come from: what their UNIQ_KEYs are made of.
 
     Attributes:
@@ -172,7 +172,7 @@ class LogWriter:
     def __init__(
         self,
         target: LogTarget,
-        origin: Origin,
+        origin: RowOrigin,
         *,
         rows: Rows | None = None,
         on_stored: OnStored = lambda _rows, _places: None,

@@ -1,4 +1,4 @@
-"""Reads one stretch of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
+"""Reads one range of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
 
 The broker sends with each chunk where its entries begin, from its index; a plain log has none, so its records are
 found one after the other. The reported begins are used if those entries are back to back, as their own sizes say.
@@ -19,9 +19,9 @@ from commitlog.record.scan import Stop, blank_size, walk
 from dledger.entries.format.entry import HEADER_SIZE
 from pipeline.common.errors import DataLost
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
+from pipeline.source.broker_range import BrokerRange, Chunk
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.queue_chunks import gathered
-from pipeline.source.stretch import Chunk, Stretch
 from store.model.dispatch_batch import Int64s
 from store.model.message import QueueKey
 
@@ -36,16 +36,16 @@ _NONE: Final[Int64s] = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class BrokerReading:
-    """Reads a stretch.
+    """Reads a range of a log.
 
     Attributes:
-        stretch: of the log, or of a queue.
+        broker_range: of the log, or of a queue.
         reading: how.
         fail_on_data_loss: raise when something was deleted meanwhile, instead of leaving it out.
         patience_s: how long nodes are asked in turn before it is an error.
     """
 
-    stretch: Stretch
+    broker_range: BrokerRange
     reading: Reading[pa.RecordBatch]
     fail_on_data_loss: bool
     patience_s: float
@@ -56,11 +56,11 @@ class BrokerReading:
         Raises:
             pipeline.common.errors.PipelineError: see `BrokerLog.read` and `pipeline.reading.read_slice.read_slice`.
         """
-        log = BrokerLog(self.stretch.endpoints, self.patience_s)
+        log = BrokerLog(self.broker_range.endpoints, self.patience_s)
         try:
-            if self.stretch.topic:
+            if self.broker_range.topic:
                 for chunk in self._chunks(log):
-                    yield from gathered(chunk, self.stretch, self.reading)
+                    yield from gathered(chunk, self.broker_range, self.reading)
             else:
                 yield from self._of_log(log)
         finally:
@@ -81,23 +81,23 @@ class BrokerReading:
         yield from self._decode(block.take_all())
 
     def _chunks(self, log: BrokerLog) -> Iterator[Chunk]:
-        """Yield the stretch; without what was deleted meanwhile, if that is allowed."""
-        stretch = self.stretch
-        begin = stretch.begin
-        while begin < stretch.end:
+        """Yield the range; without what was deleted meanwhile, if that is allowed."""
+        broker_range = self.broker_range
+        begin = broker_range.begin
+        while begin < broker_range.end:
             try:
-                for chunk in log.read(stretch._replace(begin=begin)):
+                for chunk in log.read(broker_range._replace(begin=begin)):
                     yield chunk
                     begin = chunk.next_offset
             except DataLost as lost:
                 if self.fail_on_data_loss:
                     raise
                 _log.warning("left out, for failOnDataLoss is false: %s", lost)
-                begin = max(begin + 1, _first_kept(log, stretch))
+                begin = max(begin + 1, _first_kept(log, broker_range))
 
     def _decode(self, taken: _Taken) -> Iterator[pa.RecordBatch]:
         data, offset, header_size, begins = taken
-        name = f"broker {self.stretch.endpoints}"
+        name = f"broker {self.broker_range.endpoints}"
         ends: Int64s = np.append(begins[1:], len(data))
         first = position = 0
         while first < len(begins):
@@ -120,12 +120,12 @@ class BrokerReading:
         yield from self.reading.walk(data, offset, name, header_size, position=position)
 
 
-def _first_kept(log: BrokerLog, stretch: Stretch) -> int:
-    """Return where the first message is that is still there; the stretch's end when none is."""
-    found = log.describe((stretch.topic,) if stretch.topic else ())
-    if not stretch.topic:
+def _first_kept(log: BrokerLog, broker_range: BrokerRange) -> int:
+    """Return where the first message is that is still there; the range's end when none is."""
+    found = log.describe((broker_range.topic,) if broker_range.topic else ())
+    if not broker_range.topic:
         return found.begin_offset
-    return found.spans.get(QueueKey(stretch.topic, stretch.queue_id), (stretch.end, 0))[0]
+    return found.spans.get(QueueKey(broker_range.topic, broker_range.queue_id), (broker_range.end, 0))[0]
 
 
 class _Taken(NamedTuple):

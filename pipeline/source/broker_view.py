@@ -10,9 +10,9 @@ from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.marks import MARK_SIZE, Mark, some_of
 from pipeline.log.selection import Selection
 from pipeline.log.slices import QUEUED_SHARE_MAX, SLICE_SIZE_BYTES
+from pipeline.source.broker_range import BrokerRange
 from pipeline.source.chunk_client import BrokerLog, Planned
 from pipeline.source.parts import Part
-from pipeline.source.stretch import Stretch
 from pipeline.source.view import Span, Spans, parts_min, queue_ranges, spans_of
 from store.model.message import QueueKey
 
@@ -98,7 +98,9 @@ class BrokerView:
             # Messages that are in no queue too: all of the log.
             borders[0], borders[-1] = self._found.begin_offset, self._found.end_offset
         return [
-            Part(Stretch(self._endpoints, begin, end), rest, marks) for begin, end in pairwise(borders) if begin < end
+            Part(BrokerRange(self._endpoints, begin, end), rest, marks)
+            for begin, end in pairwise(borders)
+            if begin < end
         ]
 
     def close(self) -> None:
@@ -117,12 +119,12 @@ class BrokerView:
     def _marks(self, begins: Sequence[int]) -> tuple[Mark, ...]:
         """Return marks of the log at some places where messages begin."""
         offsets = some_of(begins) if self._is_marked else ()
-        stretches = [Stretch(self._endpoints, offset, offset + MARK_SIZE) for offset in offsets]
-        return tuple(Mark(each.begin, b"".join(chunk.data for chunk in self._log.read(each))) for each in stretches)
+        ranges = [BrokerRange(self._endpoints, offset, offset + MARK_SIZE) for offset in offsets]
+        return tuple(Mark(each.begin, b"".join(chunk.data for chunk in self._log.read(each))) for each in ranges)
 
     def _of_queues(self, spans: Spans, rest: Selection, count: int, marks: tuple[Mark, ...]) -> list[Part]:
         return [
-            Part(Stretch(self._endpoints, first, min(first + count, end), key.topic, key.queue_id), rest, marks)
+            Part(BrokerRange(self._endpoints, first, min(first + count, end), key.topic, key.queue_id), rest, marks)
             for key, (begin, end) in sorted(spans.items())
             for first in range(begin, end, count)
         ]

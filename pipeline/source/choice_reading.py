@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipeline.common.errors import DataLost, NoStore, PipelineError, StoreUnreadable
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy
-from pipeline.source.other_places import Candidate, Place, clipped
+from pipeline.source.replica_fallback import PartRange, ReadCandidate, clipped
 from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _RUN: Final = 64
 _MISSING: Final = (DataLost, NoStore, StoreUnreadable)
 
 # Of a place, and whether it is read for what is damaged elsewhere.
-ReadPlace = Callable[[Place, bool], Iterator[pa.RecordBatch]]
+ReadPlace = Callable[[PartRange, bool], Iterator[pa.RecordBatch]]
 
 
 class Damaged(Exception):  # a message to the caller; no user sees it
@@ -69,14 +69,14 @@ class ChoiceReading:
         on_corrupt: the query's policy.
     """
 
-    candidates: Sequence[Candidate]
-    planned: Place
+    candidates: Sequence[ReadCandidate]
+    planned: PartRange
     position: int
     end: int
     read: ReadPlace
-    give_up: Callable[[Place], Iterator[pa.RecordBatch]]
+    give_up: Callable[[PartRange], Iterator[pa.RecordBatch]]
     on_corrupt: CorruptPolicy
-    _places: dict[str, list[Place] | None] = field(default_factory=dict)
+    _places: dict[str, list[PartRange] | None] = field(default_factory=dict)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages of the part."""
@@ -93,7 +93,7 @@ class ChoiceReading:
         for place in clipped([self.planned], self.position, self.end):
             yield from self.give_up(place)
 
-    def _from(self, candidate: Candidate, places: list[Place], end: int) -> Iterator[pa.RecordBatch]:
+    def _from(self, candidate: ReadCandidate, places: list[PartRange], end: int) -> Iterator[pa.RecordBatch]:
         while self.position < end:
             try:
                 for place in clipped(places, self.position, end):
@@ -115,7 +115,7 @@ class ChoiceReading:
             else:
                 return
 
-    def _places_of(self, candidate: Candidate) -> list[Place] | None:
+    def _places_of(self, candidate: ReadCandidate) -> list[PartRange] | None:
         if candidate.name not in self._places:
             self._places[candidate.name] = candidate.find()
         return self._places[candidate.name]
@@ -129,7 +129,7 @@ class ChoiceReading:
 
     # ----------------------------------------------------------------------------------------------- what is damaged
 
-    def _instead(self, candidate: Candidate, damaged: Damaged) -> Iterator[pa.RecordBatch]:
+    def _instead(self, candidate: ReadCandidate, damaged: Damaged) -> Iterator[pa.RecordBatch]:
         """Yield what other replicas have where the log of one is damaged."""
         skipped = damaged.skipped
         for other in self.candidates:
@@ -141,7 +141,7 @@ class ChoiceReading:
                     return
         self.on_corrupt.handle(skipped, damaged.content)
 
-    def _run(self, candidate: Candidate, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _run(self, candidate: ReadCandidate, begin: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield messages of a queue, some of which are damaged in the replica that is read."""
         damaged = None
         for other in [candidate, *(each for each in self.candidates if each is not candidate)]:
@@ -163,7 +163,7 @@ class ChoiceReading:
             self.on_corrupt.handle(damaged.skipped, damaged.content)
 
     def _whole(
-        self, candidate: Candidate, begin: int, end: int, *, is_told: bool = False
+        self, candidate: ReadCandidate, begin: int, end: int, *, is_told: bool = False
     ) -> list[pa.RecordBatch] | None:
         """Return all that a replica has of a range; None: not all of it, or it is damaged there, too.
 
@@ -186,7 +186,7 @@ class ChoiceReading:
         return batches if not batches or self._behind(batches[-1]) <= end else None
 
 
-def _length(place: Place) -> int:
+def _length(place: PartRange) -> int:
     if isinstance(place, Slice) and place.is_queue:
         return place.end_queue_offset - place.begin_queue_offset
     return place.end - place.begin

@@ -3,7 +3,7 @@
 Calls block. Any node serves any call, for what is committed has the same bytes at the same place on all of them; so a
 node that dies or hangs is followed by the next one, in the middle of a chunk's stream too, and nothing comes twice.
 
-Not here: connections, and the choice of the node (`pipeline.source.broker_nodes`).
+Not here: connections, and the choice of the node (`pipeline.source.broker_connections`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cluster.protocol.errors import Reason, RequestFailed, check_answer
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import ReadMode
 from pipeline.common.errors import DataLost, LostRange
-from pipeline.source.broker_nodes import Nodes, Turn, failure
-from pipeline.source.stretch import PATIENCE_S, Chunk, Span, Spans, Stretch
+from pipeline.source.broker_connections import BrokerConnections, Turn, failure
+from pipeline.source.broker_range import PATIENCE_S, BrokerRange, Chunk, Span, Spans
 from store.model.message import QueueKey
 
 _CALL_TIMEOUT_S: Final = 10.0
@@ -64,7 +64,7 @@ class BrokerLog:
     """
 
     def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
-        self._nodes = Nodes(endpoints, patience_s)
+        self._nodes = BrokerConnections(endpoints, patience_s)
 
     def __reduce__(self) -> tuple[type[BrokerLog], tuple[str, float]]:
         """Leave connections out."""
@@ -130,40 +130,40 @@ class BrokerLog:
 
     # --------------------------------------------------------------------------------------------------- reading
 
-    def read(self, stretch: Stretch) -> Iterator[Chunk]:
-        """Yield a stretch of the log, chunk by chunk; the next node continues where one breaks off.
+    def read(self, broker_range: BrokerRange) -> Iterator[Chunk]:
+        """Yield a range of the log, chunk by chunk; the next node continues where one breaks off.
 
         Raises:
             BrokerUnreachable, BrokerRefused: see there.
             DataLost: it was deleted after it was planned.
         """
         turn = Turn(self._nodes)
-        offset = stretch.begin
-        while offset < stretch.end:
+        offset = broker_range.begin
+        while offset < broker_range.end:
             try:
-                for chunk in self._stream(stretch, offset, turn.address):
+                for chunk in self._stream(broker_range, offset, turn.address):
                     yield chunk
                     offset = chunk.next_offset
                     turn.goes_well()
             except RequestFailed as refusal:
                 if refusal.reason is Reason.NO_MESSAGE and turn.has_asked_all:
-                    raise _lost(stretch, offset, refusal) from refusal
+                    raise _lost(broker_range, offset, refusal) from refusal
                 turn.failed(refusal)
             else:
-                if offset < stretch.end:
+                if offset < broker_range.end:
                     turn.failed(RequestFailed(Reason.ANSWER_LOST, f"{turn.address} ended its stream at {offset}"))
 
-    def _stream(self, stretch: Stretch, offset: int, address: str) -> Iterator[Chunk]:
-        if stretch.topic:
+    def _stream(self, broker_range: BrokerRange, offset: int, address: str) -> Iterator[Chunk]:
+        if broker_range.topic:
             request = pb.ReadLogRequest(
-                topic=stretch.topic,
-                queue_id=stretch.queue_id,
+                topic=broker_range.topic,
+                queue_id=broker_range.queue_id,
                 begin=offset,
-                end=stretch.end,
+                end=broker_range.end,
                 chunk_bytes=_CHUNK_BYTES,
             )
         else:
-            request = pb.ReadLogRequest(begin_offset=offset, end_offset=stretch.end, chunk_bytes=_CHUNK_BYTES)
+            request = pb.ReadLogRequest(begin_offset=offset, end_offset=broker_range.end, chunk_bytes=_CHUNK_BYTES)
         timeout_s = min(_STREAM_TIMEOUT_S, self._nodes.patience_s / 3)
         call = self._nodes.stub(address).ReadLog(request, timeout=timeout_s)
         try:
@@ -212,9 +212,9 @@ class BrokerLog:
         self._nodes.ask(commit)
 
 
-def _lost(stretch: Stretch, offset: int, refusal: RequestFailed) -> DataLost:
-    what = f"topic {stretch.topic}, queue {stretch.queue_id}" if stretch.topic else "log"
-    return DataLost(f"broker {stretch.endpoints}", [LostRange(what, offset, stretch.end, str(refusal))])
+def _lost(broker_range: BrokerRange, offset: int, refusal: RequestFailed) -> DataLost:
+    what = f"topic {broker_range.topic}, queue {broker_range.queue_id}" if broker_range.topic else "log"
+    return DataLost(f"broker {broker_range.endpoints}", [LostRange(what, offset, broker_range.end, str(refusal))])
 
 
 def _spans_of(spans: Any) -> dict[QueueKey, Span]:

@@ -40,7 +40,7 @@ from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy, Kind
 from pipeline.source.offsets import EARLIEST, LATEST, Bound, parse_assignment, parse_bound
-from pipeline.source.other_places import Replicas, split_host
+from pipeline.source.replica_fallback import Replicas, split_host
 
 SCHEMA_STYLES: Final = ("native", "kafka")
 READ_MODES: Final = ("leader", "follower", "nearest")

@@ -17,9 +17,9 @@ from pipeline.log.selection import Selection
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.read_slice import read_slice, reading_of
+from pipeline.source.broker_range import PATIENCE_S, BrokerRange
 from pipeline.source.choice_reading import LOG_COLUMNS, QUEUE_COLUMNS, ChoiceReading, Stopping
-from pipeline.source.other_places import NO_CHOICE, Place, Replicas, candidates
-from pipeline.source.stretch import PATIENCE_S, Stretch
+from pipeline.source.replica_fallback import NO_CHOICE, PartRange, Replicas, candidates
 
 # A node that is asked for what is damaged elsewhere is not waited for.
 _OTHER_PATIENCE_S = 5.0
@@ -29,12 +29,12 @@ class Part(NamedTuple):
     """What one task reads.
 
     Attributes:
-        place: a slice of files, or a stretch of a broker's log.
+        place: a slice of files, or a range of a broker's log.
         selection: what is wanted of it.
         marks: of the log, where another replica's directory may be read.
     """
 
-    place: Place
+    place: PartRange
     selection: Selection
     marks: tuple[Mark, ...] = ()
 
@@ -68,12 +68,12 @@ class HowToRead:
         if self.is_decompressing and "body" in self.columns:
             plain = replace(self, columns=tuple(dict.fromkeys((*self.columns, "sysFlag"))), is_decompressing=False)
             return (plain_bodies(batch).select(self.columns) for batch in plain.read(part))
-        if self.replicas.is_choice or (isinstance(part.place, Stretch) and "," in part.place.endpoints):
+        if self.replicas.is_choice or (isinstance(part.place, BrokerRange) and "," in part.place.endpoints):
             return self._of_choice(part)
         return self._of_place(part.place, part.selection)
 
-    def _of_place(self, place: Place, selection: Selection) -> Iterator[pa.RecordBatch]:
-        if isinstance(place, Stretch):
+    def _of_place(self, place: PartRange, selection: Selection) -> Iterator[pa.RecordBatch]:
+        if isinstance(place, BrokerRange):
             return self._of_broker(place, selection)
         return read_slice(
             place,
@@ -103,9 +103,9 @@ class HowToRead:
         )
         return (batch.select(self.columns) for batch in reading.batches())
 
-    def _of_broker(self, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def _of_broker(self, broker_range: BrokerRange, selection: Selection) -> Iterator[pa.RecordBatch]:
         # Imported late: reading files needs no gRPC, and every Python process of Spark would load it.
         from pipeline.source.broker_reading import BrokerReading  # noqa: PLC0415
 
         reading = reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)
-        return BrokerReading(stretch, reading, self.fail_on_data_loss, self.patience_s).batches()
+        return BrokerReading(broker_range, reading, self.fail_on_data_loss, self.patience_s).batches()

@@ -10,11 +10,11 @@ import pyarrow as pa
 from commitlog.record.record import find_fault
 from commitlog.record.rows import good_rows
 from pipeline.reading.log_reading import Reading
-from pipeline.source.stretch import Chunk, Stretch
+from pipeline.source.broker_range import BrokerRange, Chunk
 from store.model.dispatch_batch import Int64s, Skipped
 
 
-def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def gathered(chunk: Chunk, broker_range: BrokerRange, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a chunk of a queue.
 
     Raises:
@@ -26,7 +26,7 @@ def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -
     begins = ends - sizes
     # How much farther each is in the log than here.
     bases: Int64s = np.array(chunk.physical_offsets, np.int64) - begins
-    path = f"broker {stretch.endpoints}, topic {stretch.topic}, queue {stretch.queue_id}"
+    path = f"broker {broker_range.endpoints}, topic {broker_range.topic}, queue {broker_range.queue_id}"
     first = 0
     while first < len(sizes):
         # Errors name places in the log: where those are asked for, each run of neighbours is read by itself.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from pipeline.log.selection import Selection
+from pipeline.source.broker_range import Span, Spans
 from pipeline.source.parts import Part
-from pipeline.source.stretch import Span, Spans
 from store.model.message import QueueKey
 
 __all__ = ["SourceView", "Span", "Spans", "parts_min", "queue_ranges", "spans_of"]

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.errors import BadOption
 from pipeline.sink.log_rows import check_schema
-from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, Written
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, Written
 from pipeline.sink.options import parse_log_target
 from pipeline.spark.task import partition_id, stream_task
 
@@ -55,7 +55,7 @@ class LogBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         """Store the rows of one task."""
-        return _write(self._target, Origin(self._write_id, 0, partition_id()), iterator)
+        return _write(self._target, RowOrigin(self._write_id, 0, partition_id()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: rows are committed when they are stored."""
@@ -72,7 +72,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
         """Store the rows of one task."""
-        return _write(self._target, Origin(*stream_task()), iterator)
+        return _write(self._target, RowOrigin(*stream_task()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
         """Do nothing: rows are committed when they are stored."""
@@ -81,7 +81,7 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         """Do nothing: what is stored stays."""
 
 
-def _write(target: LogTarget, origin: Origin, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
+def _write(target: LogTarget, origin: RowOrigin, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
     with LogWriter(target, origin) as writer:
         for batch in batches:
             writer.write(batch)

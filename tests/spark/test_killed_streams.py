@@ -14,10 +14,10 @@ from cluster.v1 import broker_pb2 as pb
 from pipeline.lake.lake import Lake
 from pipeline.lake.upkeep import verify
 from pipeline.log.selection import EVERYTHING
-from pipeline.source.broker_nodes import Nodes
+from pipeline.source.broker_connections import BrokerConnections
+from pipeline.source.broker_range import BrokerRange
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import HowToRead, Part
-from pipeline.source.stretch import Stretch
 from tests.spark.processes import StreamProcess, gave_up_on_python
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -99,7 +99,7 @@ def check_log(endpoints):
     """Check that the log itself has each message of each queue once; return where its queues end."""
     ends = {key.queue_id: end for key, (_, end) in BrokerLog(endpoints).describe(("orders",)).spans.items()}
     for queue_id, end in ends.items():
-        part = Part(Stretch(endpoints, 0, end, "orders", queue_id), EVERYTHING)
+        part = Part(BrokerRange(endpoints, 0, end, "orders", queue_id), EVERYTHING)
         batches = HowToRead(("queueOffset",), verify_crc=True).read(part)
         assert list(range(end)) == [offset for batch in batches for offset in batch.column(0).to_pylist()]
     return ends
@@ -112,7 +112,7 @@ def test_nothing_is_lost_or_doubled_while_leaders_queries_and_drivers_are_killed
     with LocalBrokers.create(tmp_path / "brokers", name_servers=0) as brokers:
         (cluster,) = brokers.clusters.values()
         topic = pb.Topic(name="orders", read_queues=4, write_queues=4, permission=6)
-        nodes = Nodes(brokers.endpoints)
+        nodes = BrokerConnections(brokers.endpoints)
         nodes.ask(lambda stub: stub.SetTopic(pb.SetTopicRequest(topic=topic)))
         nodes.close()
         load = Load(brokers.endpoints)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from pipeline.sink.log_writer import LogTarget, LogWriter, Origin
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin
 from pipeline.spark.source import DLedgerSource
 from tests.support.brokers.thread import running_broker
 
@@ -104,7 +104,7 @@ def test_stream_is_stored_once_through_crashes_between_append_and_commit(spark, 
     for number, who in enumerate(("driver", "task")):
         with pytest.raises(PySparkException, match=f"the {who} dies here"):
             run()
-        with LogWriter(LogTarget(broker.endpoints, topic="other"), Origin("x", number, 0)) as writer:
+        with LogWriter(LogTarget(broker.endpoints, topic="other"), RowOrigin("x", number, 0)) as writer:
             writer.write(pa.record_batch({"body": [b"x"] * 1_500}))
             writer.finish()
     run()

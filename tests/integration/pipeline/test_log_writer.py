@@ -10,12 +10,12 @@ import pytest
 from pipeline.common.errors import BadOption
 from pipeline.sink import log_writer
 from pipeline.sink.log_rows import UnfitFrame
-from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, WriteFailed
 from tests.support.brokers.thread import running_broker
 from tests.support.waiting import PATIENCE_S
 
 TOPIC = "orders"
-ORIGIN = Origin("query", 7, 0)
+ORIGIN = RowOrigin("query", 7, 0)
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +137,7 @@ def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker
 
     killed_after(target, chunks, batch)
     broker.set_topic("other")
-    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=Origin("other", 0, 0))
+    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=RowOrigin("other", 0, 0))
     if is_restarted:
         broker.stop()
         broker.start()
@@ -186,7 +186,7 @@ def test_exactly_once_holds_with_more_queues_also_for_rows_that_the_window_has_f
     killed_after(target, 1, batch)
     assert 0 < len(broker.bodies(TOPIC)) < 3_000
     broker.set_topic("other")
-    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=Origin("other", 0, 0))
+    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=RowOrigin("other", 0, 0))
     broker.wait_dispatched()
     broker.set_topic(TOPIC, 3)
     write(target, batch)
@@ -195,7 +195,7 @@ def test_exactly_once_holds_with_more_queues_also_for_rows_that_the_window_has_f
 
 
 def test_other_batches_and_partitions_have_other_keys(broker):
-    for origin in (ORIGIN, Origin("query", 8, 0), Origin("query", 7, 1), Origin("other", 7, 0)):
+    for origin in (ORIGIN, RowOrigin("query", 8, 0), RowOrigin("query", 7, 1), RowOrigin("other", 7, 0)):
         write(target_of(broker, is_exactly_once=True), numbered(0, 10), origin=origin)
 
     assert len(set(broker.unique_keys(TOPIC))) == 40

@@ -11,8 +11,8 @@ from cluster.v1 import broker_pb2 as pb
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
-from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
-from pipeline.source.broker_nodes import Nodes
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, WriteFailed
+from pipeline.source.broker_connections import BrokerConnections
 from tests.support.brokers.group import BrokerGroup
 from tests.support.waiting import PATIENCE_S
 
@@ -37,7 +37,7 @@ def run_task(target, partition, draw):
     for _ in range(30):
         is_mortal = draw.random() < 0.4
         try:
-            with LogWriter(target, Origin("query", 0, partition)) as writer:
+            with LogWriter(target, RowOrigin("query", 0, partition)) as writer:
                 for begin in range(0, ROWS, 100):
                     writer.write(batch.slice(begin, 100))
                     perhaps_die(draw, 0.1 * is_mortal)
@@ -55,7 +55,7 @@ def test_each_row_is_stored_once_while_leaders_and_tasks_are_killed(tmp_path):
     print(f"DLEDGER_SINK_SEED={SEED}")
     draw = random.Random(SEED)
     with BrokerGroup(tmp_path, dedupe_window_count=4_000) as group:
-        nodes = Nodes(",".join(group.addresses))
+        nodes = BrokerConnections(",".join(group.addresses))
         topic = pb.Topic(name=TOPIC, read_queues=3, write_queues=3, permission=6)
         nodes.ask(lambda stub: stub.SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S))
         nodes.close()

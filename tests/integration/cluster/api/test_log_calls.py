@@ -13,10 +13,10 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceS
 from commitlog.record.record import decode
 from commitlog.record.scan import walk
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable, DataLost
-from pipeline.source import broker_nodes, chunk_client
-from pipeline.source.broker_nodes import Nodes
+from pipeline.source import broker_connections, chunk_client
+from pipeline.source.broker_connections import BrokerConnections
+from pipeline.source.broker_range import BrokerRange
 from pipeline.source.chunk_client import BrokerLog
-from pipeline.source.stretch import Stretch
 from store.model.message import QueueKey
 from tests.support.brokers.thread import running_broker
 from tests.support.waiting import PATIENCE_S
@@ -72,7 +72,7 @@ def test_a_plan_takes_what_comes_first_in_the_log(broker):
     planned = log.plan({A0: (10, 150), A1: (0, 150), B0: (0, 100)}, 60, split_bytes=3000)
 
     assert 60 == planned.messages == sum(end - begin for begin, end in planned.spans.values())
-    chunks = list(log.read(Stretch(broker.endpoints, planned.begin_offset, planned.end_offset)))
+    chunks = list(log.read(BrokerRange(broker.endpoints, planned.begin_offset, planned.end_offset)))
     asked = {A0: 10, A1: 0, B0: 0}
     stored = [each for key in asked for each in broker.messages(key.topic)[key.queue_id]]
     eligible = [each for each in stored if each.queue_offset >= asked[QueueKey(each.topic, each.queue_id)]]
@@ -91,7 +91,7 @@ def test_a_plan_leaves_out_what_is_not_there(broker):
 
 
 def test_one_queue_is_read_alone(broker):
-    chunks = list(BrokerLog(broker.endpoints).read(Stretch(broker.endpoints, 20, 90, "b", 0)))
+    chunks = list(BrokerLog(broker.endpoints).read(BrokerRange(broker.endpoints, 20, 90, "b", 0)))
 
     found = records_of(chunks)
 
@@ -101,7 +101,7 @@ def test_one_queue_is_read_alone(broker):
 
 def test_chunks_are_the_bytes_of_the_log(broker):
     log = broker.replica.store.log
-    chunks = list(BrokerLog(broker.endpoints).read(Stretch(broker.endpoints, 0, log.end_offset)))
+    chunks = list(BrokerLog(broker.endpoints).read(BrokerRange(broker.endpoints, 0, log.end_offset)))
 
     assert bytes(log.raw(0, log.end_offset, log.end_offset).data) == b"".join(chunk.data for chunk in chunks)
     assert [chunk.offset for chunk in chunks[1:]] == [chunk.next_offset for chunk in chunks[:-1]]
@@ -127,7 +127,7 @@ def test_a_node_that_sends_nothing_is_followed_by_the_next_one(broker, monkeypat
     server.start()
     log = BrokerLog(f"{silent},{broker.endpoints}")
 
-    chunks = list(log.read(Stretch("", 0, BrokerLog(broker.endpoints).describe().end_offset)))
+    chunks = list(log.read(BrokerRange("", 0, BrokerLog(broker.endpoints).describe().end_offset)))
 
     node.is_over.set()
     server.stop(None)
@@ -151,7 +151,7 @@ class HurriedClock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = HurriedClock()
-    monkeypatch.setattr(broker_nodes, "time", clock)
+    monkeypatch.setattr(broker_connections, "time", clock)
     return clock
 
 
@@ -159,7 +159,7 @@ def test_what_is_not_there_yet_is_waited_for_only_as_long_as_patience_lasts(brok
     end = broker.replica.store.log.end_offset
 
     with pytest.raises(BrokerUnreachable, match=r"is not here yet, it ends at"):
-        list(BrokerLog(broker.endpoints, PATIENCE_S).read(Stretch(broker.endpoints, 0, end + 100)))
+        list(BrokerLog(broker.endpoints, PATIENCE_S).read(BrokerRange(broker.endpoints, 0, end + 100)))
     assert clock.pauses
 
 
@@ -198,7 +198,7 @@ def test_another_node_is_asked_while_one_is_down(broker):
     log = BrokerLog(f"127.0.0.1:1,{broker.endpoints}")
 
     assert (0, 150) == log.describe(("a",)).spans[A0]
-    assert 1 <= len(list(log.read(Stretch("", 0, 1000))))
+    assert 1 <= len(list(log.read(BrokerRange("", 0, 1000))))
     assert broker.endpoints == log.order(is_leader_first=True).split(",")[0]
 
 
@@ -206,7 +206,7 @@ def test_too_many_streams_are_refused(broker, monkeypatch, clock):
     monkeypatch.setattr("cluster.api.log_calls.STREAMS_MAX", 0)
 
     with pytest.raises(BrokerUnreachable, match="read with fewer tasks"):
-        list(BrokerLog(broker.endpoints, PATIENCE_S).read(Stretch("", 0, 1000)))
+        list(BrokerLog(broker.endpoints, PATIENCE_S).read(BrokerRange("", 0, 1000)))
 
 
 def test_deleted_bytes_are_lost_data_with_their_range(broker, monkeypatch):
@@ -214,11 +214,11 @@ def test_deleted_bytes_are_lost_data_with_their_range(broker, monkeypatch):
     monkeypatch.setattr(type(log), "begin_offset", property(lambda _: 5000))
 
     with pytest.raises(DataLost, match=r"lost log \[0, 9000\)"):
-        list(BrokerLog(broker.endpoints).read(Stretch("", 0, 9000)))
+        list(BrokerLog(broker.endpoints).read(BrokerRange("", 0, 9000)))
 
 
 def test_connections_belong_to_the_process_that_made_them(broker, monkeypatch):
-    nodes = Nodes(broker.endpoints)
+    nodes = BrokerConnections(broker.endpoints)
     before = nodes.stub(broker.endpoints)
     monkeypatch.setattr("os.getpid", lambda: -5)
 

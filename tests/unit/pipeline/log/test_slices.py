@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost, UnknownTopic
-from pipeline.log.entry_places import Place
+from pipeline.log.entry_places import EntryPlace
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.store_view import StoreView
@@ -212,7 +212,7 @@ class _EvenPlaces:
 
     def place(self, index):
         number, at = divmod(index, self.PER_FILE)
-        return Place(number * self.FILE_SIZE + at * self.ENTRY_SIZE, self.ENTRY_SIZE, 1)
+        return EntryPlace(number * self.FILE_SIZE + at * self.ENTRY_SIZE, self.ENTRY_SIZE, 1)
 
     def index_at(self, position, begin, end):
         while begin < end:

@@ -13,13 +13,13 @@ from pipeline.log.marks import Mark, is_same_log
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.stores import open_store
 from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
+from pipeline.source.broker_range import BrokerRange
 from pipeline.source.choice_reading import ChoiceReading
 from pipeline.source.options import parse_source_options
-from pipeline.source.other_places import NO_CHOICE, Replicas, candidates
 from pipeline.source.parts import HowToRead
 from pipeline.source.path_view import PathView
 from pipeline.source.plan import Source, batch_selection
-from pipeline.source.stretch import Stretch
+from pipeline.source.replica_fallback import NO_CHOICE, Replicas, candidates
 from tests.support.brokers.thread import running_broker
 from tests.support.pipeline_stores import MAKERS, TOPICS, append_uncommitted, make_replicated
 from tests.unit.pipeline.conftest import described
@@ -38,7 +38,7 @@ def test_a_broker_that_does_not_answer_is_not_waited_for_twice():
         asked.append(place)
         raise BrokerUnreachable(place.endpoints, "connection refused")
 
-    planned = Stretch("a:1,b:1", 0, 10)
+    planned = BrokerRange("a:1,b:1", 0, 10)
     reading = ChoiceReading(candidates(planned, (), NO_CHOICE), planned, 0, 10, read, lambda it: read(it, False), SKIP)
 
     with pytest.raises(BrokerUnreachable):
@@ -321,9 +321,9 @@ def test_a_task_reads_the_files_of_its_own_hosts_node_and_asks_the_broker_for_th
 
 
 def test_the_node_on_a_tasks_own_host_is_asked_first(brokers):
-    from pipeline.source.stretch import Stretch
+    from pipeline.source.broker_range import BrokerRange
 
-    place = Stretch("10.0.0.1:1,[::1]:2,localhost:3,10.0.0.2:4", 0, 10)
+    place = BrokerRange("10.0.0.1:1,[::1]:2,localhost:3,10.0.0.2:4", 0, 10)
 
     (first, *rest) = candidates(place, (), Replicas(is_nearest_first=True))
 

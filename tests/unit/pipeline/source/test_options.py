@@ -5,10 +5,10 @@ import pytest
 from pipeline.columns.schema import ALL_NAMES, DEFAULT_NAMES
 from pipeline.common.errors import BadOption, UnknownColumn, UnknownOption
 from pipeline.source import options as options_module
+from pipeline.source.broker_range import BrokerRange
 from pipeline.source.offsets import EARLIEST, LATEST, format_offsets, read_offsets
 from pipeline.source.options import OPTION_NAMES, parse_source_options
-from pipeline.source.other_places import candidates
-from pipeline.source.stretch import Stretch
+from pipeline.source.replica_fallback import candidates
 
 PATH = {"path": "/data/n0"}
 
@@ -140,7 +140,7 @@ def test_endpoints_are_addresses(endpoints):
 
 def test_directories_of_other_hosts_are_left_to_them():
     options = parsed(localPath="elsewhere:/x,localhost:/y,/z")
-    found = candidates(Stretch("a:1", 0, 1), (), options.replicas)
+    found = candidates(BrokerRange("a:1", 0, 1), (), options.replicas)
 
     assert [each.name for each in found] == ["/y", "/z", "broker a:1"]
 

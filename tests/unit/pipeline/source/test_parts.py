@@ -14,9 +14,9 @@ from pipeline.common.errors import CorruptRecord, DataLost
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import EVERYTHING
 from pipeline.reading.corrupt_policy import SKIP
+from pipeline.source.broker_range import BrokerRange, Chunk
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import HowToRead, Part
-from pipeline.source.stretch import Chunk, Stretch
 from tests.compat.conftest import java_store, manifest, unpack
 from tests.support.brokers.thread import running_broker
 from tests.unit.pipeline.source.test_stream_plan import put
@@ -38,7 +38,7 @@ def cut(files, sizes, told=lambda _begin, _end: ()):
 
 
 def told_of(store, kind, draw):
-    """Return a function that tells where records begin in a stretch: all of them, some, or places that are none."""
+    """Return a function that tells where records begin in a range: all of them, some, or places that are none."""
     header_size = {file.base: file.header_size for file in store.files}
     begins = [at - header_size[max(base for base in header_size if base <= at)] for at in sorted(store.messages)]
 
@@ -64,7 +64,7 @@ def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkey
     monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", block)
     monkeypatch.setattr(BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), told))
 
-    part = Part(Stretch("127.0.0.1:1", 0, end), EVERYTHING)
+    part = Part(BrokerRange("127.0.0.1:1", 0, end), EVERYTHING)
     found = [row for batch in HowToRead(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]
 
     expected = {offset: base64.b64decode(message["body"]) for offset, message in java_store.messages.items()}
@@ -84,7 +84,7 @@ def test_where_entries_begin_is_not_looked_for_when_it_was_told(tmp_path, monkey
     for module in ("pipeline.source.broker_reading", "pipeline.reading.log_reading"):
         monkeypatch.setattr(f"{module}.walk", None)
 
-    batches = list(HowToRead(("physicalOffset",)).read(Part(Stretch("127.0.0.1:1", 0, found.position), EVERYTHING)))
+    batches = list(HowToRead(("physicalOffset",)).read(Part(BrokerRange("127.0.0.1:1", 0, found.position), EVERYTHING)))
 
     assert [row["physicalOffset"] for batch in batches for row in batch.to_pylist()] == found.starts
 
@@ -103,8 +103,8 @@ def damage(monkeypatch):
     def change(at):
         real = BrokerLog.read
 
-        def damaged(log, stretch):
-            for chunk in real(log, stretch):
+        def damaged(log, broker_range):
+            for chunk in real(log, broker_range):
                 data = bytearray(chunk.data)
                 data[at : at + 10] = b"\0" * 10
                 yield chunk._replace(data=bytes(data))
@@ -120,7 +120,7 @@ def damage(monkeypatch):
 )
 def test_bytes_that_hold_no_good_message_are_told_with_their_place(broker, damage, topic, at, options):
     end = 200 if topic else broker.replica.store.log.end_offset
-    part = Part(Stretch(broker.endpoints, 0, end, topic, 0), EVERYTHING)
+    part = Part(BrokerRange(broker.endpoints, 0, end, topic, 0), EVERYTHING)
     damage(at)
 
     with pytest.raises(CorruptRecord, match=r"broker 127\.0\.0\.1:.*\(offset 196\)"):
@@ -135,9 +135,9 @@ def test_a_queue_is_read_apart_from_what_stands_between(broker):
         broker.set_topic("b", 1)
         put(broker, "b", 0, 1)
         put(broker, "a", 1, 3)
-    stretch = Stretch(broker.endpoints, 5, 35, "b", 0)
+    broker_range = BrokerRange(broker.endpoints, 5, 35, "b", 0)
 
-    found = HowToRead(("topic", "queueOffset", "physicalOffset"), verify_crc=True).read(Part(stretch, EVERYTHING))
+    found = HowToRead(("topic", "queueOffset", "physicalOffset"), verify_crc=True).read(Part(broker_range, EVERYTHING))
 
     expected = [("b", each.queue_offset, each.physical_offset) for each in broker.messages("b")[0][5:35]]
     assert expected == [tuple(row.values()) for batch in found for row in batch.to_pylist()]
@@ -150,7 +150,7 @@ def test_what_was_deleted_meanwhile_is_an_error_or_left_out(broker, monkeypatch,
     monkeypatch.setattr(type(store.log), "begin_offset", property(lambda _: kept[0].physical_offset))
     monkeypatch.setattr(type(store), "min_offset", lambda *_: 50)
     store.derived.queues.get(("a", 0)).min_offset = 50
-    part = Part(Stretch(broker.endpoints, begin, end or store.log.end_offset, topic, 0), EVERYTHING)
+    part = Part(BrokerRange(broker.endpoints, begin, end or store.log.end_offset, topic, 0), EVERYTHING)
 
     with pytest.raises(DataLost, match=r"lost (log|topic a, queue 0) \[0, "):
         list(HowToRead(DEFAULT_NAMES).read(part))

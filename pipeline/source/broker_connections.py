@@ -19,7 +19,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import Backoff
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
-from pipeline.source.stretch import PATIENCE_S
+from pipeline.source.broker_range import PATIENCE_S
 
 # A node that is silent is noticed though its connection does not break.
 _KEEPALIVE: Final = (
@@ -51,7 +51,7 @@ class _Response(Protocol):
 ResponseT = TypeVar("ResponseT", bound=_Response)
 
 
-class Nodes:
+class BrokerConnections:
     """Connections to the nodes of a broker. Not shared between threads.
 
     Args:
@@ -111,7 +111,7 @@ class Nodes:
 class Turn:
     """Whose turn it is to be asked, and when to give up."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: BrokerConnections) -> None:
         self._nodes = nodes
         self._addresses = list(nodes.addresses)
         self._refused: set[str] = set()

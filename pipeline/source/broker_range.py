@@ -14,7 +14,7 @@ Span = tuple[int, int]
 Spans = Mapping[QueueKey, Span]
 
 
-class Stretch(NamedTuple):
+class BrokerRange(NamedTuple):
     """What one task reads of a broker; small, and it travels.
 
     Attributes:

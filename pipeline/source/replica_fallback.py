@@ -22,12 +22,12 @@ from pipeline.log.slice import NO_LIMIT, Slice
 from pipeline.log.slices import plan
 from pipeline.log.store_view import StoreView
 from pipeline.log.stores import Tail, open_store
-from pipeline.source.stretch import Stretch
+from pipeline.source.broker_range import BrokerRange
 from store.model.message import QueueKey
 
 _log = logging.getLogger(__name__)
 
-Place = Slice | Stretch
+PartRange = Slice | BrokerRange
 # The variables that give Spark's programs the name of their host.
 _HOST_VARIABLES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
 
@@ -55,7 +55,7 @@ class Replicas:
 NO_CHOICE: Final = Replicas()
 
 
-class Candidate(NamedTuple):
+class ReadCandidate(NamedTuple):
     """One way to read a part.
 
     Attributes:
@@ -65,28 +65,28 @@ class Candidate(NamedTuple):
     """
 
     name: str
-    find: Callable[[], list[Place] | None]
+    find: Callable[[], list[PartRange] | None]
     is_spare: bool = False
 
 
-def candidates(place: Place, marks: Sequence[Mark], replicas: Replicas) -> list[Candidate]:
+def candidates(place: PartRange, marks: Sequence[Mark], replicas: Replicas) -> list[ReadCandidate]:
     """Return how a part can be read, what is to be tried first in front: own host, as planned, elsewhere."""
     hosts = own_hosts()
 
-    def in_directory(path: str) -> Candidate:
-        return Candidate(path, lambda: _find(path, place, marks))
+    def in_directory(path: str) -> ReadCandidate:
+        return ReadCandidate(path, lambda: _find(path, place, marks))
 
     local = list(dict.fromkeys(filter(None, (_own_path(each, hosts) for each in replicas.local_paths))))
     found = [in_directory(path) for path in local]
     if isinstance(place, Slice):
-        found.append(Candidate(place.path, lambda: [place]))
+        found.append(ReadCandidate(place.path, lambda: [place]))
         found += [in_directory(path) for path in replicas.paths if path not in local]
         return found
     addresses = place.endpoints.split(",")
     if replicas.is_nearest_first:
         addresses.sort(key=lambda address: address.rpartition(":")[0].strip("[]") not in hosts)
     every = place._replace(endpoints=",".join(addresses))
-    found.append(Candidate(f"broker {every.endpoints}", lambda: [every]))
+    found.append(ReadCandidate(f"broker {every.endpoints}", lambda: [every]))
     return [*found, *(_of_node(place, address) for address in addresses if len(addresses) > 1)]
 
 
@@ -109,11 +109,11 @@ def _own_path(text: str, hosts: set[str]) -> str | None:
     return path if not host or host in hosts else None
 
 
-def _of_node(place: Stretch, address: str) -> Candidate:
-    return Candidate(f"node {address}", lambda: [place._replace(endpoints=address)], is_spare=True)
+def _of_node(place: BrokerRange, address: str) -> ReadCandidate:
+    return ReadCandidate(f"node {address}", lambda: [place._replace(endpoints=address)], is_spare=True)
 
 
-def _find(path: str, place: Place, marks: Sequence[Mark]) -> list[Place] | None:
+def _find(path: str, place: PartRange, marks: Sequence[Mark]) -> list[PartRange] | None:
     """Return where a part is in the store of a directory."""
     try:
         with open_store(path, tail=Tail.COMMITTED) as store:
@@ -126,7 +126,7 @@ def _find(path: str, place: Place, marks: Sequence[Mark]) -> list[Place] | None:
         return None
 
 
-def place_in(store: StoreView, place: Place) -> list[Place] | None:
+def place_in(store: StoreView, place: PartRange) -> list[PartRange] | None:
     """Return where a part is in another replica; None when it does not have all of it, or not committed."""
     if place.topic:
         begin, end = (
@@ -135,9 +135,9 @@ def place_in(store: StoreView, place: Place) -> list[Place] | None:
         return _queue_in(store, QueueKey(place.topic, place.queue_id), begin, end)
     if not (store.begin_offset <= place.begin and place.end <= store.end_offset):
         return None
-    if isinstance(place, Stretch):
+    if isinstance(place, BrokerRange):
         slices = plan(store, Selection(offset_range=(place.begin, place.end)))
-        # A stretch begins and ends with a record.
+        # A range begins and ends with a record.
         slices[:1] = [part._replace(is_begin_known=True) for part in slices[:1]]
         slices[-1:] = [part._replace(is_end_known=True) for part in slices[-1:]]
         return list(slices)
@@ -149,7 +149,7 @@ def place_in(store: StoreView, place: Place) -> list[Place] | None:
     return None
 
 
-def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[Place] | None:
+def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[PartRange] | None:
     view = store.queue_views.get(key)
     if view is None or begin < view.begin or end > store.queue_end(view):
         return None
@@ -169,14 +169,14 @@ def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[Pla
     return [found]
 
 
-def clipped(places: Sequence[Place], begin: int, end: int) -> list[Place]:
+def clipped(places: Sequence[PartRange], begin: int, end: int) -> list[PartRange]:
     """Return what of these places lies in `[begin, end)`: physical offsets where records begin; of a queue its own.
 
     What lies after the last place is taken too where its file holds it.
     """
-    found: list[Place] = []
+    found: list[PartRange] = []
     for number, place in enumerate(places):
-        if isinstance(place, Stretch):
+        if isinstance(place, BrokerRange):
             first, last = max(begin, place.begin), min(end, place.end)
             found += [place._replace(begin=first, end=last)] if first < last else []
         elif place.is_queue:
