@@ -1,7 +1,7 @@
 """The asyncio face of the producer.
 
-The way of a message: `send` → a queue is chosen (`queue_choice`) → `SendPump` of its broker (joins what is there into a
-batch) → a PutStream to that broker's leader. `docs/operations.md` has what to set when.
+The way of a message: `send` → a queue is chosen (`queue_choice`) → `PutSender` of its broker (joins what is queued into
+a batch) → a PutStream to that broker's leader. `docs/operations.md` has what to set when.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYT
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.options import ProducerOptions
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
-from cluster.client.producer.sender import PumpHooks, SendPump, SendRules
+from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.cache import Routes
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -44,9 +44,9 @@ class AsyncProducer:
         self._encoder = OutgoingEncoder(options)
         self._faults = FaultAvoidance()
         self._round_robin = RoundRobin()
-        self._pumps: dict[str, SendPump] = {}
+        self._senders: dict[str, PutSender] = {}
         self._queues: dict[str, tuple[Routes, tuple[BrokerQueue, ...]]] = {}
-        self._hooks = PumpHooks(self._moved, self._observed, self._ended)
+        self._hooks = SenderHooks(self._moved, self._observed, self._ended)
         self._pending: set[SendItem] = set()
         self._pending_messages = 0
         self._pending_bytes = 0
@@ -207,8 +207,8 @@ class AsyncProducer:
 
     def _hasten(self, change: int) -> None:
         self._flushes += change
-        for pump in self._pumps.values():
-            pump.hasten(self._flushes > 0)
+        for sender in self._senders.values():
+            sender.hasten(self._flushes > 0)
 
     async def close(self) -> None:
         """Flush, then close all connections; further sends are refused. Harmless when done twice.
@@ -227,8 +227,8 @@ class AsyncProducer:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-            for pump in self._pumps.values():
-                await pump.close()
+            for sender in self._senders.values():
+                await sender.close()
             await self._connection.__aexit__()
 
     # ------------------------------------------------------------------------------------------------ on the way out
@@ -291,7 +291,7 @@ class AsyncProducer:
         self._ended(item)
 
     def _place(self, item: SendItem, queue_key: str | None, queue_id: int | None, routes: Routes) -> None:
-        """Choose a queue and give the item to its broker's pump.
+        """Choose a queue and give the item to its broker's sender.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, UNKNOWN_QUEUE.
@@ -322,8 +322,8 @@ class AsyncProducer:
 
     def _put(self, item: SendItem, queue: BrokerQueue) -> None:
         item.queue_id = queue.queue_id
-        pump = self._pumps.get(queue.broker)
-        if pump is None:
+        sender = self._senders.get(queue.broker)
+        if sender is None:
             options = self._options
             rules = SendRules(
                 options.linger_ms / 1000,
@@ -333,9 +333,9 @@ class AsyncProducer:
                 options.answer_timeout_s,
                 options.is_unknown_retried,
             )
-            pump = self._pumps[queue.broker] = SendPump(queue.broker, self._connection.nodes, rules, self._hooks)
-            pump.hasten(self._flushes > 0)
-        pump.put(item)
+            sender = self._senders[queue.broker] = PutSender(queue.broker, self._connection.nodes, rules, self._hooks)
+            sender.hasten(self._flushes > 0)
+        sender.put(item)
 
     # ------------------------------------------------------------------------------------------ callbacks of senders
 

@@ -86,7 +86,7 @@ class SendItem:
 
 
 class PutBatch:
-    """Items of one topic that travel in one request. Written by the pump, then read-only."""
+    """Items of one topic that travel in one request. Written by the queue of a sender, then read-only."""
 
     __slots__ = ("items", "sent_at")
 

@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
 
 class Batch:
-    """Items that travel in one request, sent at `sent_at` of the client's clock; the pump writes it once."""
+    """Items that travel in one request, sent at `sent_at` of the client's clock; written once."""
 
     __slots__ = ("group", "items", "sent_at")
 

@@ -1,6 +1,6 @@
 """The asyncio face of the client: `AsyncLogClient`. For use by the tasks of one event loop.
 
-The way of an append: `append` → `AppendPump` (joins what is there into a batch) → `AppendStream` (one bidirectional
+The way of an append: `append` → `AppendSender` (joins what is there into a batch) → `AppendStream` (one bidirectional
 gRPC call, up to four batches under way) → the answer settles one future a caller.
 """
 
@@ -14,7 +14,7 @@ import grpc.aio
 
 from dledger.client.aio.host import ClientHost
 from dledger.client.aio.nodes import AsyncNodes
-from dledger.client.aio.sender import AppendPump
+from dledger.client.aio.sender import AppendSender
 from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.limits import check_bodies
@@ -67,11 +67,11 @@ class AsyncLogClient:
         self._group = group
         self._checks = checks
         self._deadline_s = deadline_s
-        self._pump = AppendPump(self._nodes, group, answer_timeout_s, self._host)
+        self._sender = AppendSender(self._nodes, group, answer_timeout_s, self._host)
 
     async def close(self) -> None:
         """Close all connections: queued appends end as `NotAppended`, those under way as `AppendUnknown`."""
-        await self._pump.close()
+        await self._sender.close()
         await self._nodes.close()
 
     async def __aenter__(self) -> Self:
@@ -112,9 +112,9 @@ class AsyncLogClient:
         """
         size_bytes = check_bodies(bodies)
         deadline = self._host.now_s() + self._deadline_s
-        if not self._pump.has_room:
-            await self._pump.wait_room(deadline)
-        return await self._pump.put(bodies, size_bytes, deadline)
+        if not self._sender.has_room:
+            await self._sender.wait_room(deadline)
+        return await self._sender.put(bodies, size_bytes, deadline)
 
     # ----------------------------------------------------------------------------------------------------- reading
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import dledger.client.aio.sender
-from dledger.client.aio.sender import AppendPump
+from dledger.client.aio.batching_sender import BatchingSender
 from dledger.client.outcomes import NotAppended, Refused
 from dledger.client.reading import ReadSession
 from dledger.driver.syncer import GroupSyncer
@@ -274,13 +274,13 @@ def client_tries_again_what_may_have_been_appended(patch):
 
 
 def client_calls_what_its_deadline_passed_over_refused(patch):
-    def sweep_stream(self, stream, now):
+    def sweep_stream(self, stream, now_s):
         for batch in stream.in_flight.values():
             for item in batch.items:
-                if batch.sent_at + self._answer_timeout_s <= now and not item.future.done():
+                if batch.sent_at + self._answer_timeout_s <= now_s and not item.future.done():
                     item.future.set_exception(NotAppended(ResponseCode.NETWORK_ERROR, "too late"))
 
-    patch.setattr(AppendPump, "_sweep_stream", sweep_stream)
+    patch.setattr(BatchingSender, "_sweep_stream", sweep_stream)
 
 
 def client_gives_every_caller_of_a_batch_the_first_places(patch):

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from dledger.client.aio import nodes as async_nodes
-from dledger.client.aio import sender as append_pump
+from dledger.client.aio import sender as append_sender
 from dledger.client.blocking import client as sync_client
 from dledger.client.blocking import nodes as sync_nodes
 from dledger.v1 import log_pb2, log_pb2_grpc
@@ -115,7 +115,7 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
 @pytest.fixture
 def patient_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give nodes all the time that they need to say who leads."""
-    for module in (append_pump, async_nodes, sync_client, sync_nodes):
+    for module in (append_sender, async_nodes, sync_client, sync_nodes):
         monkeypatch.setattr(module, "STATUS_TIMEOUT_S", PATIENCE_S)
 
 

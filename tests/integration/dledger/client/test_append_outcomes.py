@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, retry
-from dledger.client.aio import sender as append_pump
+from dledger.client.aio import sender as append_sender
 from dledger.v1.log_pb2 import LeaderHint, StatusResponse
 from tests.support.growing_deadlines import growing_deadlines
 from tests.support.waiting import PATIENCE_S, STORY_S, run, until
@@ -165,7 +165,7 @@ def test_refusals_until_the_deadline_are_provably_not_appended(
     append: Callable[..., list[Outcome]], make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long the answer to the last try takes, it comes before the deadline.
-    for module in (append_pump, retry):
+    for module in (append_sender, retry):
         monkeypatch.setattr(module, "LAST_TRY_S", PATIENCE_S)
     node = make_node()
     node.refuse(503, times=1000)
@@ -331,9 +331,9 @@ def test_closed_client_appends_nothing(make_node: MakeNode) -> None:
 def test_full_queue_makes_the_caller_wait_until_its_deadline(
     make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dledger.client.aio import sender as append_pump
+    from dledger.client.aio import sender as append_sender
 
-    monkeypatch.setattr(append_pump, "QUEUE_ENTRIES_MAX", 1)
+    monkeypatch.setattr(append_sender, "QUEUE_ENTRIES_MAX", 1)
     node = make_node()
     node.status = type(node.status)(code=200, role="CANDIDATE", term=1)
 
@@ -341,7 +341,7 @@ def test_full_queue_makes_the_caller_wait_until_its_deadline(
         client = AsyncLogClient(node.address, deadline_s=STORY_S)
         try:
             first = asyncio.ensure_future(client.append(b"a"))
-            await until(lambda: not client._pump.has_room, "the queue is full")
+            await until(lambda: not client._sender.has_room, "the queue is full")
             # The one before must not make room at the same moment.
             client._deadline_s = 0.3
             second = await asyncio.gather(client.append(b"b"), return_exceptions=True)

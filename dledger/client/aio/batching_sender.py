@@ -1,0 +1,288 @@
+"""Joins what is queued into batches and keeps a few of them under way to the leader, over one stream at a time.
+
+It owns the loop, the streams, the pauses, the clock of deadlines and the end. What is queued, what shares a batch, and
+what an answer means for the callers is the policy's: `AppendQueue` of the log client, `PutQueue` of the producer.
+
+What is queued when a batch may leave leaves in it: callers of the same turn of the event loop share a batch, and so do
+those that come while enough batches are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from dledger.client.aio.request_stream import BatchT, RequestStream, ResponseT
+from dledger.client.retry import HOPS_MAX, Backoff
+
+# With this much queued, twice as many batches may be under way: full batches are worth their overhead.
+FULL_SIZE_BYTES = 256 << 10
+_SWEEP_S = 0.05
+
+RefusalT = TypeVar("RefusalT", bound=Exception)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[RefusalT]):
+    """What an answer, or the end of a stream, means for what is sent next.
+
+    Attributes:
+        is_taken: the batch was taken: the next refusal is the first one again.
+        is_stream_left: no new batch goes to this node; what is under way there is still waited for.
+        refusals: number of batches that were refused and may be sent again.
+        cause: of the refusals; None when there are none.
+        is_leader_named: another node is known to try; the next batch may leave without a pause.
+        is_drained_first: nothing leaves before all that is under way is answered, so that what comes back keeps its
+            place before what was queued later.
+    """
+
+    is_taken: bool = False
+    is_stream_left: bool = False
+    refusals: int = 0
+    cause: RefusalT | None = None
+    is_leader_named: bool = False
+    is_drained_first: bool = False
+
+
+class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
+    """The queue of one sender, and its rules. No method but `open` waits.
+
+    Attributes:
+        refusal: the exception that says that nothing was sent.
+        queued_bytes: of all that is queued.
+    """
+
+    refusal: type[RefusalT]
+    queued_bytes: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is queued."""
+        ...
+
+    def linger_left_s(self) -> float:
+        """Return how long a batch that is not full waits for company; not above 0: it leaves. Something is queued."""
+        ...
+
+    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, ResponseT]]:
+        """Find the leader and open a stream to it; return its address and the call.
+
+        Raises:
+            RefusalT: there is no leader, or it is not reached.
+        """
+        ...
+
+    def take(self) -> BatchT | None:
+        """Remove the next batch from the queue; None when nothing is left that has a waiting caller."""
+        ...
+
+    def paused(self, refusal: RefusalT) -> bool:
+        """Learn that nothing could be sent; return whether to pause before the next attempt."""
+        ...
+
+    def answered(self, address: str, batch: BatchT, response: ResponseT, *, may_retry: bool) -> Verdict[RefusalT]:
+        """Give the callers of a batch their outcome, or queue it again if it was refused and `may_retry`."""
+        ...
+
+    def lost(
+        self, address: str, batches: list[BatchT], code: grpc.StatusCode, details: str, *, may_retry: bool
+    ) -> Verdict[RefusalT]:
+        """Do the same for batches whose stream ended without an answer; `batches` is in order of sending."""
+        ...
+
+    def expire_queued(self, now_s: float) -> None:
+        """End what is queued and late."""
+        ...
+
+    def expire_sent(self, batch: BatchT, now_s: float) -> None:
+        """End the callers of a batch under way that are late; the answer may still come."""
+        ...
+
+    def fail_queued(self) -> None:
+        """End all that is queued: the sender is closed."""
+        ...
+
+
+class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
+    """The task that empties one queue. For use by one event loop.
+
+    Args:
+        policy: the queue and its rules.
+        batches_max: batches under way; twice as many while they are full, but 1 is 1.
+        answer_timeout_s: a stream whose oldest batch has no answer for this time is cancelled.
+        now_s: seconds of the monotonic clock of deadlines.
+        backoff: the pauses after refusals.
+    """
+
+    def __init__(
+        self,
+        policy: SenderPolicy[BatchT, ResponseT, RefusalT],
+        batches_max: int,
+        answer_timeout_s: float,
+        now_s: Callable[[], float],
+        backoff: Backoff,
+    ) -> None:
+        self._policy = policy
+        self._batches_max = batches_max
+        self._full_batches_max = 2 * batches_max if batches_max > 1 else 1
+        self._answer_timeout_s = answer_timeout_s
+        self._now_s = now_s
+        self._backoff = backoff
+        self._wakeup = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        # Armed while anything is queued or under way, so that an idle sender costs nothing.
+        self._sweeper: asyncio.TimerHandle | None = None
+        # Takes new batches; None: the next batch opens one. The older streams only wait for their last answers.
+        self._stream: RequestStream[BatchT, ResponseT] | None = None
+        # In the order in which they were opened.
+        self._streams: dict[RequestStream[BatchT, ResponseT], None] = {}
+        # Under way, on all streams.
+        self._batches = 0
+        # Refusals since the last batch that was taken.
+        self._hops = 0
+        # Why the next batch must wait a little; None: it need not.
+        self._refusal: RefusalT | None = None
+        self._is_draining = False
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called: nothing may be queued any more."""
+        return self._is_closed
+
+    def queued(self) -> None:
+        """Notice that the policy has queued something. Must be called in the event loop."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wakeup.set()
+        if self._sweeper is None:
+            self._arm_sweeper()
+
+    def wake(self) -> None:
+        """Look at the queue again: the policy's linger has changed."""
+        self._wakeup.set()
+
+    async def close(self) -> None:
+        """End all streams, with outcomes as the policy says; what is queued ends last."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for stream in list(self._streams):
+            await stream.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._policy.fail_queued()
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    async def _run(self) -> None:
+        # A cancellation can be lost where it meets the end of what is waited for (`asyncio.wait_for` of Python 3.11):
+        # so the loop looks at whether it is closed, too.
+        while not self.is_closed:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            while self._may_send():
+                linger_s = self._policy.linger_left_s()
+                if linger_s > 0:
+                    asyncio.get_running_loop().call_later(linger_s, self._wakeup.set)
+                    break
+                try:
+                    await self._send_one()
+                except self._policy.refusal as refusal:
+                    if self._policy.paused(refusal):
+                        await asyncio.sleep(self._backoff.next_s())
+
+    def _may_send(self) -> bool:
+        if self._is_closed:
+            return False
+        if self._is_draining:
+            if self._batches:
+                return False
+            self._is_draining = False
+        policy = self._policy
+        most = self._full_batches_max if policy.queued_bytes >= FULL_SIZE_BYTES else self._batches_max
+        return not policy.is_empty and self._batches < most
+
+    async def _send_one(self) -> None:
+        """Send one batch to the leader, if the queue still holds anything when the stream is open.
+
+        Raises:
+            RefusalT: there is no leader, or what was sent before was refused; wait before trying again.
+        """
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        stream = self._stream or await self._open()
+        batch = self._policy.take()
+        if batch is not None:
+            self._batches += 1
+            await stream.send(batch)
+
+    async def _open(self) -> RequestStream[BatchT, ResponseT]:
+        address, call = await self._policy.open()
+        stream = RequestStream(address, call, self._on_answer, self._on_lost)
+        self._streams[stream] = None
+        self._stream = stream
+        return stream
+
+    # ---------------------------------------------------------------------------------------------------- receiving
+
+    def _on_answer(self, stream: RequestStream[BatchT, ResponseT], batch: BatchT, response: ResponseT) -> None:
+        self._batches -= 1
+        self._wakeup.set()
+        self._follow(stream, self._policy.answered(stream.address, batch, response, may_retry=not self._is_closed))
+        if stream is not self._stream and not stream.in_flight:
+            stream.cancel()  # Its last batch is answered.
+
+    def _on_lost(
+        self, stream: RequestStream[BatchT, ResponseT], batches: list[BatchT], code: grpc.StatusCode, details: str
+    ) -> None:
+        self._batches -= len(batches)
+        self._streams.pop(stream, None)
+        if self._stream is stream:
+            self._stream = None
+        may_retry = not self._is_closed
+        self._follow(stream, self._policy.lost(stream.address, batches, code, details, may_retry=may_retry))
+        self._wakeup.set()
+
+    def _follow(self, stream: RequestStream[BatchT, ResponseT], verdict: Verdict[RefusalT]) -> None:
+        if verdict.is_taken:
+            self._hops = 0
+            self._backoff.reset()
+            return
+        if verdict.is_stream_left and self._stream is stream:
+            self._stream = None
+        self._is_draining |= verdict.is_drained_first
+        if verdict.refusals:
+            self._hops += verdict.refusals
+            # A named leader is tried at once, but not without limit: nodes that disagree send a client in circles.
+            if not verdict.is_leader_named or self._stream is not None or self._hops > HOPS_MAX:
+                self._refusal = verdict.cause
+
+    # ---------------------------------------------------------------------------------------------------- deadlines
+
+    def _arm_sweeper(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """End what is late, in the queue and under way; run again while there is anything to watch."""
+        now_s = self._now_s()
+        self._policy.expire_queued(now_s)
+        for stream in list(self._streams):
+            self._sweep_stream(stream, now_s)
+        self._sweeper = None
+        if not self._policy.is_empty or self._batches:
+            self._arm_sweeper()
+
+    def _sweep_stream(self, stream: RequestStream[BatchT, ResponseT], now_s: float) -> None:
+        for batch in stream.in_flight.values():
+            if batch.sent_at + self._answer_timeout_s <= now_s:
+                stream.cancel()
+                return
+            self._policy.expire_sent(batch, now_s)
