@@ -139,7 +139,7 @@ class BrokerCore:
             await self.confirm()
 
     async def confirm(self, mode: int = ReadMode.READ_MODE_LINEARIZABLE) -> None:
-        """See `Replica.confirm`."""
+        """Return when what is read here now is as new as `mode` asks for."""
         await self.replica.confirm(mode)
 
     async def change(self, command: Command) -> Applied:

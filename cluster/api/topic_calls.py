@@ -140,7 +140,7 @@ class TopicCalls:
     # ----------------------------------------------------------------------------------------- what the broker says
 
     def changed_since(self, sequence: int) -> TopicChange | None:
-        """See `cluster.nameserver.registration.TopicSource`."""
+        """Return the topics that changed since a sequence; None: that is no longer known."""
         state = self._core.replica.state
         names = state.topics_changed_since(sequence)
         if names is None:
@@ -149,7 +149,7 @@ class TopicCalls:
         return TopicChange([topic_queues(each) for each in shown], tuple(names - state.topics.keys()))
 
     def pieces(self) -> Iterator[Sequence[TopicQueues]]:
-        """See `cluster.nameserver.registration.TopicSource`.
+        """Yield all topics but system topics, a bounded number at a time; those of a piece as they are then.
 
         Among all topics is `AUTO_CREATE_TOPIC` where a put creates topics: routes of unknown ones are made of it.
         """

@@ -36,7 +36,7 @@ class AnyLogChecks:
         self._of_messages = MessageEntryCodec(lambda: 0)
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """See `EntryChecks.find_fault`."""
+        """Return (expected, found) if a leader's own entry contradicts its header; None: it does not."""
         checks = self._of_messages if channel else RAW_ENTRY_CODEC
         return checks.find_fault(magic, channel, position, body)
 

@@ -108,7 +108,7 @@ class Replica(Protocol):
         ...
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
-        """See `store.maintenance.service.StoreService.wait`."""
+        """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""
         ...
 
     async def change(self, command: Command) -> Applied:

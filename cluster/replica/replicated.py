@@ -192,7 +192,7 @@ class ReplicatedReplica:
 
     @property
     def divided_offset(self) -> int:
-        """See `Replica.divided_offset`."""
+        """The end of the files from before the group; `NO_DIVIDE` without such files."""
         log = self.parts.log
         return log.divided_commitlog_offset if log.has_old_files else NO_DIVIDE
 
@@ -202,7 +202,7 @@ class ReplicatedReplica:
         return self._failure
 
     def disk_used_ratio(self) -> float:
-        """See `Replica.disk_used_ratio`."""
+        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
         return self._files.disk_used_ratio(self._config.path)
 
     # -------------------------------------------------------------------------------------------------- status
@@ -234,11 +234,11 @@ class ReplicatedReplica:
         return self._leadership.is_ready and not self._is_stopping and not self._import.is_due
 
     def nodes(self) -> tuple[BrokerNode, ...]:
-        """See `Replica.nodes`."""
+        """Return all nodes whose gRPC services are known, this one among them."""
         return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
 
     def when_status_changes(self, listener: Callable[[], None]) -> None:
-        """See `Replica.when_status_changes`."""
+        """Call `listener` whenever the status has changed."""
         self._listeners.append(listener)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
@@ -270,12 +270,12 @@ class ReplicatedReplica:
     # ------------------------------------------------------------------------------------------------------- messages
 
     def check_serving_puts(self) -> None:
-        """See `Replica.check_serving_puts`."""
+        """Raise unless this node takes puts now: it leads, and its state and queues are up to date."""
         if not self._is_ready:
             raise self._refusal()
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """See `Replica.begin_put`; the bounds of what waits, and its time limit, are the node's.
+        """Put messages, in the same loop iteration; the node bounds what waits, and its time.
 
         Raises:
             RequestFailed: this node does not take puts, or not yet; nothing was put.
@@ -307,11 +307,11 @@ class ReplicatedReplica:
         return RequestFailed(code, reason or _CHANGING)
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
-        """See `Replica.wait`."""
+        """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""
         return await self._upkeep.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def confirm(self, mode: int) -> None:
-        """See `Replica.confirm`: whatever was acknowledged before is applied and dispatched here when it returns.
+        """Return when everything that was acknowledged before the call is applied and dispatched here.
 
         Raises:
             dledger.pending.reads.RequestRefused: no leader is known, or this node has stopped.
@@ -327,7 +327,7 @@ class ReplicatedReplica:
     # ---------------------------------------------------------------------------------------------------------- state
 
     async def change(self, command: Command) -> Applied:
-        """See `Replica.change`.
+        """Change the state, durably, on all replicas; return what became of the command.
 
         Raises:
             RequestFailed: it says whether the state may be changed all the same.

@@ -65,7 +65,7 @@ class ReplicatedState:
         return dispatched_offset if loaded is None else min(dispatched_offset, loaded.offset)
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
-        """See `BrokerState.apply`."""
+        """Apply committed commands in order; return what became of each."""
         return self._state.apply(entries)
 
     def snapshot_save(self) -> Iterator[bytes]:

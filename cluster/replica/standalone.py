@@ -130,7 +130,7 @@ class StandaloneReplica:
         return self._failure
 
     def disk_used_ratio(self) -> float:
-        """See `Replica.disk_used_ratio`."""
+        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
         return self._files.disk_used_ratio(self._config.path)
 
     def status(self) -> ReplicaStatus:
@@ -146,15 +146,15 @@ class StandaloneReplica:
         """There is no other leader: the known topics are the newest, and a stopped store refuses by itself."""
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """See `Replica.begin_put`."""
+        """Put messages, in the same loop iteration; the future returns their outcome."""
         return self._service.begin_put(messages)
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
-        """See `Replica.wait`."""
+        """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""
         return await self._service.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def change(self, command: Command) -> Applied:
-        """See `Replica.change`."""
+        """Change the state, durably; return what became of the command."""
         return await self._local.change(command)
 
     async def confirm(self, mode: int) -> None:
@@ -167,7 +167,7 @@ class StandaloneReplica:
             await self._service.dispatched_to(self._plain.log.end_offset)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
-        """See `Replica.when_flushed`."""
+        """Call `listener` with the duration of each sync of the log, in seconds; from any thread."""
         self._service.flush_listener = listener
 
     def when_status_changes(self, listener: Callable[[], None]) -> None:

@@ -72,7 +72,7 @@ class OldLog(LogReader):
         return self._last_timestamp
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """See `store.fs.retention_rules.ExpiringLog.old_files`: all of them may go."""
+        """Return (path, end) of the oldest files, at most this many; all of them may be deleted, the last one too."""
         return [(file.path, file.end_offset) for file in self._queue.mapped_files[:count_max]]
 
     def delete_before(self, offset: int) -> None:

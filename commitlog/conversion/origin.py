@@ -99,7 +99,7 @@ class OldFilesAnswers:
         self._on_statement = on_statement
 
     async def answer(self, peer_id: str, question: Speech) -> Speech:
-        """See `dledger.peer.origin.Answerer.answer`."""
+        """Answer a question of a starting node: our statement, a part of a file, or of the configuration."""
         value = foreign_json(question.body)
         kind = value.get("ask") if isinstance(value, dict) else None
         if kind == "state":
@@ -149,7 +149,7 @@ class OldFilesOrigin(OldFilesAnswers):
         return Statement(Claim.SETTLED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """See `dledger.peer.origin.Origin.difference`."""
+        """Return a text on how the peer's old files differ from ours; None: the nodes may be in one group."""
         difference = difference_of(self.manifest, theirs)
         return None if difference is None else f"old files of {peer_id}: {difference}"
 

@@ -185,7 +185,7 @@ class PlainCommitLog(LogReader):
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """See `store.model.commit_log.CommitLog.append`; at least one message."""
+        """Append one message or more, all or none, with the queue offsets that the store has given them."""
         if self._failure is not None:
             raise self._failure
         prepared = self._encoder.prepare(messages)

@@ -91,7 +91,7 @@ class LogReader:
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.read`."""
+        """Return the record of `size` bytes at `physical_offset`; None when it may not be read, or no longer."""
         if physical_offset + size > self.end_offset:
             return None
         file = self._queue.find(physical_offset)
@@ -103,7 +103,7 @@ class LogReader:
         return record
 
     def find(self, physical_offset: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.find`."""
+        """Return the record at `physical_offset`, of any size; None when none may be read there."""
         end_offset = self.end_offset
         if physical_offset >= end_offset:
             return None
@@ -123,7 +123,7 @@ class LogReader:
         return record
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file.
+        """Return about `size_bytes_max` of records from `offset` on, of one file; None at the end.
 
         Args:
             offset: see there; what is gone since, because old files were deleted, is left out.
@@ -148,11 +148,11 @@ class LogReader:
         return None
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """See `store.model.commit_log.CommitLog.raw`."""
+        """Return at most `size_bytes_max` bytes of `[offset, end)`, of one file; None when none of them may be read."""
         return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
 
     def begins_within(self, _begin: int, _end: int) -> None:
-        """See `store.model.commit_log.CommitLog.begins_within`: a plain log has no index."""
+        """Return None: a plain log has no index."""
 
     # ------------------------------------------------------------------------------------------------------ times
 
@@ -169,7 +169,7 @@ class LogReader:
         return None if file is None else _timestamp_at(file, physical_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """See `store.model.commit_log.CommitLog.offset_at_timestamp`.
+        """Return where the first record begins that was stored then or later; `end_offset` without one.
 
         Found by the files' first records, then by a scan of one file. Where a clock of Java's went back, it is the
         first such record of the first file in question, so never too late.

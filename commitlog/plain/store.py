@@ -60,15 +60,15 @@ class PlainStore:
     notes: tuple[str, ...]
 
     def dispatch(self) -> None:
-        """See `MessageStore.dispatch`."""
+        """Bring queues and index up to the end of the log."""
         self.messages.dispatch()
 
     def flush(self) -> None:
-        """See `StoreKeeper.flush`."""
+        """Make log, queues and index durable."""
         self.keeper.flush()
 
     def close(self) -> None:
-        """See `StoreKeeper.close`."""
+        """Flush and close the store in order, and release its lock."""
         self.keeper.close()
 
 

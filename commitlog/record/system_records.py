@@ -66,11 +66,11 @@ class MessageEntryCodec:
         self._last_timestamp = 0
 
     def no_op(self) -> SystemEntry:
-        """See `EntryCodec.no_op`."""
+        """Return the entry with which a leader begins its term: a record of `DLEDGER_TOPIC` without a body."""
         return SystemEntry(ENTRY_NORMAL, NO_OP_CHANNEL, self.record(b""), STAMP_AT)
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """See `EntryCodec.membership`."""
+        """Return the entry that brings `membership`: a record of `DLEDGER_TOPIC` whose body is JSON."""
         body = to_json(membership_to_object(membership)).encode()
         return SystemEntry(ENTRY_NORMAL, MEMBERSHIP_CHANNEL, self.record(body), STAMP_AT)
 
@@ -86,7 +86,7 @@ class MessageEntryCodec:
         return self._encoder.prepare([message]).encode_each([0], now)[0]
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """See `EntryCodec.decode`; a membership whose channel was lost is unreadable, and not none."""
+        """Return the membership that an entry brings; None for others. One whose channel was lost raises an error."""
         if magic != ENTRY_NORMAL or channel not in (0, MEMBERSHIP_CHANNEL):
             return None
         try:
@@ -102,7 +102,7 @@ class MessageEntryCodec:
         return None
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """See `EntryCodec.find_fault`."""
+        """Return (expected, found) if the body of an entry at `position` contradicts its header; None: it agrees."""
         if magic != ENTRY_NORMAL:
             return ("an empty body", f"one of {len(body)} bytes") if len(body) else None
         try:

@@ -152,7 +152,7 @@ class DLedgerCommitLog:
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """See `store.model.commit_log.CommitLog.append`; at least one message. It ends when a quorum has them, or not.
+        """Propose one message or more, all or none; what is returned ends when they are committed, or fail.
 
         Raises:
             store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
@@ -179,19 +179,19 @@ class DLedgerCommitLog:
     # --------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.read`; None also for a leader's own entry."""
+        """Return the record of `size` bytes at `physical_offset`; None if it may not be read, or is a leader's own."""
         if self._is_old(physical_offset):
             return self._old_log.read(physical_offset, size)
         return self._records.read(physical_offset, size, self.end_offset)
 
     def find(self, physical_offset: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.find`; None also for a leader's own entry."""
+        """Return the record at `physical_offset`, of any size; None if there is none, or it is a leader's own."""
         if self._is_old(physical_offset):
             return self._old_log.find(physical_offset)
         return self._records.find(physical_offset, self.end_offset)
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """See `store.model.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and continues.
+        """Return the records from `offset` on in one batch, which may be empty (leaders' own entries); None at the end.
 
         Args:
             offset: see there; an entry's begin, or its record's.
@@ -206,7 +206,7 @@ class DLedgerCommitLog:
         return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """See `store.model.commit_log.CommitLog.raw`: of entries with their headers, of old files without."""
+        """Return bytes of `[offset, end)`, of one file: of entries with their headers, of old files without."""
         if self._is_old(offset):
             return self._old_log.raw(offset, end, size_bytes_max)
         file = self._entries.data_file(offset)
@@ -223,13 +223,13 @@ class DLedgerCommitLog:
             return None
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
-        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
+        """Return when a record was stored, in ms since 1970; None when none can be read there."""
         if self._is_old(physical_offset):
             return self._old_log.store_timestamp_of(physical_offset, size)
         return self._records.store_timestamp_of(physical_offset, size, self.end_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """See `store.model.commit_log.CommitLog.offset_at_timestamp`; of a replicated record its entry's begin."""
+        """Return where the entry of the first record begins that was stored then or later; else the log's end."""
         if not self._is_without_old:
             offset = self._old_log.offset_at_timestamp(store_timestamp)
             if offset < self._old_log.end_offset:

@@ -32,7 +32,7 @@ class EntryRecords:
         self._entries = entries
 
     def read(self, physical_offset: int, size: int, end: int) -> Record | None:
-        """See `store.model.commit_log.CommitLog.read`; `end` is where what may be read ends."""
+        """Return the record of `size` bytes at `physical_offset`; None after `end`, and for a leader's own entry."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class EntryRecords:
     def scan(
         self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False
     ) -> DispatchBatch | None:
-        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file, or none but continues.
+        """Return records from `offset` on, of one file; a batch may be empty and is then not the last one.
 
         Args:
             offset: where an entry or its record begins; what was deleted since is left out.
@@ -126,7 +126,7 @@ class EntryRecords:
     # ----------------------------------------------------------------------------------------------------- times
 
     def store_timestamp_of(self, physical_offset: int, size: int, end: int) -> int | None:
-        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
+        """Return when a record was stored, in ms since 1970; None when none can be read there before `end`."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None

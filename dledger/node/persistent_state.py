@@ -35,7 +35,7 @@ class MembershipKeeper:
         self._file = file
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
-        """See `driver_ports.Memberships.save`."""
+        """Make durable that the log holds these memberships; the first is committed."""
         self._file.save(entries)
 
     def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> PersistentState:

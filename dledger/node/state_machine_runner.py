@@ -167,13 +167,13 @@ class NodeMachine:
     # --------------------------------------------------------------------------------------- the port of the driver
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """See `driver_ports.Snapshots.read_chunk`; a piece that cannot be had now is asked for again."""
+        """Return a piece of a snapshot; None: it is not kept, or is being saved, and the peer asks again."""
         return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else None
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """See `driver_ports.Snapshots.write_chunk`; a piece that is missed makes `finish` say no."""
+        """Write the next piece of an incoming snapshot and return its size so far, in bytes; 0 during a save."""
         return self._snapshots.write_chunk(snapshot, offset, payload) if self._is_saved.is_set() else 0
 
     def finish(self, snapshot: SnapshotInfo) -> bool:
-        """See `driver_ports.Snapshots.finish`."""
+        """Verify an incoming snapshot and make it durable; False: it is damaged or incomplete."""
         return self._is_saved.is_set() and self._snapshots.finish(snapshot)

@@ -236,7 +236,7 @@ class InquiryServer:
     # ------------------------------------------------------------------------------------------ from the connections
 
     def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """See `ConnectionOwner.on_inquiry`."""
+        """Take over the socket of an inquiry that was greeted, and answer its questions."""
         self._strangers.discard(connection)
         take_over(transport, connection.peer_id, self._answerer, self._inquiries)
 
@@ -245,23 +245,23 @@ class InquiryServer:
         raise AssertionError(f"{connection.peer_id} was let in, and this node does not take part")
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
-        """See `ConnectionOwner.on_messages`: as `on_open`."""
+        """Refuse, as `on_open`: a connection that is not let in cannot send messages."""
         raise AssertionError(f"{connection.peer_id} sent {messages}, and this node does not take part")
 
     def on_large(self, connection: PeerConnection) -> None:
-        """See `ConnectionOwner.on_large`: as `on_open`."""
+        """Refuse, as `on_open`: a connection that is not let in cannot send a large frame."""
         raise AssertionError(f"{connection.peer_id} sent a large frame, and this node does not take part")
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
-        """See `ConnectionOwner.on_accepted`."""
+        """Count a connection from `host` whose greeting has not arrived yet."""
         self._strangers.add(connection, host)
 
     def on_failed(self, error: Exception) -> None:
-        """See `ConnectionOwner.on_failed`: nothing is saved here."""
+        """Refuse: nothing is saved here, so nothing can fail."""
         raise AssertionError("an inquiry saves nothing") from error
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
-        """See `ConnectionOwner.on_closed`."""
+        """Forget a connection that ended before its greeting arrived."""
         self._strangers.discard(connection)
 
 

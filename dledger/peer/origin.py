@@ -52,9 +52,9 @@ class RawOrigin:
     told = b""
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """See `Origin.difference`."""
+        """Return a text if the peer's log holds messages; None: it holds plain bytes, too."""
         return f"{peer_id} keeps a log of messages, and this node one of plain bytes" if theirs else None
 
     async def answer(self, peer_id: str, question: Speech) -> Speech:
-        """See `Answerer.answer`: there is nothing to ask a raw log."""
+        """Refuse every question: a raw log has no state to ask for."""
         raise ValueError(f"{peer_id} asks {question.body[:80]!r}, and this node keeps a log of plain bytes")

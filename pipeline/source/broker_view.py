@@ -39,34 +39,34 @@ class BrokerView:
 
     @property
     def spans(self) -> Spans:
-        """See `SourceView`."""
+        """All queues: from the first message that is kept to after the last that could be read."""
         return self._found.spans
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """See `SourceView`."""
+        """All topics, also those without a message."""
         return self._found.topics
 
     @property
     def index_range(self) -> Span | None:
-        """See `SourceView`: a broker does not report it."""
+        """None: a broker does not report the entries that may be read."""
         return None
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
-        """See `SourceView`."""
+        """Return the first message stored then or later, of each of these queues; its end if there is none."""
         found = self._log.describe(tuple(sorted({key.topic for key in keys})), timestamp_ms)
         # What came since it was described is not seen.
         return {key: min(found.by_time.get(key, end), end) for key, (_, end) in keys.items()}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """See `SourceView`."""
+        """Return where these spans end when only the messages are taken that come first in the log."""
         if messages_max is None and size_bytes_max is None:
             return {key: end for key, (_, end) in spans.items()}
         planned = self._log.plan(spans, messages_max, size_bytes_max)
         return {key: end for key, (_, end) in planned.spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """See `SourceView`."""
+        """Return where a message is in the log; None when it is not there."""
         begin, end = self._found.spans.get(key, (0, 0))
         if not begin <= offset < end:
             return None
@@ -76,7 +76,7 @@ class BrokerView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """See `SourceView`."""
+        """Return what tasks read: ranges of the log or of queues that hold all that is selected, each message once."""
         spans = self.spans if selection.queue_ranges is None else spans_of(selection.queue_ranges)
         wanted = {key: span for key, span in spans.items() if selection.wants_queue(*key) and span[0] < span[1]}
         planned = self._log.plan(wanted)
@@ -104,7 +104,7 @@ class BrokerView:
         ]
 
     def close(self) -> None:
-        """See `SourceView`; the connections stay for the next view."""
+        """Do nothing: the connections stay open for the next view."""
 
     def _check(self, wanted: Spans, there: Spans) -> None:
         lost = [

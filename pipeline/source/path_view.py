@@ -37,26 +37,26 @@ class PathView:
 
     @property
     def spans(self) -> Spans:
-        """See `SourceView`."""
+        """All queues: from the first message that is kept to after the last that may be read."""
         return self._store.queues
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """See `SourceView`."""
+        """All topics, also those without a message."""
         return tuple(self._store.topics)
 
     @property
     def index_range(self) -> Span | None:
-        """See `SourceView`."""
+        """The entries that may be read, half open; None: the log has no entries."""
         store = self._store
         return None if store.begin_index == NO_INDEX else (store.begin_index, store.end_index)
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
-        """See `SourceView`."""
+        """Return the first message stored then or later, of each of these queues; its end if there is none."""
         return {key: self._store.queue_offset_at_time(key, timestamp_ms) for key in keys}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """See `SourceView`."""
+        """Return where these spans end when only the messages are taken that come first in the log."""
         ranges = self._ranges(spans)
         known = {each.key: each.end for each in ranges}
         if ranges:
@@ -71,7 +71,7 @@ class PathView:
         return {key: ends.get(key, begin) for key, (begin, _) in spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """See `SourceView`."""
+        """Return where a message is in the log; None when it is not there."""
         view = self._store.queue_views.get(key)
         if view is None or not view.begin <= offset < view.end:
             return self._store.unqueued_offset(key, offset)
@@ -81,7 +81,7 @@ class PathView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """See `SourceView`."""
+        """Return what tasks read: slices of files that together hold all that is selected, each message once."""
         known = None if selection.queue_ranges is None else self._known_window(spans_of(selection.queue_ranges))
         size = self._store.size if known is None else known.size_bytes
         least = partitions_min or parts_min(size)
@@ -96,7 +96,7 @@ class PathView:
         return [Part(each, small if each.is_queue else selection, marks) for each in slices]
 
     def close(self) -> None:
-        """See `SourceView`."""
+        """Close the files."""
         self._store.close()
 
     def _marks(self, slices: Sequence[Slice]) -> tuple[Mark, ...]:

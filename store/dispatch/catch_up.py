@@ -36,7 +36,7 @@ class QueuesPromise:
         self._last = last
 
     def withdraw(self) -> None:
-        """See `LastState.withdraw`."""
+        """Take the promise back, durably, before units below its end are removed or appended again."""
         self.is_withdrawn = True
         self._last.withdraw()
 

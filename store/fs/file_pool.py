@@ -36,45 +36,45 @@ class PooledFile:
         self._synced_count = 0
 
     def write(self, data: bytes | memoryview, position: int) -> None:
-        """See `File.write`."""
+        """Write all of `data` at `position`, into the page cache; the file is opened if need be."""
         self._written_count += 1
         self._opened().write(data, position)
 
     def read(self, position: int, size: int) -> bytes:
-        """See `File.read`."""
+        """Return a copy of `size` bytes from `position`; fewer where the file ends."""
         return self._opened().read(position, size)
 
     def view(self) -> memoryview:
-        """See `File.view`."""
+        """Return the whole file, read-only; it stays valid when the pool closes and reopens the file."""
         return self._opened().view()
 
     def allocate(self, position: int, size: int) -> None:
-        """See `File.allocate`."""
+        """Give the range real disk blocks, so that writing it cannot meet a full disk; its content stays."""
         self._opened().allocate(position, size)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `File.data_ranges`."""
+        """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero."""
         return self._opened().data_ranges(position)
 
     def advise_random(self) -> None:
-        """See `File.advise_random`."""
+        """Advise the system to read nothing ahead of the file; only while it stays open."""
         self._opened().advise_random()
 
     def sync(self) -> None:
-        """See `File.sync`. A file that is closed was synced when the pool closed it."""
+        """Make everything written so far durable. A file that is closed was synced when the pool closed it."""
         file, written_count = self._file, self._written_count
         if file is not None:
             file.sync()
             self._synced_count = written_count
 
     def close(self) -> None:
-        """See `File.close`."""
+        """Close the file if it is open, and remove it from the pool."""
         file = self._forget()
         if file is not None:
             file.close()
 
     def discard(self) -> None:
-        """See `File.discard`."""
+        """Release a file that was removed, like `close`, without waiting for the system to free it."""
         file = self._forget()
         if file is not None:
             file.discard()
@@ -125,20 +125,20 @@ class FilePool:
         return len(self._open)
 
     def exists(self, path: str) -> bool:
-        """See `Files.exists`."""
+        """Return whether there is a file or directory of this name."""
         return self._files.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """See `Files.list_directory`."""
+        """Return the names in `path`, sorted; none when there is no such directory."""
         return self._files.list_directory(path)
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
-        """See `Files.create`."""
+        """Create a file of `size` bytes, sparse or with blocks; one that was not used for long may be closed for it."""
         file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
         return self._admit(PooledFile(self, path, size, file))
 
     def open(self, path: str) -> PooledFile:
-        """See `Files.open`."""
+        """Open an existing file for reading and writing; one that was not used for long may be closed for it."""
         file = self._with_room(lambda: self._open_file(path))
         return self._admit(PooledFile(self, path, file.size, file))
 
@@ -147,15 +147,15 @@ class FilePool:
         return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:
-        """See `Files.remove`."""
+        """Remove a file; its name may come back after a crash until the directory is synced."""
         self._files.remove(path)
 
     def sync_directory(self, path: str) -> None:
-        """See `Files.sync_directory`."""
+        """Make creations, renames and removals in the directory durable."""
         self._files.sync_directory(path)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """See `Files.sync_all`."""
+        """Sync files and directories, in no particular order; any thread may call it."""
         self._files.sync_all(files, directories)
 
     @contextmanager

@@ -118,31 +118,31 @@ class QueueFiles(Protocol):
     """What a queue of files needs of a file system: the part of `Files` that `store.fs.file_pool` gives, too."""
 
     def exists(self, path: str) -> bool:
-        """See `Files.exists`."""
+        """Return whether there is a file or directory of this name."""
         ...
 
     def list_directory(self, path: str) -> list[str]:
-        """See `Files.list_directory`."""
+        """Return the names in `path`, sorted; none when there is no such directory."""
         ...
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> File:
-        """See `Files.create`."""
+        """Create a file of `size` zero bytes, with disk blocks or sparse, as `Files.create` does."""
         ...
 
     def open(self, path: str) -> File:
-        """See `Files.open`."""
+        """Open an existing file for reading and writing."""
         ...
 
     def remove(self, path: str) -> None:
-        """See `Files.remove`."""
+        """Remove a file; its name may come back after a crash until the directory is synced."""
         ...
 
     def sync_directory(self, path: str) -> None:
-        """See `Files.sync_directory`."""
+        """Make creations, renames and removals in the directory durable."""
         ...
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """See `Files.sync_all`."""
+        """Sync files and directories, in no particular order; any thread may call it."""
         ...
 
 

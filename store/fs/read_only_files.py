@@ -31,12 +31,12 @@ class ReadOnlyFile(OsFileMap):
             os.close(descriptor)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `File.data_ranges`."""
+        """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero."""
         with Path(self.path).open("rb") as stream:
             return data_ranges(stream.fileno(), position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
-        """See `File.read`; the map is not touched."""
+        """Return a copy of `size` bytes from `position`, by a read of the file: the map is not touched."""
         try:
             with Path(self.path).open("rb") as stream:
                 stream.seek(position)
@@ -45,7 +45,7 @@ class ReadOnlyFile(OsFileMap):
             raise StorageFailed(self.path, "read", error) from error
 
     def close(self) -> None:
-        """See `File.close`."""
+        """Release the map; closing twice is allowed."""
         self._let_go_of_map()
 
     def discard(self) -> NoReturn:
@@ -85,7 +85,7 @@ class ReadOnlyFiles(OsReading):
         return self.exists(path) or Path(path).is_symlink()
 
     def open(self, path: str) -> ReadOnlyFile:
-        """See `Files.open`."""
+        """Open an existing file for reading and map it."""
         try:
             return ReadOnlyFile(path)
         except OSError as error:

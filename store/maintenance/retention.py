@@ -54,26 +54,26 @@ class LocalLogFiles:
 
     @property
     def begin_offset(self) -> int:
-        """See `DeletableFiles.begin_offset`."""
+        """Of the oldest file."""
         return self._log.begin_offset
 
     @property
     def end_offset(self) -> int:
-        """See `DeletableFiles.end_offset`."""
+        """After the last record that is written."""
         return self._log.written_offset
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """See `ExpiringLog.old_files`."""
+        """Return (path, end) of the oldest files, at most this many, without the one that holds the end of the log."""
         last = self._log.written_offset - 1
         return [(file.path, file.end_offset) for file in self._log.files() if file.end_offset <= last][:count_max]
 
     def newest_path(self) -> str | None:
-        """See `ExpiringLog.newest_path`."""
+        """Return the path of the file that holds the end of the log; None when it holds nothing."""
         last = self._log.written_offset - 1
         return next((file.path for file in self._log.files() if file.begin_offset <= last < file.end_offset), None)
 
     def delete_before(self, offset: int) -> None:
-        """See `DeletableFiles.delete_before`."""
+        """Delete, durably, the files that end at or before `offset`."""
         self._log.delete_before(offset)
 
 

@@ -65,7 +65,7 @@ EVERYTHING = TagFilter(frozenset(), ())
 
 @lru_cache(maxsize=1024)
 def _parse(expression: str) -> TagFilter:
-    """See `TagFilter.parse`. Readers ask for the same few expressions again and again."""
+    """Return the filter for a tags expression; cached, since readers send the same few expressions repeatedly."""
     if expression.strip() in ("", ALL_TAGS):
         return EVERYTHING
     tags = frozenset(part.strip() for part in expression.split(_OR)) - {""}

@@ -100,21 +100,21 @@ class RawEntryCodec:
     tell_tale_at = -1
 
     def no_op(self) -> SystemEntry:
-        """See `EntryCodec.no_op`."""
+        """Return the entry with which a leader begins its term: of magic 2, without a body."""
         return SystemEntry(ENTRY_NOOP, 0, b"")
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """See `EntryCodec.membership`."""
+        """Return the entry that brings `membership`: of magic 3, its body JSON."""
         return SystemEntry(ENTRY_CONFIG_CHANGE, 0, to_json(membership_to_object(membership)).encode())
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """See `EntryCodec.decode`."""
+        """Return the membership that an entry of magic 3 brings; None for any other entry."""
         if (magic, channel) != (ENTRY_CONFIG_CHANGE, 0):
             return None
         return decode_membership(body, "an entry of magic 3")
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """See `EntryCodec.find_fault`; header and checksums say all."""
+        """Return None: header and checksums of an entry say all."""
 
 
 RAW_ENTRY_CODEC: EntryCodec = RawEntryCodec()

@@ -152,7 +152,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder.find_spec`."""
+        """Return the spec of a measured module, which loads its probed code; None for all other modules."""
         code = self._codes.get(fullname)
         spec = None if code is None else PathFinder.find_spec(fullname, path, target)
         if code is not None and spec is not None and spec.origin is not None:

@@ -70,11 +70,11 @@ class Stranger:
         self.process.run()
 
     def died(self) -> None:
-        """See `dledger.testing.world.Machine`; no death is planned here."""
+        """Fail the run: no death of this process is planned."""
         raise AssertionError(self.process.node_id)
 
     def failed(self, error: Exception) -> None:
-        """See `dledger.testing.world.Machine`.
+        """Fail the run: the disk of this process has no faults.
 
         Raises:
             Exception: `error`; its disk has no faults.

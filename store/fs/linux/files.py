@@ -46,7 +46,7 @@ class OsFile(OsFileMap):
         self._sync_lock = threading.Lock()
 
     def write(self, data: bytes | memoryview, position: int) -> None:
-        """See `File.write`."""
+        """Write all of `data` at `position` by `pwrite`, into the page cache; it must end within the file."""
         size = len(data)
         assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
         try:
@@ -57,7 +57,7 @@ class OsFile(OsFileMap):
             raise StorageFailed(self.path, f"write of {size} bytes at {position}", error) from error
 
     def allocate(self, position: int, size: int) -> None:
-        """See `File.allocate`."""
+        """Give the range real disk blocks by `posix_fallocate`; its content stays."""
         assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
         try:
             os.posix_fallocate(self._descriptor, position, size)
@@ -65,11 +65,11 @@ class OsFile(OsFileMap):
             raise _no_room_or_failed(self.path, size, "allocate", error) from error
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """See `File.data_ranges`."""
+        """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero."""
         return data_ranges(self._descriptor, position, self.size)
 
     def sync(self) -> None:
-        """See `File.sync`."""
+        """Make everything written so far durable by `fdatasync`; any thread may call it, also on a closed file."""
         # Without the lock, `close` in the owner's thread could hand the descriptor's number to another file.
         with self._sync_lock:
             if not self._is_open:
@@ -80,13 +80,13 @@ class OsFile(OsFileMap):
                 raise StorageFailed(self.path, "sync", error) from error
 
     def close(self) -> None:
-        """See `File.close`."""
+        """Close descriptor and map after a `sync` under way has ended; closing twice is allowed."""
         if self._end():
             os.close(self._descriptor)
         self._let_go_of_map()
 
     def discard(self) -> None:
-        """See `File.discard`. The kernel frees the blocks of a removed file when the last one lets go of it."""
+        """Release a removed file in another thread: with the last reference the kernel frees its blocks, slowly."""
         is_last, mapped = self._end(), self._map
         self._let_go_of_map()
         if is_last:
@@ -108,7 +108,7 @@ class OsDirectoryLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """See `DirectoryLock.release`. The lock file stays: removing it would race with the next holder."""
+        """Release the lock; twice is allowed. The lock file stays: removing it would race with the next holder."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -120,7 +120,7 @@ class OsFiles(OsReading):
     __slots__ = ()
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """See `Files.make_directory`."""
+        """Create `path` and its missing parents, durably; also the name of one that exists becomes durable."""
         directory = Path(path).absolute()
         if directory.is_dir():
             if is_durable:
@@ -149,7 +149,7 @@ class OsFiles(OsReading):
                 raise
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
-        """See `Files.create`."""
+        """Create a file of `size` zero bytes: with blocks and synced, or sparse and not synced."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, "create")
         try:
             if is_sparse:
@@ -164,7 +164,7 @@ class OsFiles(OsReading):
             raise _no_room_or_failed(path, size, "create", error) from error
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """See `Files.create_from`."""
+        """Create a file of these chunks and sync it; its name is not yet durable. If it fails, no file remains."""
         descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "create")
         size = 0
         try:
@@ -182,7 +182,7 @@ class OsFiles(OsReading):
             os.close(descriptor)
 
     def open(self, path: str) -> OsFile:
-        """See `Files.open`."""
+        """Open an existing file for reading and writing; its clean pages are dropped from the page cache."""
         descriptor = _open(path, os.O_RDWR, "open")
         try:
             # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
@@ -194,14 +194,14 @@ class OsFiles(OsReading):
             raise StorageFailed(path, "open", error) from error
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """See `Files.prepare_replace`."""
+        """Create the spare file of `size` bytes with which `replace` of `path` works on a full disk, too."""
         _prepare_spare(path + ".spare", size)
         if not Path(path).exists():
             # The first replace has no old file to keep as the next spare: this one takes its place.
             _prepare_spare(path + ".kept", size)
 
     def replace(self, path: str, content: bytes) -> None:
-        """See `Files.replace`.
+        """Replace the content of a small file, atomically and durably: after a crash it is the old or the new.
 
         The content goes into the spare file, which takes the name in one rename; the file that had the name becomes
         the next spare (kept by a second link meanwhile). So no block and no name is ever needed again.
@@ -229,32 +229,32 @@ class OsFiles(OsReading):
         self.sync_directory(str(target.parent))
 
     def rename(self, path: str, new_path: str) -> None:
-        """See `Files.rename`."""
+        """Rename a file or a directory, atomically; durable once the directory of the new name is synced."""
         try:
             Path(path).rename(new_path)
         except OSError as error:
             raise StorageFailed(path, f"rename to {new_path}", error) from error
 
     def remove(self, path: str) -> None:
-        """See `Files.remove`."""
+        """Remove a file; its name may come back after a crash until the directory is synced."""
         try:
             Path(path).unlink()
         except OSError as error:
             raise StorageFailed(path, "remove", error) from error
 
     def remove_directory(self, path: str) -> None:
-        """See `Files.remove_directory`."""
+        """Remove an empty directory; it may come back after a crash until the directory above it is synced."""
         try:
             Path(path).rmdir()
         except OSError as error:
             raise StorageFailed(path, "remove directory", error) from error
 
     def sync_directory(self, path: str) -> None:
-        """See `Files.sync_directory`."""
+        """Make creations, renames and removals in the directory durable."""
         sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """See `Files.sync_all`."""
+        """Sync files and directories, more than two in parallel threads; when it raises, all of them have ended."""
         works: list[Callable[[], None]] = [file.sync for file in files]
         works += [partial(self.sync_directory, path) for path in directories]
         if len(works) <= _SYNCED_ALONE_MAX:
@@ -268,11 +268,11 @@ class OsFiles(OsReading):
             sync.result()
 
     def sync_tree(self, path: str) -> None:
-        """See `Files.sync_tree`."""
+        """Make durable all contents and names in and below the directory `path`, of any process."""
         sync_tree(path)
 
     def disk_used_ratio(self, path: str) -> float:
-        """See `Files.disk_used_ratio`. What is reserved for root counts neither as used nor as usable."""
+        """Return used / (used + usable by this process), from 0 to 1; space reserved for root counts as neither."""
         try:
             status = os.statvfs(path)
         except OSError as error:
@@ -282,7 +282,7 @@ class OsFiles(OsReading):
         return used / usable if usable else 0.0
 
     def lock(self, path: str) -> OsDirectoryLock:
-        """See `Files.lock`."""
+        """Take the lock file `path` by `flock` and write this process's id into it; it ends with the process."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT, "create")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -300,7 +300,7 @@ class OsFiles(OsReading):
         return OsDirectoryLock(descriptor)
 
     def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> OsDirectoryLock:
-        """See `Files.lock_first_byte`.
+        """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
 
         Java takes a POSIX record lock. The kind used here excludes that one and is excluded by it, but belongs to the
         open file: another store of this process meets it, too, and no other descriptor's end gives it up.

@@ -28,7 +28,7 @@ _ALONE_MAX: Final = 64
 
 
 def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-    """See `Files.glance`.
+    """Yield what each directory holds (size, data ranges, first and last bytes of its files), in their order.
 
     Raises:
         StorageFailed: a file cannot be opened or read.

@@ -39,11 +39,11 @@ class OsFileMap:
         self._view: memoryview | None = None
 
     def read(self, position: int, size: int) -> bytes:
-        """See `File.read`."""
+        """Return a copy of `size` bytes from `position`; fewer where the file ends."""
         return bytes(self.view()[position : position + size])
 
     def view(self) -> memoryview:
-        """See `File.view`.
+        """Return the whole file, read-only and live: it shows every later write, until `close`.
 
         Raises:
             StorageFailed: the file cannot be mapped.
@@ -64,7 +64,7 @@ class OsFileMap:
         return self._view
 
     def advise_random(self) -> None:
-        """See `File.advise_random`."""
+        """Advise the system that reads are small and random, so that it reads nothing ahead."""
         self._is_random = True
         if isinstance(self._map, mmap.mmap):
             self._map.madvise(mmap.MADV_RANDOM)
@@ -81,7 +81,7 @@ class OsReading:
     __slots__ = ()
 
     def list_directory(self, path: str) -> list[str]:
-        """See `Files.list_directory`."""
+        """Return the names in `path`, sorted; none when there is no such directory."""
         try:
             with with_descriptor(path, "list", lambda: os.scandir(path)) as entries:
                 return sorted(entry.name for entry in entries)
@@ -91,7 +91,7 @@ class OsReading:
             raise StorageFailed(path, "list", error) from error
 
     def list_entries(self, path: str) -> list[tuple[str, bool]]:
-        """See `Files.list_entries`."""
+        """Return the names in `path`, sorted, each with whether it is a directory; none without such a directory."""
         try:
             with with_descriptor(path, "list", lambda: os.scandir(path)) as entries:
                 return sorted((entry.name, entry.is_dir()) for entry in entries)
@@ -101,19 +101,19 @@ class OsReading:
             raise StorageFailed(path, "list", error) from error
 
     def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """See `Files.glance`."""
+        """Yield the files of each directory, without opening any for longer; see `store.fs.linux.glances`."""
         return glances(directories, is_cache_trusted=is_cache_trusted)
 
     def exists(self, path: str) -> bool:
-        """See `Files.exists`."""
+        """Return whether there is a file or directory of this name."""
         return Path(path).exists()
 
     def is_directory(self, path: str) -> bool:
-        """See `Files.is_directory`."""
+        """Return whether there is a directory of this name."""
         return Path(path).is_dir()
 
     def read_bytes(self, path: str) -> bytes | None:
-        """See `Files.read_bytes`."""
+        """Return the content of a small file; None when there is no such file."""
         try:
             return with_descriptor(path, "read", lambda: read_regular(path))
         except FileNotFoundError:
@@ -122,7 +122,7 @@ class OsReading:
             raise StorageFailed(path, "read", error) from error
 
     def modified_time(self, path: str) -> float:
-        """See `Files.modified_time`."""
+        """Return when the file was last written: seconds since 1970 by the wall clock."""
         try:
             return Path(path).stat().st_mtime
         except OSError as error:

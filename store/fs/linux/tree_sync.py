@@ -19,7 +19,7 @@ _TELLS_FROM: Final = (5, 8)
 
 
 def sync_tree(path: str) -> None:
-    """See `Files.sync_tree`."""
+    """Make durable all contents and names below `path`: by `syncfs` from Linux 5.8 on, which reports errors."""
     if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= _TELLS_FROM:
         _sync_file_system(path)
     else:
