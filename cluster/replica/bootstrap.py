@@ -55,8 +55,8 @@ from dledger.config import NodeConfig
 from dledger.entries.format.codec import EntryCodec
 from dledger.entries.store import EntryStoreConfig
 from dledger.errors import DLedgerError
+from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.handshake import Handshake
-from dledger.peer.inquiry import InquiryServer
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
 from store.fs.ports import DirectoryLock, Files
@@ -244,7 +244,7 @@ class _Start:
         if self.own.claim is not Claim.NOTHING:
             self._show_settings()
         answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._hear)
-        server = InquiryServer(self._config, answers)
+        server = BootstrapServer(self._config, answers)
         if self._others:
             await server.start()
         try:

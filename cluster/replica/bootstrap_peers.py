@@ -13,13 +13,13 @@ from typing import Final, TypeVar
 
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
 from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
-from commitlog.conversion.origin import state_speech
+from commitlog.conversion.origin import state_message
 from commitlog.conversion.rule import Statement, statement_from
 from dledger.config import Address
 from dledger.errors import DLedgerError
+from dledger.peer.bootstrap import BootstrapConnection
 from dledger.peer.handshake import Handshake
-from dledger.peer.inquiry import Inquiry
-from dledger.peer.origin import Speech
+from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
 
 # Chunks of 1 MiB under way: the disk of one node works while that of the other does.
@@ -50,14 +50,14 @@ async def state_of(handshake: Handshake, peer_id: str, address: Address, own: St
     Raises:
         OSError, DLedgerError, ValueError: it cannot be asked, or what it says cannot be understood.
     """
-    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
-        inquiry.ask(state_speech(own, is_question=True))
+        connection.ask(state_message(own, is_question=True))
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-            answer = await inquiry.answer()
+            answer = await connection.answer()
         return statement_from(_object_of(answer).get("statement"), answer.payload)
     finally:
-        inquiry.close()
+        connection.close()
 
 
 async def fetch_from(
@@ -84,7 +84,7 @@ async def fetch_from(
         commitlog.conversion.old_files.OldFilesDamaged, store.errors.StoreError: see `OldFilesFetch.take`.
     """
     loop = asyncio.get_running_loop()
-    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
         under_way: deque[ChunkRequest] = deque()
         begun_at, taken = loop.time(), 0
@@ -93,18 +93,18 @@ async def fetch_from(
                 request = fetch.upcoming(under_way[-1] if under_way else None)
                 if request is None:
                     break
-                inquiry.ask(_chunk_question(request))
+                connection.ask(_chunk_question(request))
                 under_way.append(request)
             if not under_way:
                 return
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                answer = await inquiry.answer()
+                answer = await connection.answer()
             await _take(fetch, under_way.popleft(), answer, peer_id)
             taken += len(answer.payload)
             on_taken(len(answer.payload))
             await asyncio.sleep(max(taken / bytes_per_s - (loop.time() - begun_at), 0))
     finally:
-        inquiry.close()
+        connection.close()
 
 
 async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> dict[str, bytes]:
@@ -113,15 +113,17 @@ async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> 
     Raises:
         OSError, DLedgerError, ValueError: that node did not give it.
     """
-    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
-        found = config_from_json(_object_of(await _answer(inquiry, Speech(b'{"ask": "config"}'))).get("config"))
+        found = config_from_json(
+            _object_of(await _answer(connection, BootstrapMessage(b'{"ask": "config"}'))).get("config")
+        )
         if not 0 < sum(file.size for file in found) <= CONFIG_SIZE_BYTES_MAX:
             raise FetchFailed(f"expected 1 to {CONFIG_SIZE_BYTES_MAX} bytes of configuration, found {found!r:.200}")
         contents = {}
         for file in found:
             parts = [
-                (await _answer(inquiry, _chunk_question(request, "config chunk"))).payload
+                (await _answer(connection, _chunk_question(request, "config chunk"))).payload
                 for request in file.requests()
             ]
             contents[file.name] = b"".join(parts)
@@ -129,16 +131,16 @@ async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> 
                 raise FetchFailed(f"config/{file.name} from {peer_id} is damaged, or was changed during the transfer")
         return contents
     finally:
-        inquiry.close()
+        connection.close()
 
 
-async def _answer(inquiry: Inquiry, question: Speech) -> Speech:
-    inquiry.ask(question)
+async def _answer(connection: BootstrapConnection, question: BootstrapMessage) -> BootstrapMessage:
+    connection.ask(question)
     async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-        return await inquiry.answer()
+        return await connection.answer()
 
 
-async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: Speech, peer_id: str) -> None:
+async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: BootstrapMessage, peer_id: str) -> None:
     checksum = _object_of(answer).get("checksum")
     if not answer.payload:
         raise FetchFailed(f"{peer_id} has no bytes of {request.name} at {request.position} any more")
@@ -148,13 +150,13 @@ async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: Speech, pee
         raise FetchFailed(f"what {peer_id} gave of {request.name} at {request.position} is damaged, or too short")
 
 
-def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> Speech:
+def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> BootstrapMessage:
     value = {"ask": ask, "name": request.name, "position": request.position, "size": request.size}
-    return Speech(json.dumps(value).encode())
+    return BootstrapMessage(json.dumps(value).encode())
 
 
-def _object_of(speech: Speech) -> dict[str, object]:
-    value = foreign_json(speech.body)
+def _object_of(message: BootstrapMessage) -> dict[str, object]:
+    value = foreign_json(message.body)
     if not isinstance(value, dict):
-        raise ValueError(f"expected an object, found {speech.body[:80]!r}")  # noqa: TRY004  (bad input, not a bug)
+        raise ValueError(f"expected an object, found {message.body[:80]!r}")  # noqa: TRY004  (bad input, not a bug)
     return value

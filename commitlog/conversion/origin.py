@@ -1,6 +1,6 @@
 """Old files as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack them.
 
-`load_origin` is for a node that takes part; `OldFilesAnswers` answers inquiries, also of a node that is still asking
+`load_origin` is for a node that takes part; `OldFilesAnswers` answers questions, also of a node that is still asking
 itself. What is in a Hello is short: of files beyond the newest two thousand only how many there are, and one
 checksum over their checksums, which is compared where both nodes know equally many.
 
@@ -30,7 +30,7 @@ from commitlog.conversion.old_config import config_to_json, find_config, own_con
 from commitlog.conversion.old_files import ChunkRequest, Manifest, OldFile, first_difference, read_chunk
 from commitlog.conversion.rule import Claim, Statement, statement_from
 from commitlog.conversion.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
-from dledger.peer.origin import Speech
+from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
 from store.fs.ports import Files
 
@@ -76,7 +76,7 @@ def difference_of(ours: Manifest, abridged: bytes) -> str | None:
 
 
 class OldFilesAnswers:
-    """Answers inquiries about old files (`dledger.peer.origin.Answerer`).
+    """Answers questions about old files (`dledger.peer.origin.BootstrapHandler`).
 
     Args:
         files: the file system.
@@ -98,21 +98,21 @@ class OldFilesAnswers:
         self._statement = statement
         self._on_statement = on_statement
 
-    async def answer(self, peer_id: str, question: Speech) -> Speech:
+    async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
         """Answer a question of a starting node: our statement, a part of a file, or of the configuration."""
         value = foreign_json(question.body)
         kind = value.get("ask") if isinstance(value, dict) else None
         if kind == "state":
             self._on_statement(peer_id, statement_from(value.get("statement"), question.payload))
-            return state_speech(self._statement())
+            return state_message(self._statement())
         if kind == "config":
             found = await asyncio.to_thread(find_config, self._files, self._root)
-            return Speech(json.dumps({"config": config_to_json(found)}).encode())
+            return BootstrapMessage(json.dumps({"config": config_to_json(found)}).encode())
         if kind in ("chunk", "config chunk"):
             return await self._chunk(value, is_config=kind == "config chunk")
         raise ValueError(f"expected a question about old files, found {question.body[:80]!r}")
 
-    async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> Speech:
+    async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> BootstrapMessage:
         name, position, size = value.get("name"), value.get("position"), value.get("size")
         if not isinstance(name, str) or type(position) is not int or type(size) is not int or size <= 0:
             raise ValueError(f"expected a name, a position and a size, found {value!r:.200}")
@@ -124,14 +124,14 @@ class OldFilesAnswers:
             payload = await asyncio.to_thread(read_config, self._files, self._root, request)
         else:
             payload = await asyncio.to_thread(read_chunk, self._files, self._directory, manifest, request)
-        return Speech(json.dumps({"checksum": crc32c(payload)}).encode(), payload)
+        return BootstrapMessage(json.dumps({"checksum": crc32c(payload)}).encode(), payload)
 
 
-def state_speech(statement: Statement, *, is_question: bool = False) -> Speech:
+def state_message(statement: Statement, *, is_question: bool = False) -> BootstrapMessage:
     """Return a statement as the answer to a question for it, or as the question."""
     text, payload = statement.encoded()
     value = {"statement": text} | ({"ask": "state"} if is_question else {})
-    return Speech(json.dumps(value).encode(), payload)
+    return BootstrapMessage(json.dumps(value).encode(), payload)
 
 
 class OldFilesOrigin(OldFilesAnswers):

@@ -44,8 +44,8 @@ class ConnectionOwner(Protocol):
     def on_open(self, connection: PeerConnection) -> None:
         """Both sides accepted the handshake: ids and addresses of `connection` are known."""
 
-    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """Take over the socket of an inquiry that was greeted; `connection` says no more."""
+    def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Take over the socket of a bootstrap connection that was greeted; `connection` says no more."""
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Receive all messages of one read; there is at least one."""
@@ -205,7 +205,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_proven = self._handshake.proves_group(hello)
         self._named_group_id = hello.group_id
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
-        if hello.is_inquiry:
+        if hello.is_bootstrap:
             self._hand_over()
             return
         self.is_open = True
@@ -214,11 +214,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._owner.on_open(self)
 
     def _hand_over(self) -> None:
-        """Let the owner use the socket for an inquiry; this object has ended."""
+        """Let the owner use the socket for a bootstrap connection; this object has ended."""
         transport, self._transport = self._transport, None
         if transport is None or self.is_dialled:
-            raise BadFrame("an inquiry where none was asked for")
-        self._owner.on_inquiry(self, transport)
+            raise BadFrame("a bootstrap connection where none is expected")
+        self._owner.on_bootstrap(self, transport)
 
     def _answer(self, hello: Hello) -> bool:
         """Answer the dialling end; return False if it is refused: the reason is sent before the connection ends."""

@@ -80,8 +80,8 @@ class Hello:
         message: the refusal for people.
         is_bulk: whether the connection carries log and snapshot bytes and their answers, or all that is short.
         peer_address: host:port of the speaker's peer transport.
-        is_inquiry: the connection is for questions about the origin (`dledger.peer.inquiry`); the speaker may not take
-            part.
+        is_bootstrap: the connection is for questions about the origin (`dledger.peer.bootstrap`); the speaker may not
+            take part.
         origin: the store that the sender's log continues (`dledger.peer.origin`).
         group_id: of the sender's group; 0 where it is withheld, or not known yet.
         directory_id, starts, lives: of the sender's directory (`dledger.storage.identity`); sent with `group_id`.
@@ -97,7 +97,7 @@ class Hello:
     code: int = ResponseCode.SUCCESS
     message: str = ""
     peer_address: str = ""
-    is_inquiry: bool = False
+    is_bootstrap: bool = False
     origin: bytes = b""
     group_id: int = NO_GROUP
     directory_id: int = 0
@@ -120,7 +120,7 @@ def encode_hello(hello: Hello) -> bytes:
                 message=hello.message,
                 is_bulk=hello.is_bulk,
                 peer_address=hello.peer_address,
-                is_inquiry=hello.is_inquiry,
+                is_inquiry=hello.is_bootstrap,
                 origin=hello.origin,
                 group_id=hello.group_id,
                 directory_id=hello.directory_id,
@@ -172,7 +172,7 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
         message=hello.message,
         is_bulk=hello.is_bulk,
         peer_address=hello.peer_address,
-        is_inquiry=hello.is_inquiry,
+        is_bootstrap=hello.is_inquiry,
         origin=hello.origin,
         group_id=hello.group_id,
         directory_id=hello.directory_id,

@@ -59,8 +59,8 @@ class Handshake:
     Args:
         config: the node's identity and the settings that the cluster agrees on.
         has_place_for: whether a node of this id is let in: a peer, or a non-member while there are few.
-        origin: the store that this node's log continues; None: it does not take part yet, and only inquiries are let
-            in.
+        origin: the store that this node's log continues; None: it does not take part yet, and only bootstrap
+            connections are let in.
         acquaintances: this node's group and directory, and those of its peers; None: none is sent or compared.
     """
 
@@ -80,16 +80,16 @@ class Handshake:
         self._client_address = str(config.client_address)
         self._peer_address = str(config.self_address)
 
-    def hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool = False) -> Hello:
+    def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
         """Return the greeting to `peer_id`, which is dialled."""
         is_told = self._acquaintances is not None and self._acquaintances.is_told(peer_id)
-        return self._hello(peer_id, is_bulk=is_bulk, is_inquiry=is_inquiry, is_told=is_told)
+        return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, is_told=is_told)
 
     def proves_group(self, hello: Hello) -> bool:
         """Return whether the sender of `hello` belongs to this very group, and not only to one of its name."""
         return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
 
-    def _hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool, is_told: bool) -> Hello:
+    def _hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool, is_told: bool) -> Hello:
         hello = Hello(
             group=self._group,
             self_id=self._self_id,
@@ -98,7 +98,7 @@ class Handshake:
             client_address=self._client_address,
             is_bulk=is_bulk,
             peer_address=self._peer_address,
-            is_inquiry=is_inquiry,
+            is_bootstrap=is_bootstrap,
             origin=b"" if self._origin is None else self._origin.told,
         )
         if self._acquaintances is None or not is_told:
@@ -121,7 +121,7 @@ class Handshake:
             store.errors.StorageFailed: the node must stop.
         """
         proves = self.proves_group(asked)
-        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_inquiry=asked.is_inquiry, is_told=proves)
+        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_bootstrap=asked.is_bootstrap, is_told=proves)
         try:
             self._judge(asked)
         except PeerRefused as refused:
@@ -175,7 +175,7 @@ class Handshake:
             Address.parse(hello.peer_address)
         except ValueError as error:
             raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"id and peer address: {error}") from None
-        if not hello.is_inquiry:
+        if not hello.is_bootstrap:
             self._judge_member(hello)
 
     def _judge_member(self, hello: Hello) -> None:

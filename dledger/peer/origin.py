@@ -3,7 +3,7 @@
 A log may continue an older store (the replicated log of messages continues a plain one). Then positions mean the same
 everywhere only if all nodes continue the same store. Its content is the business of the owner of the node; here its
 bytes are sent in each Hello and judged by both sides, so that nodes whose origins differ never
-exchange a message. `dledger.peer.inquiry` lets a node ask the others about theirs before it takes part.
+exchange a message. `dledger.peer.bootstrap` lets a node ask the others about theirs before it takes part.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class BootstrapMessage:
     """A question, or the answer to one: a short body (at most 8 KiB), and bytes that may be many."""
 
     body: bytes
     payload: bytes = b""
 
 
-class Answerer(Protocol):
+class BootstrapHandler(Protocol):
     """Answers the questions of nodes that do not take part yet."""
 
-    async def answer(self, peer_id: str, question: Speech) -> Speech:
+    async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
         """Return the answer to a question of the node that calls itself `peer_id`.
 
         Raises:
@@ -33,7 +33,7 @@ class Answerer(Protocol):
         ...
 
 
-class Origin(Answerer, Protocol):
+class Origin(BootstrapHandler, Protocol):
     """What the log of a participating node continues."""
 
     @property
@@ -55,6 +55,6 @@ class RawOrigin:
         """Return a text if the peer's log holds messages; None: it holds plain bytes, too."""
         return f"{peer_id} keeps a log of messages, and this node one of plain bytes" if theirs else None
 
-    async def answer(self, peer_id: str, question: Speech) -> Speech:
+    async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
         """Refuse every question: a raw log has no state to ask for."""
         raise ValueError(f"{peer_id} asks {question.body[:80]!r}, and this node keeps a log of plain bytes")

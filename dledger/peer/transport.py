@@ -34,11 +34,11 @@ from typing import Protocol
 from dledger.config import Address, NodeConfig
 from dledger.core.messages import Message
 from dledger.errors import DLedgerError
+from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialer import Dialer
 from dledger.peer.frames import BadFrame
 from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
-from dledger.peer.inquiry import InquiryAnswers, take_over
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
 from dledger.peer.origin import Origin
 from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
@@ -108,7 +108,7 @@ class PeerTransport:
         self._origin = origin
         self._random = random
         # Ordered, as all that is walked through: the order of a set differs between processes.
-        self._inquiries: dict[InquiryAnswers, None] = {}
+        self._bootstraps: dict[BootstrapResponder, None] = {}
         self._links: dict[str, PeerLink] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
         self._strangers = Strangers()
@@ -173,8 +173,8 @@ class PeerTransport:
         for peer_id in list(self._links):
             self._forget(peer_id, ended)
         self._strangers.close(ended)
-        for inquiry in list(self._inquiries):
-            inquiry.end()
+        for connection in list(self._bootstraps):
+            connection.end()
         if self._server is not None:
             self._server.close()
 
@@ -241,10 +241,10 @@ class PeerTransport:
         self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
 
-    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+    def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Answer a node that does not take part yet."""
         self._strangers.discard(connection)
-        take_over(transport, connection.peer_id, self._origin, self._inquiries)
+        take_over(transport, connection.peer_id, self._origin, self._bootstraps)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hand on what a peer sent; what does not belong on this connection ends it.

@@ -151,7 +151,7 @@ class Hello(_message.Message):
     it takes part.
     """
     origin: _builtins.bytes
-    """What the speaker's log goes on from; opaque here. Both sides refuse a connection when it differs; not of an inquiry."""
+    """What the speaker's log goes on from; opaque here. Both sides refuse a connection when it differs; not of a bootstrap connection."""
     group_id: _builtins.int
     """Which group, beyond its name; told to members, and to those who named it; 0: not told, or not known yet."""
     directory_id: _builtins.int
@@ -191,7 +191,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class Question(_message.Message):
-    """On an inquiry, from the side that dialled; more bytes may follow as the frame's payload."""
+    """On a bootstrap connection, from the side that dialled; more bytes may follow as the frame's payload."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

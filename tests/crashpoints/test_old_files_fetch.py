@@ -39,7 +39,7 @@ CODEC = MessageEntryCodec(lambda: 0)
 
 
 class Source:
-    """A node that takes part, as the asking end of an inquiry and as what it asks."""
+    """A node that takes part, as the asking end of a bootstrap connection and as what it asks."""
 
     answers = None
 
@@ -50,8 +50,8 @@ class Source:
     async def dial(cls, *_):
         return cls()
 
-    def ask(self, speech):
-        self._questions.append(speech)
+    def ask(self, message):
+        self._questions.append(message)
 
     async def answer(self):
         return await self.answers.answer("n0", self._questions.popleft())
@@ -83,8 +83,8 @@ def source(monkeypatch):
     write_config(files)
     settle_alone(files, NODE, CODEC)
     monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
-    monkeypatch.setattr(old_files_peers, "Inquiry", Source)
-    monkeypatch.setattr(old_files_start, "InquiryServer", NoServer)
+    monkeypatch.setattr(old_files_peers, "BootstrapConnection", Source)
+    monkeypatch.setattr(old_files_start, "BootstrapServer", NoServer)
     monkeypatch.setattr(old_files, "CHUNK_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_files, "_SYNC_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_config, "CHUNK_SIZE_BYTES", CHUNK)

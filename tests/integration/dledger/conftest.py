@@ -42,7 +42,7 @@ def run() -> Run:
 def patient_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take nobody for silent who is only slow to greet: nodes of one process share its stalls."""
     monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
-    monkeypatch.setattr("dledger.peer.inquiry._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
+    monkeypatch.setattr("dledger.peer.bootstrap._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
 
 
 @pytest.fixture

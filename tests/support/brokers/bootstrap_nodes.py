@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from cluster.replica.bootstrap import places_of, settle_old_files
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
-from dledger.peer.inquiry import InquiryServer
+from dledger.peer.bootstrap import BootstrapServer
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered
 from tests.support.message_stores import SMALL, open_small, with_store
@@ -53,7 +53,7 @@ async def settle_all(configs):
 
 @asynccontextmanager
 async def answering(config):
-    server = InquiryServer(config, load_origin(OsFiles(), places_of(config)))
+    server = BootstrapServer(config, load_origin(OsFiles(), places_of(config)))
     await server.start()
     try:
         yield

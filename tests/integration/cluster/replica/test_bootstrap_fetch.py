@@ -10,8 +10,8 @@ from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin
 from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
-from dledger.peer.inquiry import InquiryServer
-from dledger.peer.origin import Speech
+from dledger.peer.bootstrap import BootstrapServer
+from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.bootstrap_nodes import (
     DIVIDE,
@@ -46,7 +46,7 @@ class Source:
             return answer
 
         origin.answer = answer
-        self.server = InquiryServer(config, origin)
+        self.server = BootstrapServer(config, origin)
 
     async def __aenter__(self):
         await self.server.start()
@@ -64,11 +64,15 @@ def end_connection(number, answer):
 
 SPOILED = {
     "ends the connection now and then": end_connection,
-    "damages chunks": lambda number, answer: Speech(answer.body, bytes(8)) if number == 2 else answer,
-    "gives too little": lambda number, answer: Speech(b'{"checksum": 0}', answer.payload[:7]) if number < 3 else answer,
-    "gives too much": lambda number, answer: Speech(answer.body, answer.payload * 3) if number == 1 else answer,
-    "talks nonsense": lambda number, answer: Speech(b"[]", answer.payload) if number == 3 else answer,
-    "has nothing for once": lambda number, answer: Speech(answer.body) if number == 2 else answer,
+    "damages chunks": lambda number, answer: BootstrapMessage(answer.body, bytes(8)) if number == 2 else answer,
+    "gives too little": lambda number, answer: (
+        BootstrapMessage(b'{"checksum": 0}', answer.payload[:7]) if number < 3 else answer
+    ),
+    "gives too much": lambda number, answer: (
+        BootstrapMessage(answer.body, answer.payload * 3) if number == 1 else answer
+    ),
+    "talks nonsense": lambda number, answer: BootstrapMessage(b"[]", answer.payload) if number == 3 else answer,
+    "has nothing for once": lambda number, answer: BootstrapMessage(answer.body) if number == 2 else answer,
 }
 
 

@@ -18,8 +18,8 @@ from cluster.state.rocketmq_config import _FILES
 from commitlog.conversion.old_config import config_from_json, find_config, own_config_size, read_config, save_config
 from commitlog.conversion.old_files import ChunkRequest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin
-from dledger.peer.inquiry import InquiryServer
-from dledger.peer.origin import Speech
+from dledger.peer.bootstrap import BootstrapServer
+from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.bootstrap_nodes import contents, nodes_in, old_root, settle, settle_all, write_plain
 from tests.support.brokers.replicated import configs_in, running_group
@@ -136,11 +136,11 @@ def test_node_that_joins_gets_the_configuration_that_its_group_has(tmp_path):
 
 
 def damaged(answer):
-    return Speech(answer.body, answer.payload[:-1] + b"?") if answer.payload else answer
+    return BootstrapMessage(answer.body, answer.payload[:-1] + b"?") if answer.payload else answer
 
 
 def nonsense(_answer):
-    return Speech(b'{"config": [["../../etc/passwd", 3, 0]]}')
+    return BootstrapMessage(b'{"config": [["../../etc/passwd", 3, 0]]}')
 
 
 @pytest.mark.parametrize("fault", [damaged, nonsense])
@@ -165,7 +165,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
         origin = Spoiling(
             OsFiles(), places.old_directory, places.node_directory, load_origin(OsFiles(), places).manifest
         )
-        server = InquiryServer(source, origin)
+        server = BootstrapServer(source, origin)
         await server.start()
         await settle(newcomer)
         await server.stop()
@@ -201,10 +201,10 @@ def test_only_files_of_configuration_are_given(tmp_path):
         origin = load_origin(OsFiles(), places_of(config))
         for name in ("secret.json", "../secret", "/etc/passwd", "topics.json/../secret.json", "", "topics.json\n"):
             question = {"ask": "config chunk", "name": name, "position": 0, "size": 100}
-            assert (await origin.answer("n1", Speech(json.dumps(question).encode()))).payload == b""
+            assert (await origin.answer("n1", BootstrapMessage(json.dumps(question).encode()))).payload == b""
         question = {"ask": "config chunk", "name": "topics.json", "position": -5, "size": 100}
         with pytest.raises(ValueError, match="position"):
-            await origin.answer("n1", Speech(json.dumps(question).encode()))
+            await origin.answer("n1", BootstrapMessage(json.dumps(question).encode()))
         assert origin.statement().config_size_bytes == own_config_size(OsFiles(), str(tmp_path / "n0"), "") > 0
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from commitlog.conversion.old_files import UNKNOWN_DIVIDE, Manifest, OldFile, manifest_from_json, manifest_to_json
-from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_speech
+from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_message
 from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.settled_files import load_manifest, save_manifest
 from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
@@ -104,7 +104,7 @@ def test_long_manifest_travels_as_one_answer_to_a_node_that_asks(tmp_path):
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
     origin = OldFilesOrigin(OsFiles(), f"{tmp_path}/commitlog", f"{tmp_path}/dledger-n0", manifest)
 
-    answer = asyncio.run(origin.answer("n1", state_speech(NOTHING, is_question=True)))
+    answer = asyncio.run(origin.answer("n1", state_message(NOTHING, is_question=True)))
 
     # Ten times as many are allowed.
     assert len(answer.payload) * 10 < PAYLOAD_SIZE_BYTES_MAX

@@ -1,6 +1,6 @@
-"""Questions between nodes before they take part: the accepting and the asking end of an inquiry.
+"""Questions between nodes before they take part: the accepting and the asking end of a bootstrap connection.
 
-An inquiry is a connection of the peer transport whose Hello says so. It carries `Question`s one way and `Answer`s the
+It is a connection of the peer transport whose Hello says so. It carries `Question`s one way and `Answer`s the
 other, in order; several questions may be under way. It makes no link: nothing of Raft is said on it.
 
 Not here: what is asked (`dledger.peer.origin`, and its owner), which peers are let in (`dledger.peer.handshake`).
@@ -30,47 +30,51 @@ from dledger.peer.frames import (
     parse_control,
 )
 from dledger.peer.handshake import Handshake
-from dledger.peer.origin import Answerer, Speech
+from dledger.peer.origin import BootstrapHandler, BootstrapMessage
 from dledger.peer.strangers import Strangers
 from dledger.v1 import peer_pb2
 from store.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-# Questions in flight on one inquiry; a peer that sends more is not a node of ours.
+# Questions in flight on one connection; a peer that sends more is not a node of ours.
 QUESTIONS_MAX = 16
-# Inquiries that a node answers at the same time.
-INQUIRIES_MAX = 32
-# An inquiry ends when nothing was asked or read on it for this time.
+# Bootstrap connections that a node answers at the same time.
+BOOTSTRAPS_MAX = 32
+# A bootstrap connection ends when nothing was asked or read on it for this time.
 IDLE_S = 30.0
 _DIAL_TIMEOUT_S = 2.0
 _STREAM_LIMIT_BYTES = 4 << 20
 
 
-class InquiryAnswers(asyncio.BufferedProtocol):
+class BootstrapResponder(asyncio.BufferedProtocol):
     """The accepting end: takes over a connection that was greeted, and answers until the other side ends it.
 
     Args:
         transport: of the connection.
         peer_id: how the other side calls itself.
-        answerer: knows the answers.
-        inquiries: all those of this node; it is in there while it lives.
+        handler: knows the answers.
+        connections: all those of this node; it is in there while it lives.
     """
 
     def __init__(
-        self, transport: asyncio.Transport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
+        self,
+        transport: asyncio.Transport,
+        peer_id: str,
+        handler: BootstrapHandler,
+        connections: dict[BootstrapResponder, None],
     ) -> None:
         self._transport = transport
         self._peer_id = peer_id
-        self._answerer = answerer
-        self._inquiries = inquiries
+        self._handler = handler
+        self._bootstraps = connections
         # The asking node need not be a member: no question is larger than a greeting, and none has a payload.
         self._buffer = FrameBuffer()
-        self._questions: deque[Speech] = deque()
+        self._questions: deque[BootstrapMessage] = deque()
         self._has_question = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        inquiries[self] = None
+        connections[self] = None
         transport.set_protocol(self)
         self._task = asyncio.get_running_loop().create_task(self._answer_all())
 
@@ -86,7 +90,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
         """Take in the questions that a read brought."""
         try:
             for control, payload in self._buffer.received(nbytes):
-                self._questions.append(_speech_of(control, payload, "question"))
+                self._questions.append(_message_of(control, payload, "question"))
             if len(self._questions) > QUESTIONS_MAX:
                 raise BadFrame(f"more than {QUESTIONS_MAX} questions under way")  # noqa: TRY301  (one place ends it)
         except BadFrame as error:
@@ -110,7 +114,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (the other side asks again if it likes)
         """Forget the connection."""
-        self._inquiries.pop(self, None)
+        self._bootstraps.pop(self, None)
         self._task.cancel()
 
     async def _answer_all(self) -> None:
@@ -122,7 +126,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
                 question = self._questions.popleft()
                 if not self._questions:
                     self._has_question.clear()
-                answer = await self._answerer.answer(self._peer_id, question)
+                answer = await self._handler.answer(self._peer_id, question)
                 message = peer_pb2.PeerMessage(answer=peer_pb2.Answer(body=answer.body))
                 self._transport.writelines((head_and_control(message, len(answer.payload)), answer.payload))
         except (ValueError, StoreError) as error:
@@ -133,7 +137,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-class Inquiry:
+class BootstrapConnection:
     """The asking end. Make it by `dial`; it belongs to one task at a time, and any error ends it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -151,28 +155,28 @@ class Inquiry:
         """
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(address.host, address.port, limit=_STREAM_LIMIT_BYTES)
-            inquiry = cls(reader, writer)
+            connection = cls(reader, writer)
             try:
-                writer.write(encode_hello(handshake.hello(peer_id, is_bulk=True, is_inquiry=True)))
-                answer = decode_hello(*await inquiry._frame())
+                writer.write(encode_hello(handshake.hello(peer_id, is_bulk=True, is_bootstrap=True)))
+                answer = decode_hello(*await connection._frame())
                 handshake.check_answer(answer, peer_id)
             except BaseException:
-                inquiry.close()
+                connection.close()
                 raise
-        return inquiry
+        return connection
 
-    def ask(self, question: Speech) -> None:
+    def ask(self, question: BootstrapMessage) -> None:
         """Send a question; at most `QUESTIONS_MAX` may be under way."""
         message = peer_pb2.PeerMessage(question=peer_pb2.Question(body=question.body))
         self._writer.write(head_and_control(message, len(question.payload)) + question.payload)
 
-    async def answer(self) -> Speech:
+    async def answer(self) -> BootstrapMessage:
         """Return the answer to the oldest question.
 
         Raises:
-            OSError, DLedgerError: the inquiry ended.
+            OSError, DLedgerError: the connection ended.
         """
-        return _speech_of(*await self._frame(), "answer")
+        return _message_of(*await self._frame(), "answer")
 
     def close(self) -> None:
         """End it."""
@@ -192,22 +196,22 @@ class Inquiry:
                 check_control(control, payload_size)
             return control, await self._reader.readexactly(payload_size)
         except asyncio.IncompleteReadError:
-            raise DLedgerError("the other side ended the inquiry") from None
+            raise DLedgerError("the other side ended the bootstrap connection") from None
 
 
-class InquiryServer:
-    """Listens at a node's peer address while the node does not take part yet, and answers inquiries there.
+class BootstrapServer:
+    """Listens at a node's peer address while the node does not take part yet, and answers their questions there.
 
     Args:
         config: own address and identity.
-        answerer: knows the answers.
+        handler: knows the answers.
     """
 
-    def __init__(self, config: NodeConfig, answerer: Answerer) -> None:
+    def __init__(self, config: NodeConfig, handler: BootstrapHandler) -> None:
         self.handshake = Handshake(config, lambda _: False, None)
         self._address = config.self_address
-        self._answerer = answerer
-        self._inquiries: dict[InquiryAnswers, None] = {}
+        self._handler = handler
+        self._bootstraps: dict[BootstrapResponder, None] = {}
         self._strangers = Strangers()
         self._server: asyncio.Server | None = None
 
@@ -221,13 +225,13 @@ class InquiryServer:
         self._server = await loop.create_server(self._accept, self._address.host, self._address.port)
 
     async def stop(self) -> None:
-        """End all inquiries, and give the address back."""
+        """End all connections, and give the address back."""
         if self._server is None:
             return
         self._server.close()
-        for inquiry in list(self._inquiries):
-            inquiry.end()
-        self._strangers.close(DLedgerError("this node stops to listen for inquiries"))
+        for connection in list(self._bootstraps):
+            connection.end()
+        self._strangers.close(DLedgerError("this node stops to listen for bootstrap connections"))
         await self._server.wait_closed()
 
     def _accept(self) -> PeerConnection:
@@ -235,13 +239,13 @@ class InquiryServer:
 
     # ------------------------------------------------------------------------------------------ from the connections
 
-    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """Take over the socket of an inquiry that was greeted, and answer its questions."""
+    def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Take over the socket of a bootstrap connection that was greeted, and answer its questions."""
         self._strangers.discard(connection)
-        take_over(transport, connection.peer_id, self._answerer, self._inquiries)
+        take_over(transport, connection.peer_id, self._handler, self._bootstraps)
 
     def on_open(self, connection: PeerConnection) -> None:
-        """Both sides accepted the handshake, which here admits inquiries only, no Raft messages."""
+        """Both sides accepted the handshake, which here admits bootstrap connections only, no Raft messages."""
         raise AssertionError(f"{connection.peer_id} was let in, and this node does not take part")
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
@@ -258,7 +262,7 @@ class InquiryServer:
 
     def on_failed(self, error: Exception) -> None:
         """Refuse: nothing is saved here, so nothing can fail."""
-        raise AssertionError("an inquiry saves nothing") from error
+        raise AssertionError("a bootstrap connection saves nothing") from error
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
         """Forget a connection that ended before its greeting arrived."""
@@ -266,18 +270,21 @@ class InquiryServer:
 
 
 def take_over(
-    transport: asyncio.BaseTransport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
+    transport: asyncio.BaseTransport,
+    peer_id: str,
+    handler: BootstrapHandler,
+    connections: dict[BootstrapResponder, None],
 ) -> None:
-    """Answer on a connection that was greeted as an inquiry, from now on; one too many is ended."""
-    if len(inquiries) >= INQUIRIES_MAX:
-        logger.warning("inquiry_refused peer=%r reason='more than %d are answered'", peer_id, INQUIRIES_MAX)
+    """Answer on a connection that was greeted as a bootstrap connection, from now on; one too many is ended."""
+    if len(connections) >= BOOTSTRAPS_MAX:
+        logger.warning("inquiry_refused peer=%r reason='more than %d are answered'", peer_id, BOOTSTRAPS_MAX)
         cast("asyncio.Transport", transport).abort()
         return
-    InquiryAnswers(cast("asyncio.Transport", transport), peer_id, answerer, inquiries)
+    BootstrapResponder(cast("asyncio.Transport", transport), peer_id, handler, connections)
 
 
-def _speech_of(control: bytes, payload: bytes, kind: str) -> Speech:
+def _message_of(control: bytes, payload: bytes, kind: str) -> BootstrapMessage:
     message = parse_control(control, len(payload))
     if message.WhichOneof("kind") != kind:
         raise BadFrame(f"expected a {kind}, found {message.WhichOneof('kind')}")
-    return Speech(message.question.body if kind == "question" else message.answer.body, payload)
+    return BootstrapMessage(message.question.body if kind == "question" else message.answer.body, payload)

@@ -12,10 +12,10 @@ import pytest
 import uvloop
 
 from dledger.errors import DLedgerError, ResponseCode
+from dledger.peer.bootstrap import BOOTSTRAPS_MAX, QUESTIONS_MAX, BootstrapConnection, BootstrapServer
 from dledger.peer.frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
-from dledger.peer.inquiry import INQUIRIES_MAX, QUESTIONS_MAX, Inquiry, InquiryServer
-from dledger.peer.origin import RawOrigin, Speech
+from dledger.peer.origin import BootstrapMessage, RawOrigin
 from dledger.peer.transport import PeerTransport
 from store.errors import StoreError
 from tests.integration.dledger.peer.test_transport import Recorder
@@ -40,7 +40,7 @@ class Echo:
             raise ValueError("no question")
         if question.body == b"broken":
             raise StoreError("disk")
-        return Speech(question.body * 2, b"payload" * 100_000)
+        return BootstrapMessage(question.body * 2, b"payload" * 100_000)
 
 
 @pytest.fixture(params=LOOPS)
@@ -53,8 +53,8 @@ def run(request):
 
 
 @asynccontextmanager
-async def asking_node(config, answerer):
-    server = InquiryServer(config, answerer)
+async def asking_node(config, handler):
+    server = BootstrapServer(config, handler)
     await server.start()
     try:
         yield server
@@ -76,13 +76,13 @@ def has_complained(transport, words):
     return any(words in text for _, text in transport._complaints)
 
 
-async def all_answers(inquiry):
+async def all_answers(connection):
     while True:
-        await inquiry.answer()
+        await connection.answer()
 
 
 def dial(config, peer_id="n1"):
-    return Inquiry.dial(Handshake(config, lambda _: False, None), peer_id, config.peer(peer_id).address)
+    return BootstrapConnection.dial(Handshake(config, lambda _: False, None), peer_id, config.peer(peer_id).address)
 
 
 @pytest.mark.parametrize("node", [asking_node, running_node])
@@ -90,41 +90,41 @@ def test_questions_are_answered_in_order_with_all_their_bytes(run, configs, node
     async def main():
         origin = Echo()
         async with node(configs["n1"], origin):
-            inquiry = await dial(configs["n0"])
+            connection = await dial(configs["n0"])
             for number in range(QUESTIONS_MAX):
-                inquiry.ask(Speech(b"%d" % number))
+                connection.ask(BootstrapMessage(b"%d" % number))
             for number in range(QUESTIONS_MAX):
-                assert await inquiry.answer() == Speech(b"%d" % number * 2, b"payload" * 100_000)
-            inquiry.close()
+                assert await connection.answer() == BootstrapMessage(b"%d" % number * 2, b"payload" * 100_000)
+            connection.close()
         assert origin.asked == [("n0", b"%d" % number) for number in range(QUESTIONS_MAX)]
 
     run(main())
 
 
-def test_question_larger_than_a_greeting_ends_the_inquiry_before_it_is_read(run, configs):
+def test_question_larger_than_a_greeting_ends_the_connection_before_it_is_read(run, configs):
     """Who asks is no member, and 16 questions of each of 32 connections would take gigabytes."""
 
     async def main():
         async with running_node(configs["n1"], Echo()):
-            inquiry = await dial(configs["n0"])
-            inquiry.ask(Speech(b"0", bytes(CONTROL_SIZE_BYTES_MAX)))
+            connection = await dial(configs["n0"])
+            connection.ask(BootstrapMessage(b"0", bytes(CONTROL_SIZE_BYTES_MAX)))
 
             with pytest.raises((OSError, DLedgerError)):
-                await inquiry.answer()
+                await connection.answer()
 
     run(main())
 
 
 @pytest.mark.parametrize("body", [b"nonsense", b"broken"])
-def test_question_without_an_answer_ends_the_inquiry_and_nothing_else(run, configs, body):
+def test_question_without_an_answer_ends_the_connection_and_nothing_else(run, configs, body):
     async def main():
         async with running_node(configs["n1"], Echo()):
-            inquiry = await dial(configs["n0"])
-            inquiry.ask(Speech(body))
+            connection = await dial(configs["n0"])
+            connection.ask(BootstrapMessage(body))
             with pytest.raises((OSError, DLedgerError)):
-                await inquiry.answer()
+                await connection.answer()
             again = await dial(configs["n0"])
-            again.ask(Speech(b"a"))
+            again.ask(BootstrapMessage(b"a"))
             assert (await again.answer()).body == b"aa"
             again.close()
 
@@ -178,27 +178,27 @@ def test_strangers_of_another_group_may_not_ask(run, configs):
 def test_who_asks_too_much_at_once_is_cut_off(run, configs):
     async def main():
         async with running_node(configs["n1"], Echo()):
-            inquiry = await dial(configs["n0"])
+            connection = await dial(configs["n0"])
             for _ in range(QUESTIONS_MAX * 4):
-                inquiry.ask(Speech(b"q"))
+                connection.ask(BootstrapMessage(b"q"))
             with pytest.raises((OSError, DLedgerError)):
-                await all_answers(inquiry)
+                await all_answers(connection)
 
     run(main())
 
 
-def test_inquiries_beyond_the_bound_are_ended(run, configs):
+def test_bootstrap_connections_beyond_the_bound_are_ended(run, configs):
     async def main():
         async with running_node(configs["n1"], Echo()):
-            held = [await dial(configs["n0"]) for _ in range(INQUIRIES_MAX)]
+            held = [await dial(configs["n0"]) for _ in range(BOOTSTRAPS_MAX)]
             one_more = await dial(configs["n0"])
-            one_more.ask(Speech(b"a"))
+            one_more.ask(BootstrapMessage(b"a"))
             with pytest.raises((OSError, DLedgerError)):
                 await one_more.answer()
-            held[0].ask(Speech(b"a"))
+            held[0].ask(BootstrapMessage(b"a"))
             assert (await held[0].answer()).body == b"aa"
-            for inquiry in held:
-                inquiry.close()
+            for connection in held:
+                connection.close()
 
     run(main())
 
