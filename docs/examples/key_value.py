@@ -49,7 +49,7 @@ def delete(key: str) -> bytes:
 
 
 def swap(key: str, expected: Any, value: Any) -> bytes:
-    """Return the body that sets a key if its value is `expected`; None stands for a key that is not there."""
+    """Return the body that sets a key if its value is `expected`; None means that the key does not exist."""
     return _encode({"op": "swap", "key": key, "expected": expected, "value": value})
 
 
@@ -60,7 +60,7 @@ class KeyValueMachine:
         self._values: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
-        """Return a value, None when there is none; linearizable behind a read index that has been applied."""
+        """Return a value, None when there is none; linearizable, because it waits until the read index is applied."""
         return self._values.get(key)
 
     def apply(self, entries: Sequence[Entry]) -> list[Any]:
@@ -190,7 +190,7 @@ class Group:
             await asyncio.sleep(0.02)
 
     async def run(self, command: bytes) -> Any:
-        """Have whoever leads run a command, again if it was certainly not run; return its result.
+        """Run a command on the leader, with a retry if it was certainly not run; return its result.
 
         Raises:
             RequestRefused: the command may have been run, or not.
