@@ -21,7 +21,7 @@ from dledger.testing.faults import FaultCounts, Violation
 from dledger.testing.machine.machine import SimMachine
 from dledger.testing.machine.membership_checks import check_equal
 from dledger.testing.machine.process import SimProcess
-from dledger.testing.nemesis.nemesis import Troublemaker
+from dledger.testing.nemesis.nemesis import Nemesis
 from dledger.testing.network.network import SimNetwork
 from dledger.testing.scheduler import Scheduler
 from dledger.testing.trace import Trace
@@ -96,7 +96,7 @@ class Simulation:
         }
         # Those that are healed in the end, and are needed then.
         self._living = dict(self._machines)
-        self._troublemaker = Troublemaker(self._world, self._machines)
+        self._nemesis = Nemesis(self._world, self._machines)
         self._administrator = Administrator(self._world, self._machines)
         self._clients = [
             Client(self._world, self._machines, str(number), options.think_max_us)
@@ -119,7 +119,7 @@ class Simulation:
             self._options.liveness_us, lambda: bool(committed)
         ):
             raise Violation("liveness", f"no group was founded within {self._options.liveness_us} us")
-        self._troublemaker.start()
+        self._nemesis.start()
         self._administrator.start()
         scheduler.run_until(scheduler.now_us + self._options.safety_us)
         self._heal()
@@ -138,7 +138,7 @@ class Simulation:
 
     def _heal(self) -> None:
         self.trace.note("all", "is healed")
-        self._troublemaker.stop()
+        self._nemesis.stop()
         self._administrator.stop()
         self._world.network.heal()
         for client in self._clients:
@@ -272,7 +272,7 @@ class Simulation:
             if self._network_random.random() < 0.5:
                 delay_us = int(self._network_random.random() * self._options.network.max_latency_us)
                 self._world.scheduler.after(delay_us, self._lose_connection, process, machine.node_id)
-        self._troublemaker.restart(machine)
+        self._nemesis.restart(machine)
 
     def _lose_connection(self, process: SimProcess, peer: str) -> None:
         if not process.is_dead:

@@ -9,7 +9,7 @@ import pytest
 
 from dledger.testing.faults import Violation
 from dledger.testing.script.__main__ import main
-from dledger.testing.script.random_scripts import WildScript
+from dledger.testing.script.random_scripts import RandomScript
 
 SEEDS_PER_TEST = 25
 
@@ -18,11 +18,11 @@ SEEDS_PER_TEST = 25
 @pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_PER_TEST))
 def test_no_random_script_breaks_a_promise(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
-        wild = WildScript(seed, length=60)
+        script = RandomScript(seed, length=60)
         try:
-            wild.run()
+            script.run()
         except (Violation, AssertionError) as error:
-            pytest.fail(f"seed {seed}: {error!r}\n{wild.text}")
+            pytest.fail(f"seed {seed}: {error!r}\n{script.text}")
 
 
 def test_command_line_runs_random_scripts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +52,7 @@ def test_command_line_says_what_is_wrong_with_a_script(
 
 
 def test_one_seed_is_one_script() -> None:
-    first, second = WildScript(3, 30), WildScript(3, 30)
+    first, second = RandomScript(3, 30), RandomScript(3, 30)
     first.run()
     second.run()
 

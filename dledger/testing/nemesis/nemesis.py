@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _DEATH_OPERATIONS_MAX = 60
 _START_OPERATIONS_MAX = 12
 _US_PER_HOUR = 3_600_000_000
-_SICK_MAX_US = 500_000
+_FAULT_MAX_US = 500_000
 _STUCK_MIN_US = 2_000_000
 _FAILING_OPERATIONS_MAX = 30
 
 
-class Troublemaker:
+class Nemesis:
     """Orders troubles until it is stopped.
 
     Args:
@@ -144,12 +144,12 @@ class Troublemaker:
     def _pause(self) -> None:
         machine = self._any()
         machine.pause()
-        self.later(_SICK_MAX_US, machine.resume)
+        self.later(_FAULT_MAX_US, machine.resume)
 
     def _slow_disk(self) -> None:
         machine = self._any()
         machine.sync_delay_us = self._random.choice((5_000, 50_000, 300_000))
-        self.later(_SICK_MAX_US, self._quicken_disk, machine)
+        self.later(_FAULT_MAX_US, self._quicken_disk, machine)
 
     def _quicken_disk(self, machine: SimMachine) -> None:
         machine.sync_delay_us = 0
@@ -158,7 +158,7 @@ class Troublemaker:
         machine = self._any()
         room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
         machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
-        self.later(_SICK_MAX_US, self._empty_disk, machine)
+        self.later(_FAULT_MAX_US, self._empty_disk, machine)
 
     def _empty_disk(self, machine: SimMachine) -> None:
         machine.disk.capacity_bytes = UNLIMITED_BYTES
@@ -167,12 +167,12 @@ class Troublemaker:
         """The next sync takes seconds, or does not end; the disk is well again before or after that."""
         machine = self._any()
         machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
-        self.later(_SICK_MAX_US, self._quicken_disk, machine)
+        self.later(_FAULT_MAX_US, self._quicken_disk, machine)
 
     def _fail_io(self, trouble: IoTrouble) -> None:
         """One operation fails, or all from then on for a while."""
         trouble.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
-        self.later(_SICK_MAX_US, trouble.heal)
+        self.later(_FAULT_MAX_US, trouble.heal)
 
     def _flip_bits(self) -> None:
         machine = self._any()
@@ -196,7 +196,7 @@ class Troublemaker:
         """Suspend the whole machine, as a hypervisor does: its monotonic clock stops meanwhile."""
         machine = self._any()
         machine.pause(is_clock_stopped=True)
-        self.later(_SICK_MAX_US, machine.resume)
+        self.later(_FAULT_MAX_US, machine.resume)
 
     def _wipe(self) -> None:
         machine = self._any()

@@ -9,7 +9,7 @@ import argparse
 import sys
 
 from dledger.testing.faults import Violation
-from dledger.testing.script.random_scripts import WildScript
+from dledger.testing.script.random_scripts import RandomScript
 from dledger.testing.script.script import run
 from dledger.testing.script.story import ScriptError
 
@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _run_random(seeds: range, length: int) -> int:
     failed = []
     for seed in seeds:
-        wild = WildScript(seed, length)
+        script = RandomScript(seed, length)
         try:
-            wild.run()
+            script.run()
         except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this script's result
             failed.append(seed)
-            sys.stdout.write(f"seed {seed}: {error!r}\n{wild.text}\n")
+            sys.stdout.write(f"seed {seed}: {error!r}\n{script.text}\n")
     sys.stdout.write(f"{len(seeds)} random scripts of {length} commands, {len(failed)} failed {failed or ''}\n")
     return 1 if failed else 0
 

@@ -55,7 +55,7 @@ _LOSSES = ("keep", "lose-unsynced", "torn 1", "torn 2")
 _INDEX_END = 40
 
 
-class WildScript:
+class RandomScript:
     """One random script.
 
     Args:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _DEATH_OPERATIONS_MAX = 80
 _SOON_US = 10_000
-_SICK_MAX_US = 1_000_000
+_FAULT_MAX_US = 1_000_000
 # Now and then longer than any time limit of a connection.
 _CUT_MAX_US = (300_000, 1_500_000, 9_000_000)
 
 
-class ShellTroublemaker:
+class ShellNemesis:
     """Orders troubles until it is stopped.
 
     Args:
@@ -158,7 +158,7 @@ class ShellTroublemaker:
 
     def _flip_frames(self) -> None:
         self._world.network.flip_rate = self._random.choice((0.01, 0.1, 0.3))
-        self._later(_SICK_MAX_US, self._carry_unchanged)
+        self._later(_FAULT_MAX_US, self._carry_unchanged)
 
     def _carry_unchanged(self) -> None:
         self._world.network.flip_rate = 0.0
@@ -172,12 +172,12 @@ class ShellTroublemaker:
     def _pause(self, *, is_clock_stopped: bool) -> None:
         machine = self._any()
         machine.pause(is_clock_stopped=is_clock_stopped)
-        self._later(self._random.choice((_SICK_MAX_US, 5 * _SICK_MAX_US)), machine.resume)
+        self._later(self._random.choice((_FAULT_MAX_US, 5 * _FAULT_MAX_US)), machine.resume)
 
     def _slow_disk(self) -> None:
         machine = self._any()
         machine.sync_delay_us = self._random.choice((5_000, 50_000, 400_000))
-        self._later(_SICK_MAX_US, self._quicken_disk, machine)
+        self._later(_FAULT_MAX_US, self._quicken_disk, machine)
 
     def _quicken_disk(self, machine: NodeMachine) -> None:
         machine.sync_delay_us = 0
@@ -185,13 +185,13 @@ class ShellTroublemaker:
     def _fail_sync(self) -> None:
         trouble = self._any().disk.sync_trouble
         trouble.arm(self._random.randint(1, _DEATH_OPERATIONS_MAX), is_lasting=False)
-        self._later(_SICK_MAX_US, trouble.heal)
+        self._later(_FAULT_MAX_US, trouble.heal)
 
     def _fill_disk(self) -> None:
         machine = self._any()
         room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
         machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
-        self._later(_SICK_MAX_US, self._empty_disk, machine)
+        self._later(_FAULT_MAX_US, self._empty_disk, machine)
 
     def _empty_disk(self, machine: NodeMachine) -> None:
         machine.disk.capacity_bytes = UNLIMITED_BYTES

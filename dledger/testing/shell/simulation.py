@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
 from dledger.testing.scheduler import Scheduler
 from dledger.testing.shell.clients import ClientProcess
-from dledger.testing.shell.faults import ShellTroublemaker
+from dledger.testing.shell.faults import ShellNemesis
 from dledger.testing.shell.history import History
 from dledger.testing.shell.machines import NodeMachine
 from dledger.testing.shell.network import Network
@@ -72,7 +72,7 @@ class ShellSimulation:
             for number, node_id in enumerate(options.node_ids)
         }
         self._clients: list[ClientProcess] = []
-        self._troublemaker: ShellTroublemaker | None = None
+        self._nemesis: ShellNemesis | None = None
 
     def run(self) -> Summary:
         """Run all phases.
@@ -93,8 +93,8 @@ class ShellSimulation:
             machine.boot()
         self._clients += [ClientProcess(self._world, client_id) for client_id in self._options.client_ids]
         self._until(_FOUNDING_US, lambda: all(client.appended_count for client in self._clients), "the group begins")
-        self._troublemaker = ShellTroublemaker(self._world, self._machines, self._clients)
-        self._troublemaker.start()
+        self._nemesis = ShellNemesis(self._world, self._machines, self._clients)
+        self._nemesis.start()
         self._pass(self._options.safety_us)
         self._heal()
         self._await_liveness()
@@ -111,10 +111,10 @@ class ShellSimulation:
 
     def _heal(self) -> None:
         self.trace.note("all", "is healed")
-        assert self._troublemaker is not None, "faults were on"
-        self._troublemaker.stop()
+        assert self._nemesis is not None, "faults were on"
+        self._nemesis.stop()
         self._world.network.heal()
-        self._troublemaker.mishaps.end()
+        self._nemesis.mishaps.end()
         for machine in self._machines.values():
             machine.heal()
         if ShellTrouble.CHANGE_MEMBERS in self._options.troubles:
@@ -211,9 +211,9 @@ class ShellSimulation:
         return len(self._world.network.connections_to(node_id, PEER_PORT))
 
     def _is_violated(self) -> bool:
-        if self._troublemaker is not None and self._world.violation is None:
+        if self._nemesis is not None and self._world.violation is None:
             try:
-                self._troublemaker.mishaps.check()
+                self._nemesis.mishaps.check()
             except Violation as violation:
                 self._world.violate(violation)
         return self._world.violation is not None
@@ -223,8 +223,8 @@ class ShellSimulation:
             raise self._world.violation
 
     def _went_down(self, machine: NodeMachine) -> None:
-        if self._troublemaker is not None:
-            self._troublemaker.restart(machine)
+        if self._nemesis is not None:
+            self._nemesis.restart(machine)
 
     # ---------------------------------------------------------------------------------------------- the end
 
