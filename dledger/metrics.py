@@ -148,7 +148,7 @@ class NodeGauges:
     voters: int
     learners: int
     membership_index: int
-    guests: int
+    non_members: int
     dropped_messages: int
     inline_syncs: int
     threaded_syncs: int
@@ -254,7 +254,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_disk_sick": {"": float(gauges.is_disk_sick)},
         "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
         "dledger_membership_index": {"": gauges.membership_index},
-        "dledger_guests": {"": gauges.guests},
+        "dledger_guests": {"": gauges.non_members},
         "dledger_peer_healthy": {peer: float(values.is_healthy) for peer, values in gauges.peers.items()},
         "dledger_peer_counted": {peer: float(values.is_counted) for peer, values in gauges.peers.items()},
         "dledger_peer_lag_entries": {peer: values.lag_entries for peer, values in gauges.peers.items()},

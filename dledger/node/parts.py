@@ -261,7 +261,7 @@ def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:
         voters=len(membership.voters),
         learners=len(membership.members) - len(membership.voters),
         membership_index=raft.memberships[-1].index,
-        guests=len(parts.transport.guests),
+        non_members=len(parts.transport.non_members),
         dropped_messages=parts.transport.dropped_messages_count,
         inline_syncs=parts.syncer.inline_count,
         threaded_syncs=parts.syncer.threaded_count,

@@ -52,12 +52,12 @@ logger = logging.getLogger(__name__)
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
 _BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
 # Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
-GUESTS_MAX = 16
+NON_MEMBERS_MAX = 16
 # More of one address, and its oldest gives way: one machine cannot keep all others out.
-GUESTS_PER_ADDRESS_MAX = 8
+NON_MEMBERS_PER_ADDRESS_MAX = 8
 # A non-member that is silent for this time is forgotten; a leader sends heartbeats far more often.
-GUEST_IDLE_S = 30.0
-_GUEST_CHECK_S = 1.0
+NON_MEMBER_IDLE_S = 30.0
+_NON_MEMBER_CHECK_S = 1.0
 # A member that learned the group's id has dialled again by then; it learns it with the next heartbeat.
 _PROOF_S = 5.0
 # Different complaints that are remembered so as not to repeat them in the log.
@@ -115,7 +115,7 @@ class PeerTransport:
         self._large_frames = LargeFrames()
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
-        self._guest_timer: asyncio.TimerHandle | None = None
+        self._non_member_timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._acquaintances = acquaintances
         self._is_group_known = False
@@ -135,7 +135,7 @@ class PeerTransport:
         self._loop = asyncio.get_running_loop()
         address = self._config.self_address
         self._server = await self._loop.create_server(self._accept, address.host, address.port)
-        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+        self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
 
     def set_members(self, addresses: Mapping[str, Address]) -> None:
         """Dial these members from now on, in the background; only after `start`.
@@ -159,14 +159,14 @@ class PeerTransport:
                 self._links[peer_id].is_member = True
             else:
                 self._begin(peer_id, address, is_member=True)
-        self._forget_silent_guests()
+        self._forget_silent_non_members()
         self._prove_group()
 
     def abort(self) -> None:
         """Fall silent at once: end all connections, dial and listen no more; the listener is not called again."""
         self._is_stopped = True
-        if self._guest_timer is not None:
-            self._guest_timer.cancel()
+        if self._non_member_timer is not None:
+            self._non_member_timer.cancel()
         if self._proof_timer is not None:
             self._proof_timer.cancel()
         ended = DLedgerError("this node stops")
@@ -214,7 +214,7 @@ class PeerTransport:
         return link is not None and link.at(DIALLED_CONTROL) is not None and link.at(DIALLED_BULK) is not None
 
     @property
-    def guests(self) -> list[str]:
+    def non_members(self) -> list[str]:
         """Ids of the nodes that are connected, or dialled, and are no members."""
         return [peer_id for peer_id, link in self._links.items() if not link.is_member]
 
@@ -303,15 +303,16 @@ class PeerTransport:
         return PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
 
     def _has_place_for(self, peer_id: str) -> bool:
-        return peer_id in self._links or len(self.guests) < GUESTS_MAX
+        return peer_id in self._links or len(self.non_members) < NON_MEMBERS_MAX
 
     def _make_place_at(self, host: str) -> None:
         """Forget the oldest non-member of an address that has too many; one that proved its group only if all have."""
-        oldest_first = [peer_id for peer_id in self.guests if self._links[peer_id].host == host]
-        if len(oldest_first) >= GUESTS_PER_ADDRESS_MAX:
+        oldest_first = [peer_id for peer_id in self.non_members if self._links[peer_id].host == host]
+        if len(oldest_first) >= NON_MEMBERS_PER_ADDRESS_MAX:
             proven = [peer_id for peer_id in oldest_first if self._links[peer_id].is_proven]
             oldest = next((peer_id for peer_id in oldest_first if peer_id not in proven), oldest_first[0])
-            self._forget(oldest, DLedgerError(f"more than {GUESTS_PER_ADDRESS_MAX} nodes at {host} are no members"))
+            reason = f"more than {NON_MEMBERS_PER_ADDRESS_MAX} nodes at {host} are no members"
+            self._forget(oldest, DLedgerError(reason))
 
     def _begin(self, peer_id: str, address: Address, *, is_member: bool, host: str = "") -> None:
         link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time(), host=host)
@@ -344,16 +345,16 @@ class PeerTransport:
             self._ending[task] = None
             task.add_done_callback(self._ending.pop)
 
-    def _forget_silent_guests(self) -> None:
+    def _forget_silent_non_members(self) -> None:
         """Forget non-members that are silent, and those beyond the bound, which members that left may exceed."""
-        if self._guest_timer is not None:
-            self._guest_timer.cancel()
-        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+        if self._non_member_timer is not None:
+            self._non_member_timer.cancel()
+        self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
         now = self._loop.time()
-        longest_silent_first = sorted(self.guests, key=lambda peer_id: self._links[peer_id].heard_at)
-        too_many = len(longest_silent_first) - GUESTS_MAX
+        longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].heard_at)
+        too_many = len(longest_silent_first) - NON_MEMBERS_MAX
         for number, peer_id in enumerate(longest_silent_first):
-            if number < too_many or now - self._links[peer_id].heard_at > GUEST_IDLE_S:
+            if number < too_many or now - self._links[peer_id].heard_at > NON_MEMBER_IDLE_S:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
 
     def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:

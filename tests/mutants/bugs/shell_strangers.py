@@ -170,7 +170,7 @@ MUTANTS = (
         large_frames_of_non_members_share_no_bound,
         "memory of strangers is bounded",
         Tests(
-            "tests/integration/dledger/peer/test_guests.py::test_frames_that_guests_begin_and_never_end_share_one_bound"
+            "tests/integration/dledger/peer/test_non_members.py::test_frames_that_non_members_begin_and_never_end_share_one_bound"
         ),
     ),
     Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),

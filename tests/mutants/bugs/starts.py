@@ -14,7 +14,7 @@ from tests.mutants.mutant import Mutant, Tests
 VOICE = "tests/unit/dledger/node/test_voice.py::"
 ASIDE = "tests/unit/dledger/entries/test_aside.py::"
 STRANGERS = "tests/unit/dledger/peer/test_strangers.py::"
-GUESTS = "tests/integration/dledger/peer/test_guests.py::"
+NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
 AFTER_A_KILL = (
     "tests/crashpoints/test_promises_after_a_kill.py::test_what_a_start_finds_and_promises_outlives_a_power_cut"
 )
@@ -139,11 +139,11 @@ def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
 # ------------------------------------------------------------------------------------------- no members
 
 
-def guests_are_not_bounded(patch):
+def non_members_are_not_bounded(patch):
     patch.setattr(dledger.peer.transport.PeerTransport, "_has_place_for", lambda self, peer_id: True)
 
 
-def guests_of_one_address_are_not_bounded(patch):
+def non_members_of_one_address_are_not_bounded(patch):
     patch.setattr(dledger.peer.transport.PeerTransport, "_make_place_at", lambda self, host: None)
 
 
@@ -208,14 +208,14 @@ MUTANTS = (
         Tests(ASIDE + "test_deletion_that_a_crash_interrupted_continues"),
     ),
     Mutant(
-        guests_are_not_bounded,
+        non_members_are_not_bounded,
         "bounded memory",
-        Tests(GUESTS + "test_there_are_few_guests_and_the_next_one_is_told_so"),
+        Tests(NON_MEMBERS + "test_there_are_few_non_members_and_the_next_one_is_told_so"),
     ),
     Mutant(
-        guests_of_one_address_are_not_bounded,
+        non_members_of_one_address_are_not_bounded,
         "strangers keep nobody out",
-        Tests(GUESTS + "test_one_address_cannot_take_all_places_of_guests"),
+        Tests(NON_MEMBERS + "test_one_address_cannot_take_all_places_of_non_members"),
     ),
     Mutant(
         connections_that_have_not_greeted_are_not_bounded,

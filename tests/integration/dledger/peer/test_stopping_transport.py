@@ -21,6 +21,6 @@ def test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_b
             transport, _ = await asyncio.get_running_loop().create_connection(n0._accept, sock=near)
             # The loop has called `connection_made`.
             assert transport.is_closing()
-        assert n0.guests == []
+        assert n0.non_members == []
 
     run(main())

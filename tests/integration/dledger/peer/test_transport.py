@@ -278,7 +278,7 @@ def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
 # --------------------------------------------------------------------------------------------- members that change
 
 
-def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_is_silent(
+def test_member_that_is_added_is_dialled_and_one_that_left_is_a_non_member_until_it_is_silent(
     run: Run, configs: Configs, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -295,15 +295,15 @@ def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_i
         for transport in (n0, n1):
             transport.set_members(addresses)
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-        assert n0.guests == n1.guests == []
+        assert n0.non_members == n1.non_members == []
 
         n0.set_members({"n0": addresses["n0"]})
-        assert n0.guests == ["n1", "n2"]
+        assert n0.non_members == ["n1", "n2"]
         n0.send("n1", Heartbeat(1, -1, 2))
         assert n0.dropped_messages_count == 1, "what leaves still hears"
         await n1.stop()
-        monkeypatch.setattr("dledger.peer.transport.GUEST_IDLE_S", 0.0)
-        await eventually(lambda: n0.guests == [])
+        monkeypatch.setattr("dledger.peer.transport.NON_MEMBER_IDLE_S", 0.0)
+        await eventually(lambda: n0.non_members == [])
         await n0.stop()
 
     run(main())
@@ -346,7 +346,7 @@ def test_node_of_the_group_that_is_not_known_is_heard_and_dialled_back(
         n0, heard = await started(configs["n0"])
         n9, heard_by_newcomer = await started(newcomer)
         await eventually(lambda: is_linked(n0, "n0", n9, "n9"))
-        assert n0.guests == ["n9"]
+        assert n0.non_members == ["n9"]
         assert n0.client_address_of("n9") == str(newcomer.client_address)
         n9.send("n0", Heartbeat(1, -1, 1))
         n0.send("n9", ReadIndexRequest(1, 1))
@@ -355,7 +355,7 @@ def test_node_of_the_group_that_is_not_known_is_heard_and_dialled_back(
         assert heard_by_newcomer.messages == [("n0", ReadIndexRequest(1, 1))]
 
         n0.set_members(members_of(newcomer))
-        assert n0.guests == []
+        assert n0.non_members == []
         assert n0.is_connected_to("n9"), "becoming a member breaks no connection"
         await n0.stop()
         await n9.stop()

@@ -143,7 +143,7 @@ def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str
     assert not any(word in answer.message for word in ("n0", "'g'", "digest"))
 
 
-def test_stranger_that_is_let_in_as_a_guest_is_not_told_the_group(tmp_path: Path) -> None:
+def test_stranger_that_is_let_in_as_a_non_member_is_not_told_the_group(tmp_path: Path) -> None:
     n0 = knowing(config("n0"), tmp_path)
 
     answer, refused = n0.answer(hello_of(config("n9", ids="n9 n0")))

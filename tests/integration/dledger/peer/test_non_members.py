@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from tests.integration.dledger.peer.test_transport import Configs, Eventually, Run
 
 
-def test_there_are_few_guests_and_the_next_one_is_told_so(
+def test_there_are_few_non_members_and_the_next_one_is_told_so(
     run: Run,
     configs: Configs,
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("dledger.peer.transport.GUESTS_MAX", 1)
+    monkeypatch.setattr("dledger.peer.transport.NON_MEMBERS_MAX", 1)
 
     async def main() -> None:
         n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random())
@@ -41,21 +41,21 @@ def test_there_are_few_guests_and_the_next_one_is_told_so(
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         n2, _ = await started(configs["n2"])
         await eventually(lambda: "too many such nodes" in caplog.text)
-        assert n0.guests == ["n1"]
+        assert n0.non_members == ["n1"]
         for transport in (n0, n1, n2):
             await transport.stop()
 
     run(main())
 
 
-def test_one_address_cannot_take_all_places_of_guests(
+def test_one_address_cannot_take_all_places_of_non_members(
     run: Run,
     configs: Configs,
     eventually: Eventually,
     free_address: Callable[[], Address],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dledger.peer.transport.GUESTS_PER_ADDRESS_MAX", 1)
+    monkeypatch.setattr("dledger.peer.transport.NON_MEMBERS_PER_ADDRESS_MAX", 1)
     peers = (*configs["n0"].peers, Peer("n3", free_address()))
     newcomer = replace(configs["n1"], self_id="n3", peers=peers, client_address=free_address())
 
@@ -63,20 +63,20 @@ def test_one_address_cannot_take_all_places_of_guests(
         n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random())
         await n0.start()
         n1, _ = await started(configs["n1"])
-        await eventually(lambda: n0.guests == ["n1"])
+        await eventually(lambda: n0.non_members == ["n1"])
         n1.abort()
         n2, _ = await started(configs["n2"])
-        await eventually(lambda: n0.guests == ["n2"])
-        monkeypatch.setattr("dledger.peer.transport.GUESTS_PER_ADDRESS_MAX", 2)
+        await eventually(lambda: n0.non_members == ["n2"])
+        monkeypatch.setattr("dledger.peer.transport.NON_MEMBERS_PER_ADDRESS_MAX", 2)
         n3, _ = await started(newcomer)
-        await eventually(lambda: n0.guests == ["n2", "n3"])
+        await eventually(lambda: n0.non_members == ["n2", "n3"])
         for transport in (n0, n1, n2, n3):
             await transport.stop()
 
     run(main())
 
 
-def test_frames_that_guests_begin_and_never_end_share_one_bound(
+def test_frames_that_non_members_begin_and_never_end_share_one_bound(
     run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
 ) -> None:
     payload_size = PAYLOAD_SIZE_BYTES_MAX - 4096
@@ -89,10 +89,10 @@ def test_frames_that_guests_begin_and_never_end_share_one_bound(
         writers = []
         for number in range(6):
             peers = (*configs["n0"].peers, Peer(f"g{number}", free_address()))
-            guest = replace(configs["n1"], self_id=f"g{number}", peers=peers)
-            reader, writer = await asyncio.open_connection(guest.peers[0].address.host, guest.peers[0].address.port)
+            other = replace(configs["n1"], self_id=f"g{number}", peers=peers)
+            reader, writer = await asyncio.open_connection(other.peers[0].address.host, other.peers[0].address.port)
             writers.append(writer)
-            hello = Handshake(guest, lambda _: True, RawOrigin()).hello("n0", is_bulk=True)
+            hello = Handshake(other, lambda _: True, RawOrigin()).hello("n0", is_bulk=True)
             writer.write(encode_hello(hello))
             await reader.readexactly(FRAME_HEAD.size)
             writer.write(begin)
