@@ -144,7 +144,7 @@ class NodeGauges:
     aside_files: int
     applied_index: int
     snapshot_index: int
-    is_disk_sick: bool
+    is_disk_stalled: bool
     voters: int
     learners: int
     membership_index: int
@@ -251,7 +251,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_aside_files": {"": gauges.aside_files},
         "dledger_applied_index": {"": gauges.applied_index},
         "dledger_snapshot_index": {"": gauges.snapshot_index},
-        "dledger_disk_sick": {"": float(gauges.is_disk_sick)},
+        "dledger_disk_sick": {"": float(gauges.is_disk_stalled)},
         "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
         "dledger_membership_index": {"": gauges.membership_index},
         "dledger_guests": {"": gauges.non_members},

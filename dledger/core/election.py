@@ -90,7 +90,7 @@ def _may_campaign(state: State) -> bool:
     """
     if state.is_disk_stalling or state.term >= TERM_MAX:
         return False
-    if state.is_disk_sick and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
+    if state.is_disk_stalled and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
         return False
     is_needed = isinstance(state.office, Follower) and state.office.is_needed
     return is_needed or pasts.MAY[pasts.past_of(state)].campaigns
@@ -186,7 +186,7 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
         _count_vote(state, sender, is_founding=response.is_founding)
 
 
-def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool, is_full: bool) -> None:
+def on_disk_health(state: State, *, is_stalled: bool, is_stalling: bool, is_full: bool) -> None:
     """Resign, and do not campaign, while the disk stalls: appends would be acknowledged late or never.
 
     A node that was elected although its disk stalled a short while ago keeps leading until the disk stalls again.
@@ -194,8 +194,8 @@ def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool, is_full: b
     if is_full and not state.is_disk_full:
         transfer.leave_full_disk(state)
     state.is_disk_full = is_full
-    has_stalled = is_stalling or (is_sick and not state.is_disk_sick)
-    state.is_disk_sick, state.is_disk_stalling = is_sick, is_stalling
+    has_stalled = is_stalling or (is_stalled and not state.is_disk_stalled)
+    state.is_disk_stalled, state.is_disk_stalling = is_stalled, is_stalling
     if not has_stalled:
         return
     state.turns_left_to_others = 0

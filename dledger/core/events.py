@@ -112,12 +112,12 @@ class DiskHealth:
     """The disk stalls or is full, or does its work again.
 
     Attributes:
-        is_sick: a sync stalls, or one did a short while ago.
+        is_stalled: a sync stalls, or one did a short while ago.
         is_stalling: one stalls now.
         is_full: entries were refused because the disk is full, and still would be.
     """
 
-    is_sick: bool
+    is_stalled: bool
     is_stalling: bool = False
     is_full: bool = False
 

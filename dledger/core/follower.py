@@ -21,7 +21,7 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
         state.term,
         heartbeat.round,
         state.incarnation,
-        is_healthy=not (state.is_disk_sick or state.is_disk_full),
+        is_healthy=not (state.is_disk_stalled or state.is_disk_full),
         is_unmatched=heartbeat.commit_index > state.follower.matched_index,
     )
     state.send(sender, response)

@@ -169,7 +169,7 @@ class Raft(RaftStatus):
                 changes.on_change(state, event)
             case DiskHealth():
                 election.on_disk_health(
-                    state, is_sick=event.is_sick, is_stalling=event.is_stalling, is_full=event.is_full
+                    state, is_stalled=event.is_stalled, is_stalling=event.is_stalling, is_full=event.is_full
                 )
             case HeadDeleted():
                 state.log.drop_head(event.begin_index, event.prev_term)

@@ -23,12 +23,12 @@ class DiskWatch:
         limit_ms: a sync that takes this time or more is a stall; an election timeout.
     """
 
-    __slots__ = ("_begun_ms", "_limit_ms", "_sick_until_ms")
+    __slots__ = ("_begun_ms", "_limit_ms", "_stalled_until_ms")
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
         self._begun_ms: int | None = None
-        self._sick_until_ms = -1
+        self._stalled_until_ms = -1
 
     def began(self, now_ms: int) -> None:
         """Take note that a sync began."""
@@ -36,14 +36,14 @@ class DiskWatch:
 
     def ended(self, now_ms: int) -> None:
         """Take note that it ended."""
-        self.is_sick(now_ms)
+        self.is_stalled(now_ms)
         self._begun_ms = None
 
-    def is_sick(self, now_ms: int) -> bool:
+    def is_stalled(self, now_ms: int) -> bool:
         """Say whether a sync stalls, or one did a short while ago."""
         if self.is_stalling(now_ms):
-            self._sick_until_ms = now_ms + _CONVALESCENCE * self._limit_ms
-        return now_ms < self._sick_until_ms
+            self._stalled_until_ms = now_ms + _CONVALESCENCE * self._limit_ms
+        return now_ms < self._stalled_until_ms
 
     def is_stalling(self, now_ms: int) -> bool:
         """Say whether a sync stalls now."""

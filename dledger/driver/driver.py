@@ -136,13 +136,13 @@ class Driver:
     def _look_at_disk(self, now_ms: int) -> None:
         disk, raft = self._disk, self.raft
         is_full = self._room.is_full(now_ms) or self._is_nearly_full()
-        health = (disk.is_sick(now_ms), disk.is_stalling(now_ms), is_full)
-        if health != (raft.is_disk_sick, raft.is_disk_stalling, raft.is_disk_full):
+        health = (disk.is_stalled(now_ms), disk.is_stalling(now_ms), is_full)
+        if health != (raft.is_disk_stalled, raft.is_disk_stalling, raft.is_disk_full):
             self._step(DiskHealth(*health))
 
     def _tick(self, tick: Tick) -> None:
         self._look_at_disk(tick.now_ms)
-        if not self.raft.is_disk_sick:
+        if not self.raft.is_disk_stalled:
             held_index = min(self.raft.commit_index, self._store.durable_index)
             self._store.aside.advance(held_index, tick.now_ms)
         if self.raft.has_company or self._admission.can_lead():

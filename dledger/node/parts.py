@@ -169,7 +169,7 @@ def _retention_of(
     return NodeRetention(
         policy,
         floor=partial(_retention_floor, raft, machine, keep_from),
-        is_disk_sick=lambda: raft.is_disk_sick,
+        is_disk_stalled=lambda: raft.is_disk_stalled,
         soon=soon,
         free_aside=opened.store.aside.free_one,
         held_back=partial(_bring_snapshot_forward, raft, machine, keep_from),
@@ -257,7 +257,7 @@ def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:
         aside_files=store.aside.files_count,
         applied_index=parts.applied_index,
         snapshot_index=parts.snapshot_index,
-        is_disk_sick=raft.is_disk_sick,
+        is_disk_stalled=raft.is_disk_stalled,
         voters=len(membership.voters),
         learners=len(membership.members) - len(membership.voters),
         membership_index=raft.memberships[-1].index,

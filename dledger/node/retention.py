@@ -34,7 +34,7 @@ class NodeRetention:
     Args:
         policy: says what goes.
         floor: entries from this index on must stay.
-        is_disk_sick: while it says so nothing is deleted, for that would hold up the event loop.
+        is_disk_stalled: while it says so nothing is deleted, for that would hold up the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
         held_back: is called when something would go, but for the floor.
         free_aside: deletes a file of the log that a reset replaced; False: there is none.
@@ -49,7 +49,7 @@ class NodeRetention:
         policy: RetentionPolicy,
         *,
         floor: Callable[[], int],
-        is_disk_sick: Callable[[], bool],
+        is_disk_stalled: Callable[[], bool],
         soon: Callable[[Callable[[Driver], None]], None],
         held_back: Callable[[], None],
         free_aside: Callable[[], bool],
@@ -58,7 +58,7 @@ class NodeRetention:
         self.deleted_files_count = 0
         self._policy = policy
         self._floor = floor
-        self._is_disk_sick = is_disk_sick
+        self._is_disk_stalled = is_disk_stalled
         self._soon = soon
         self._held_back = held_back
         self._free_aside = free_aside
@@ -87,7 +87,7 @@ class NodeRetention:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._going and not self._is_disk_sick():
+        if not self._going and not self._is_disk_stalled():
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor()))
             if self._policy.is_short_of_room and self._free_aside():
@@ -104,7 +104,7 @@ class NodeRetention:
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)
         # A follower that came meanwhile may need it.
-        if index > self._floor() or self._is_disk_sick():
+        if index > self._floor() or self._is_disk_stalled():
             self._going.clear()
             return
         try:

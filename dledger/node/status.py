@@ -69,7 +69,7 @@ class NodeStatus:
         is_disk_full: appends are refused because the disk is full.
         membership: in force here.
         is_membership_committed: it is known to be committed.
-        is_disk_sick: the disk stalls; the node neither leads nor stands for election.
+        is_disk_stalled: the disk stalls; the node neither leads nor stands for election.
         is_founding, incarnation: see `dledger.types.HardState`.
         applied_index: last entry that the state machine has applied; -1 without one.
         snapshot_index: last entry in its newest snapshot; -1 without one.
@@ -91,7 +91,7 @@ class NodeStatus:
     is_disk_full: bool
     membership: MembershipEntry
     is_membership_committed: bool
-    is_disk_sick: bool
+    is_disk_stalled: bool
     is_founding: bool
     incarnation: int
     applied_index: int
@@ -128,7 +128,7 @@ def status_of(
         is_disk_full=is_disk_full,
         membership=raft.memberships[-1],
         is_membership_committed=len(raft.memberships) == 1,
-        is_disk_sick=raft.is_disk_sick,
+        is_disk_stalled=raft.is_disk_stalled,
         is_founding=raft.hard_state.is_founding,
         incarnation=raft.hard_state.incarnation,
         applied_index=applied_index,

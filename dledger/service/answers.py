@@ -64,7 +64,7 @@ def status_response(status: NodeStatus) -> log_pb2.StatusResponse:
         commit_position=status.commit_position,
         peers=peers_of(status),
         is_disk_full=status.is_disk_full,
-        is_disk_sick=status.is_disk_sick,
+        is_disk_sick=status.is_disk_stalled,
         members=members_of(status),
         membership_index=status.membership.index,
         is_membership_committed=status.is_membership_committed,

@@ -42,5 +42,5 @@ def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient_disk_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take no disk for sick that is only busy: election timeouts of tests are short."""
+    """Take no disk for stalled that is only busy: election timeouts of tests are short."""
     monkeypatch.setattr("dledger.driver.driver.DiskWatch", lambda limit_ms: DiskWatch(max(limit_ms, _SYNC_MS)))

@@ -62,7 +62,7 @@ class State:
         now_ms: time of the last tick.
         quiet_until_ms: this node does not vote before: it has just started, and may have had contact with a leader
             moments ago.
-        is_disk_sick: the disk stalls, or did a short while ago.
+        is_disk_stalled: the disk stalls, or did a short while ago.
         is_disk_stalling: it stalls now.
         is_disk_full: it has no room for what was last refused.
         turns_left_to_others: election timeouts that a node with a stalled disk let pass since its last contact with a
@@ -100,7 +100,7 @@ class State:
     persisted_index: int = NO_INDEX
     now_ms: int = 0
     quiet_until_ms: int = 0
-    is_disk_sick: bool = False
+    is_disk_stalled: bool = False
     is_disk_stalling: bool = False
     is_disk_full: bool = False
     turns_left_to_others: int = 0

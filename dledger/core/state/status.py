@@ -114,9 +114,9 @@ class RaftStatus:
         return self.state.transfer is not None
 
     @property
-    def is_disk_sick(self) -> bool:
+    def is_disk_stalled(self) -> bool:
         """Whether the disk stalls, or did a short while ago."""
-        return self.state.is_disk_sick
+        return self.state.is_disk_stalled
 
     @property
     def is_disk_full(self) -> bool:

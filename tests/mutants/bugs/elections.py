@@ -76,8 +76,8 @@ def leader_without_a_quorum_stays(patch):
     patch.setattr("dledger.core.leader._has_quorum", lambda state: True)
 
 
-def sick_disk_is_ignored(patch):
-    patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_sick, is_stalling: None)
+def stalled_disk_is_ignored(patch):
+    patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_stalled, is_stalling: None)
 
 
 def learner_that_is_needed_waits(patch):
@@ -127,9 +127,9 @@ MUTANTS = (
     ),
     Mutant(leader_without_a_quorum_stays, "check-quorum", Scenario("prevote-check-quorum")),
     Mutant(
-        sick_disk_is_ignored,
+        stalled_disk_is_ignored,
         "a leader with a stuck disk goes",
-        Scenario("sick-leader-steps-down"),
+        Scenario("stalled-leader-steps-down"),
     ),
     Mutant(
         learner_that_is_needed_waits,

@@ -60,13 +60,13 @@ def transfer_that_fails_is_never_given_up(patch):
     patch.setattr(dledger.core.transfer, "tick", lambda state: None)
 
 
-def node_with_a_sick_disk_stands_for_election(patch):
+def node_with_a_stalled_disk_stands_for_election(patch):
     original = dledger.core.election._may_campaign
 
     def may_stand(state):
-        is_disk_sick, state.is_disk_sick = state.is_disk_sick, False
+        is_disk_stalled, state.is_disk_stalled = state.is_disk_stalled, False
         may = original(state)
-        state.is_disk_sick = is_disk_sick
+        state.is_disk_stalled = is_disk_stalled
         return may
 
     patch.setattr(dledger.core.election, "_may_campaign", may_stand)
@@ -238,9 +238,11 @@ MUTANTS = (
         Scenario("transfer-to-a-dead-node"),
     ),
     Mutant(
-        node_with_a_sick_disk_stands_for_election,
+        node_with_a_stalled_disk_stands_for_election,
         "a leader with a stuck disk goes",
-        Tests(TRANSFER + "test_node_with_a_sick_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first"),
+        Tests(
+            TRANSFER + "test_node_with_a_stalled_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first"
+        ),
     ),
     Mutant(
         membership_changes_before_an_entry_of_the_own_term_commits,

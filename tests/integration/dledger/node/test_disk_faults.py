@@ -193,26 +193,26 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
         for node_id, disk in disks.items():
             await cluster.start(node_id, files=disk)
         await cluster.append(b"before")
-        sick = await cluster.leader()
-        disk = disks[sick.config.self_id]
+        stalled = await cluster.leader()
+        disk = disks[stalled.config.self_id]
         # A stall is what takes as long as an election, as ever; of the others nobody knows how busy their disk is.
-        sick._parts.driver._disk._limit_ms = sick.config.raft.max_election_timeout_ms
+        stalled._parts.driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
         disk.is_going.clear()
         try:
-            waiting = sick.append([b"on the sick leader"])
-            others = [node for node in cluster.nodes.values() if node is not sick]
+            waiting = stalled.append([b"on the stalled leader"])
+            others = [node for node in cluster.nodes.values() if node is not stalled]
             await cluster.eventually(lambda: any(node.is_leader for node in others))
-            await cluster.eventually(lambda: not sick.is_leader)
-            assert sick.status().is_disk_sick
+            await cluster.eventually(lambda: not stalled.is_leader)
+            assert stalled.status().is_disk_stalled
             result = await cluster.append(b"after")
             assert (await waiting).code is ResponseCode.SUCCESS, "a majority had it"
             new = next(node for node in others if node.is_leader)
-            refused = await new.transfer_leadership(sick.config.self_id)
+            refused = await new.transfer_leadership(stalled.config.self_id)
             assert refused.code is ResponseCode.TAKE_LEADERSHIP_FAILED
         finally:
             disk.is_going.set()
-        await sick.wait_commit(result.first_index - 1)
-        assert cluster.bodies(sick, result.first_index) == [b"before", b"on the sick leader", b"after"]
+        await stalled.wait_commit(result.first_index - 1)
+        assert cluster.bodies(stalled, result.first_index) == [b"before", b"on the stalled leader", b"after"]
         await cluster.stop()
 
     run(main())

@@ -110,8 +110,8 @@ def test_refused_transfer_names_the_one_cause(group):
         cluster.isolate("b")
         cluster.tick(600)
 
-    def sicken(cluster, _leader):
-        cluster["b"].step(DiskHealth(is_sick=True))
+    def stall(cluster, _leader):
+        cluster["b"].step(DiskHealth(is_stalled=True))
         cluster.tick(100)
 
     def lag(cluster, leader):
@@ -119,7 +119,7 @@ def test_refused_transfer_names_the_one_cause(group):
         cluster.isolate("b")
 
     assert "b has not answered for 500 ms or longer" == cause(die)
-    assert "b reports that its disk takes no appends now" == cause(sicken)
+    assert "b reports that its disk takes no appends now" == cause(stall)
     assert "b stopped answering; it did not take over within 1000 ms" == cause(lag)
     assert "b stopped answering; it did not take over within 1000 ms" == cause(lambda cluster, _: cluster.isolate("b"))
 
@@ -152,12 +152,12 @@ def test_leadership_does_not_go_to_a_preferred_leader_that_is_ill_or_behind(grou
     config = replace(group(THREE).config, preferred_leader_ids=("c",))
     cluster = group(THREE, config=config)
     cluster.campaign("a")
-    cluster["c"].step(DiskHealth(is_sick=True))
+    cluster["c"].step(DiskHealth(is_stalled=True))
 
     cluster.tick(5_000)
     assert cluster.leaders == ["a"]
 
-    cluster["c"].step(DiskHealth(is_sick=False))
+    cluster["c"].step(DiskHealth(is_stalled=False))
     cluster["c"].is_disk_slow = True
     cluster["a"].step(Propose(1, 1))
     cluster.tick(5_000)
@@ -192,7 +192,7 @@ def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_i
     leader = cluster.campaign("a")
     cluster.tick(100)
 
-    leader.step(DiskHealth(is_sick=True))
+    leader.step(DiskHealth(is_stalled=True))
     cluster.deliver()
     assert len(cluster.leaders) == 1
     assert cluster.leaders != ["a"]
@@ -202,10 +202,10 @@ def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_i
     assert leader.raft.role is not Role.LEADER
 
 
-def test_node_with_a_sick_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first(group):
+def test_node_with_a_stalled_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first(group):
     cluster = group(THREE)
     cluster.campaign("b")
-    cluster["a"].step(DiskHealth(is_sick=True))
+    cluster["a"].step(DiskHealth(is_stalled=True))
     cluster.isolate("b")
 
     cluster.campaign("a")
@@ -220,20 +220,20 @@ def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_wa
     cluster.campaign("a")
     cluster.tick(100)
     for node in cluster.nodes.values():
-        node.step(DiskHealth(is_sick=True, is_stalling=True))
+        node.step(DiskHealth(is_stalled=True, is_stalling=True))
     cluster.deliver()
     cluster.tick(20_000)
     assert cluster.leaders == [], "while they stall nobody stands, however long"
 
     for node in cluster.nodes.values():
-        node.step(DiskHealth(is_sick=True, is_stalling=False))
+        node.step(DiskHealth(is_stalled=True, is_stalling=False))
     config = cluster.config
     cluster.tick(config.max_election_timeout_ms)
     assert cluster.leaders == [], "the first turns are for a node whose disk is well"
     cluster.tick(6 * config.max_election_timeout_ms)
     (leader,) = cluster.leaders
 
-    cluster[leader].step(DiskHealth(is_sick=True, is_stalling=True))
+    cluster[leader].step(DiskHealth(is_stalled=True, is_stalling=True))
     assert cluster[leader].raft.role is not Role.LEADER, "it leads until its disk stalls again"
 
 
@@ -243,10 +243,10 @@ def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_wa
 def test_leader_with_a_full_disk_hands_over_to_the_most_advanced_voter_with_room(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
-    cluster["b"].step(DiskHealth(is_sick=False, is_full=True))
+    cluster["b"].step(DiskHealth(is_stalled=False, is_full=True))
     cluster.tick(100)
 
-    leader.step(DiskHealth(is_sick=False, is_full=True))
+    leader.step(DiskHealth(is_stalled=False, is_full=True))
     cluster.deliver()
 
     assert cluster.leaders == ["c"]
@@ -258,9 +258,9 @@ def test_leader_whose_voters_are_all_full_leads_on_and_keeps_taking_what_fits(gr
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for node in ("b", "c"):
-        cluster[node].step(DiskHealth(is_sick=False, is_full=True))
+        cluster[node].step(DiskHealth(is_stalled=False, is_full=True))
     cluster.tick(100)
-    leader.step(DiskHealth(is_sick=False, is_full=True))
+    leader.step(DiskHealth(is_stalled=False, is_full=True))
 
     cluster.tick(5_000)
 
@@ -276,13 +276,13 @@ def test_leader_with_a_full_disk_hands_over_as_soon_as_a_voter_has_room_again(gr
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for node in ("b", "c"):
-        cluster[node].step(DiskHealth(is_sick=False, is_full=True))
+        cluster[node].step(DiskHealth(is_stalled=False, is_full=True))
     cluster.tick(100)
-    leader.step(DiskHealth(is_sick=False, is_full=True))
+    leader.step(DiskHealth(is_stalled=False, is_full=True))
     cluster.tick(2_000)
     assert cluster.leaders == ["a"]
 
-    cluster["c"].step(DiskHealth(is_sick=False))
+    cluster["c"].step(DiskHealth(is_stalled=False))
     cluster.tick(leader.config.preferred_leader_interval_ms + 200)
 
     assert cluster.leaders == ["c"]
@@ -292,7 +292,7 @@ def test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk(
     cluster = group(THREE, config=replace(group(THREE).config, preferred_leader_ids=("a",)))
     leader = cluster.campaign("a")
     cluster.tick(100)
-    leader.step(DiskHealth(is_sick=False, is_full=True))
+    leader.step(DiskHealth(is_stalled=False, is_full=True))
     cluster.deliver()
     (other,) = cluster.leaders
     assert other != "a"
@@ -302,7 +302,7 @@ def test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk(
     assert ended(cluster[other]) == [(1, ResponseCode.TAKE_LEADERSHIP_FAILED)]
     assert cluster.leaders == [other]
 
-    leader.step(DiskHealth(is_sick=False))
+    leader.step(DiskHealth(is_stalled=False))
     cluster.tick(3 * leader.config.preferred_leader_interval_ms)
     assert cluster.leaders == ["a"]
 
@@ -311,7 +311,7 @@ def test_only_voter_stays_leader_with_a_full_disk(group):
     cluster = group({"a": []})
     leader = cluster.campaign("a")
 
-    leader.step(DiskHealth(is_sick=False, is_full=True))
+    leader.step(DiskHealth(is_stalled=False, is_full=True))
     cluster.tick(3_000)
 
     assert cluster.leaders == ["a"]

@@ -21,7 +21,7 @@ class Policy(SimpleNamespace):
         return [index for index in (5, 9) if index not in self.deleted]
 
 
-def looked(*, is_short_of_room, aside_count, is_sick=False):
+def looked(*, is_short_of_room, aside_count, is_stalled=False):
     """Return what a retention deleted by one look, and what that asked for, in order."""
     deleted, turns = [], deque()
     driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
@@ -35,7 +35,7 @@ def looked(*, is_short_of_room, aside_count, is_sick=False):
     retention = NodeRetention(
         Policy(is_short_of_room=is_short_of_room, deleted=deleted),
         floor=lambda: 100,
-        is_disk_sick=lambda: is_sick,
+        is_disk_stalled=lambda: is_stalled,
         soon=turns.append,
         held_back=lambda: None,
         free_aside=free_aside,
@@ -61,4 +61,4 @@ def test_log_that_was_set_aside_stays_while_there_is_room():
 
 
 def test_nothing_is_freed_on_a_disk_that_stalls():
-    assert looked(is_short_of_room=True, aside_count=3, is_sick=True) == ([], 0)
+    assert looked(is_short_of_room=True, aside_count=3, is_stalled=True) == ([], 0)
