@@ -91,8 +91,10 @@ class DLedgerCommitLog:
         self._encoder = RecordEncoder(config.store_host, max_message_size=config.max_message_size)
         self._records = EntryRecords(entries)
         before = NO_TIMESTAMP if old is None else old.last_store_timestamp
+        # Two cursors, because each only moves forward: up to what is committed, and up to what is durable here, too.
         self._committed_timestamp = LastTimestamp(self._records, entries, before)
         self._durable_timestamp = LastTimestamp(self._records, entries, before)
+        # Of the last record that this node proposed: times never go back along the log.
         self._appended_timestamp = NO_TIMESTAMP
         # What was committed when the node stopped is committed; the node learns it again only from a leader.
         self._saved_commit_index = entries.recovered_checkpoint.committed_index

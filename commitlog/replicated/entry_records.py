@@ -196,6 +196,7 @@ class LastTimestamp:
     def __init__(self, records: EntryRecords, entries: EntryReader, before: int) -> None:
         self._records = records
         self._entries = entries
+        # The last index asked for, which never falls, and the answer for it.
         self._index = NO_TIMESTAMP
         self._timestamp = before
 

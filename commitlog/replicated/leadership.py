@@ -119,9 +119,12 @@ class Leadership:
         self._dispatched_offset = dispatched_offset
         self._is_idle = is_idle
         self._recover_queue_offsets = recover_queue_offsets
-        # Term; what must be dispatched; what must be applied.
+        # The term in which it was set, the offset that must be dispatched and the index that must be applied before
+        # the first put of that term. Of an older term it means nothing.
         self._target = (NO_TERM, -1, NO_INDEX)
+        # The only term in which puts may be taken; it outlives the leadership, so compare it with the current term.
         self._ready_term = NO_TERM
+        # Offsets were given out for messages that are not in the log. While it is set `_ready_term` is `NO_TERM`.
         self._is_distrusted = False
 
     @property

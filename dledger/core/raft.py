@@ -125,6 +125,7 @@ class Raft(RaftStatus):
             incoming=incoming,
         )
         membership.refresh(self.state)
+        # What `SaveHardState` and `RoleChanged` said last: each is an effect only of a step that changes it.
         self._saved = astuple(hard_state)
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
 

@@ -27,7 +27,9 @@ class DiskWatch:
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
+        # None: no sync is under way.
         self._begun_ms: int | None = None
+        # Moved ahead at every look while a sync stalls, so that the pause counts from the end of the stall.
         self._stalled_until_ms = -1
 
     def began(self, now_ms: int) -> None:
@@ -66,7 +68,9 @@ class RoomWatch:
     def __init__(self, reserve: Callable[[Sequence[int]], object], interval_ms: int) -> None:
         self._reserve = reserve
         self._interval_ms = interval_ms
+        # The largest batch that found no room since all did; empty: there is room.
         self._sizes: Sequence[int] = ()
+        # When to try again; valid while `_sizes` is not empty.
         self._look_ms = 0
 
     def lacked(self, sizes: Sequence[int], now_ms: int) -> None:

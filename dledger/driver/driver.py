@@ -102,12 +102,15 @@ class Driver:
         self._syncer = syncer
         self._observer = observer
         self._is_flush_sync = is_flush_sync
+        # One sync at a time. Only `synced` resets it, so that none begins after one that failed.
         self._is_syncing = False
+        # Bytes of the incoming snapshot after the last chunk that was written.
         self._snapshot_bytes = 0
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
         self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
         self._is_nearly_full = is_nearly_full
+        # The last span that was read, for all peers that need the same one; whatever removes entries clears it.
         self._last_read: tuple[Span, bytes] | None = None
 
     def process(self, events: Iterable[Event], now_ms: int | None = None) -> None:

@@ -86,8 +86,11 @@ class Aside:
         self._path = f"{directory}/{FOLDER_NAME}"
         self._data_path = f"{self._path}/data"
         self._record_path = f"{self._path}/{RECORD_NAME}"
+        # Data files that are still there, ascending.
         self._names: list[str] = []
+        # Whether the record's file exists; without it `record` is None, and the rest of the folder may be deleted.
         self._has_record = False
+        # `advance` deletes nothing before this time, so that the disk has time for other work.
         self._next_ms = 0
 
     @classmethod

@@ -37,7 +37,9 @@ class EntriesFlushProgress:
     __slots__ = ("_durable_index", "_open")
 
     def __init__(self, durable_index: int) -> None:
+        # At most the last index of the log: it rises with synced tickets, in their order, and falls with a cut.
         self._durable_index = durable_index
+        # Tickets that were handed out, oldest first; a cut lowers what they will prove.
         self._open: OpenTickets[EntriesTicket] = OpenTickets()
 
     @property

@@ -51,6 +51,7 @@ class EntryReader:
         self._data = data
         self._index = index
         self._file_size = data.file_size
+        # `begin_index <= last_index + 1`, with equality in an empty log; only `delete_before` and `reset` move it.
         self.begin_index = log.begin_index
         self.begin_position = log.begin_position
         self.begin_prev_term = log.begin_prev_term

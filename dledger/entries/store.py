@@ -63,13 +63,18 @@ class EntryStore(EntryReader):
         self._parts = parts
         self.aside = parts.aside
         self._room = EntryRoom(parts.data, parts.index, parts.aside)
+        # Of the last entry, as `last_index`: the four change together (`_write`, `truncate`, `reset`). In an empty log
+        # the term is `NO_TERM`, and the others are those that the first entry will follow.
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
         self._chain_crc = parts.log.chain_crc
         self._flush = EntriesFlushProgress(parts.log.last_index)  # recovery synced all files
-        # Index units before these were synced at the last roll, or handed out with a ticket.
+        # Index units before these were synced at the last roll, or handed out with a ticket:
+        # `_rolled_index <= _flushed_index <= last_index + 1`. Units after the last roll can be rebuilt by recovery.
         self._rolled_index = self._flushed_index = parts.log.last_index + 1
+        # As last given to `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
+        # What `check_push` verified last, so that `append_encoded` need not verify the same payload object again.
         self._checked: CheckedPush | None = None
 
     # ------------------------------------------------------------------------------------------ opening and closing

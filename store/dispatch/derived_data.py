@@ -88,7 +88,7 @@ class DerivedData:
         self.dispatcher = dispatcher
         self.notes = notes
         self._log = log
-        # What opening made durable, or found so.
+        # What opening made durable, or found so: a lower bound until the first flush of this process proves more.
         opened = Dispatched(dispatcher.offset, max(log.last_store_timestamp, 0))
         self._opened_queues = opened
         self._opened_index = opened

@@ -69,8 +69,12 @@ class Dispatcher:
         self._index = index
         self._waiters = waiters
         self.size_bytes_max = size_bytes_max
+        # At most `size_bytes_max`; halved and doubled by `_pace`.
         self._turn_bytes = min(_TURN_BYTES_FIRST, size_bytes_max)
+        # What the last turn left of its batch; used only if dispatch still continues where it begins.
         self._rest: DispatchBatch | None = None
+        # They never fall while the store is open. They differ only after an open, until the smaller one has caught up,
+        # and after a full disk; without an index they are equal.
         self.queues_offset = self.index_offset = log.begin_offset
         self.dispatched_count = 0
         self.skipped_count = 0

@@ -63,7 +63,9 @@ class MessageWaiters:
     __slots__ = ("_by_queue", "_count", "_waiters_max")
 
     def __init__(self, waiters_max: int) -> None:
+        # In the order of arrival; no queue is kept without a waiter.
         self._by_queue: dict[QueueKey, dict[Waiter, None]] = {}
+        # Of all queues together; at most `_waiters_max`.
         self._count = 0
         self._waiters_max = waiters_max
 

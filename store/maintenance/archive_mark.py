@@ -78,8 +78,12 @@ class ArchiveFloor:
         self._files = files
         self._path = path
         self._log = log
+        # The mark, or why it says nothing; None: no read has ended yet. Written in the reader's thread, by one
+        # assignment, and read in the loop: it needs no lock.
         self._found: ArchiveMark | str | None = None
+        # At most one reader at a time.
         self._looking: threading.Thread | None = None
+        # The read of the last round had not ended when the next one was due.
         self._is_late = False
         self.trouble = ""
 

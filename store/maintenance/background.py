@@ -73,7 +73,9 @@ class StoreUpkeep:
         self._loop = asyncio.get_running_loop()
         self._other_thread = StorageThread("store-other")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        # False before `start`, and again after `end` or `fail`: callbacks of the loop may run later and check it first.
         self._is_running = False
+        # At most one flush of queues and index at a time; None: none is under way.
         self._flushing: PacedFlush | None = None
         # Dispatch finds no room on the disk.
         self._is_held_up = False
@@ -96,6 +98,7 @@ class StoreUpkeep:
             ),
             now_ms,
         )
+        # On the clock of `monotonic_ms`; 0: due at the next tick.
         self._checkpoint_due_ms = now_ms + config.checkpoint_interval_ms
         self._retention_due_ms = now_ms + config.clean_resource_interval_ms
 

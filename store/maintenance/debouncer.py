@@ -28,7 +28,9 @@ class PacedTurn:
         self._work = work
         self._pace_s = pace_s
         self._gap_s = gap_s
+        # At most one turn is scheduled; None: none is.
         self._turn: asyncio.Handle | None = None
+        # When `_turn` runs (-inf: in the next iteration of the loop), and when the last turn began.
         self._due_s = self._last_s = -inf
 
     def at_once(self) -> None:

@@ -56,6 +56,7 @@ class FlushPolicy:
     def __init__(self, settings: FlushSettings, now_ms: int) -> None:
         self._settings = settings
         self._due_ms = now_ms + settings.interval_ms
+        # When the last thorough round began.
         self._thorough_ms = now_ms
 
     @property

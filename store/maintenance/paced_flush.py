@@ -61,9 +61,12 @@ class PacedFlush:
         self._finished = finished
         self._now_s = now_s
         self._end_s = now_s() + spread_s
+        # Written by `_step` in the worker, read by `_stepped` in the loop after it: never at the same time.
         self._took_s = 0.0
         self._is_more = True
+        # Written and read by the loop alone.
         self._is_given_up = False
+        # Set only between two steps; then no step is under way.
         self._pause: asyncio.TimerHandle | None = None
         self._begin_step()
 

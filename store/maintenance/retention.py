@@ -115,6 +115,7 @@ class StoreRetention:
         self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
         self._policy.read_clocks(clocks())
         self.archive = ArchiveFloor(files, config.archive_mark, config.archive_log)
+        # Files deleted in this round; at most `_batch_max`.
         self._round_count = 0
         self.deleted_files_count = 0
 

@@ -62,7 +62,9 @@ class StoreService(StoreUpkeep):
         self._is_flush_sync = is_flush_sync
         self._log_thread = StorageThread("store-log")
         self.flush_listener: Callable[[float], None] | None = None
+        # One sync of the log at a time: what is written meanwhile joins the next one (group commit).
         self._is_flushing_log = False
+        # Puts that wait for a sync; at most `pending_puts_max`.
         self._pending_count = 0
         self._log_policy = FlushPolicy(
             FlushSettings(

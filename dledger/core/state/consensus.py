@@ -23,7 +23,7 @@ from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, Sn
 Fit = Callable[[int, int, int], Span]
 # (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
 Draw = Callable[[int, int], int]
-# Lives are drawn from [1, here): two of them hardly ever come near one another, and ids after one fit 63 bits.
+# Lives are drawn from [1, LIFE_END): two of them are hardly ever close, and ids that count up from one fit in 63 bits.
 LIFE_END: Final = 1 << 61
 
 
@@ -75,39 +75,58 @@ class State:
 
     config: RaftConfig
     self_id: str
+    # Never empty; indexes ascend, and all but the first are above `commit_index`.
     memberships: list[MembershipEntry]
     log: LogTail
     fit: Fit
     draw: Draw
+    # Never falls, and is at least the last term of the log. `Raft` puts `SaveHardState` before all other effects of a
+    # step, so that no message shows a term or a vote that a restart could forget.
     term: int
+    # The vote of `term`: once given it changes only with the term. A leader has voted for itself.
     voted_for: str | None
+    # `office.role` is `role`; both are replaced together.
     office: Office
     life: int
+    # At least `life`: ids count up from it, so that answers to another life of this node match none (ADR 17).
     last_asked_id: int
+    # A founding node has incarnation 0; it ends with the first leader that the node meets, or that it becomes.
     is_founding: bool = False
     incarnation: int = 0
     founding_group_id: int = NO_GROUP
+    # `voters`, `incarnations` (its keys are the voters) and the two group ids are derived from `memberships`, by
+    # `core.membership.refresh` alone.
     voters: tuple[str, ...] = ()
     incarnations: dict[str, int] = field(default_factory=dict)
     role: Role = Role.FOLLOWER
+    # This node's own id exactly while it leads; None while it is a candidate.
     leader_id: str | None = None
     group_id: int = NO_GROUP
     settled_group_id: int = NO_GROUP
+    # In `[log.begin_index - 1, log.last_index]`. It may exceed `persisted_index`: then a majority without this node has
+    # made the entries durable.
     commit_index: int = NO_INDEX
+    # Fixed for the life of the process; never above `log.last_index`, for nothing at or below it is truncated.
     commit_floor: int = NO_INDEX
     kept_term: int = NO_TERM
+    # `persisted_index <= written_index <= log.last_index`: the core's log is ahead of the store until the effects of
+    # the step that appended are executed.
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
+    # Monotonic: never goes back. All `..._ms` of this package are on this clock.
     now_ms: int = 0
     quiet_until_ms: int = 0
     is_disk_stalled: bool = False
     is_disk_stalling: bool = False
     is_disk_full: bool = False
     turns_left_to_others: int = 0
+    # The bytes received, from offset 0 on without a gap; at most the snapshot's size.
     incoming: tuple[SnapshotInfo, int] | None = None
     stored: SnapshotInfo | None = None
+    # Its target is another node. While it is set, a leader refuses proposals, so that the target can catch up.
     transfer: Transfer | None = None
     snapshot: SnapshotInfo | None = None
+    # Of the current step, in the order of execution; `Raft.step` replaces the list.
     effects: list[Effect] = field(default_factory=list)
 
     @property

@@ -25,8 +25,10 @@ class LogTail:
     __slots__ = ("_begin_prev_term", "_runs", "begin_index", "last_index")
 
     def __init__(self, state: LogState) -> None:
+        # `last_index` is `begin_index - 1` exactly when the log is empty.
         self.begin_index = state.begin_index
         self.last_index = state.last_index
+        # At most the first run's term; `NO_TERM` or `UNKNOWN_TERM` where no term is known.
         self._begin_prev_term = state.begin_prev_term
         self._runs = list(state.term_runs)
         assert (self.last_index < self.begin_index) == (not self._runs), state

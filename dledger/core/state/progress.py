@@ -22,20 +22,24 @@ _LIVES_KEPT_MAX = 32
 
 @dataclass(slots=True)
 class Installation:
-    """A follower is being given a new beginning.
+    """The installation of a snapshot and a new log on a follower.
 
     Attributes:
-        snapshot: what is sent first; None: the state machine has none, or there is none.
-        sent_bytes: so much of it the follower has, as far as we know.
+        snapshot: what is sent first; None: the state machine has saved none, or there is no state machine.
+        sent_bytes: bytes of it that the follower has, by its last answer.
     """
 
     snapshot: SnapshotInfo | None
+    # At most the snapshot's size; it falls when the follower restarted or found damage.
     sent_bytes: int = 0
 
 
 @dataclass(slots=True)
 class Progress:
     """One follower, as its leader sees it.
+
+    At any time the follower is in one of three states: *probing* (`is_probing`), *replicating* (not `is_probing`), or
+    *resetting* (`installation`, which implies `is_probing`).
 
     Attributes:
         next_index: first index of the next push.
@@ -62,26 +66,34 @@ class Progress:
         leaves_ms: it was removed from the group and gets messages until then, so that it learns of it; -1: it stays.
     """
 
+    # `match_index < next_index <= log.last_index + 1` of the leader; below its `begin_index` the follower is reset.
     next_index: int
     contact_ms: int
+    # -1 while `incarnation` is None, and during an installation. It falls only when the follower's disk was wiped.
     match_index: int = NO_INDEX
     incarnation: int | None = None
     earlier_incarnations: deque[int] = field(default_factory=lambda: deque(maxlen=_LIVES_KEPT_MAX))
     is_healthy: bool = True
     steady_since_ms: int = 0
+    # While it is set nothing is in flight but one question; only then `is_waiting` may be set.
     is_probing: bool = True
     is_waiting: bool = False
     installation: Installation | None = None
+    # Last indexes ascend, all above `match_index`; the last one is `next_index - 1`.
     in_flight: deque[tuple[int, int]] = field(default_factory=deque)
     in_flight_size_bytes: int = 0
     sent_ms: int = 0
     paused_until_ms: int = 0
     corrupt_count: int = 0
     is_contradicting: bool = False
+    # Below zero after an entry that is larger than what was left: the next push waits until it is positive again.
     quota_bytes: int = 0
     quota_ms: int = 0
     is_throttled: bool = False
+    # At most the leader's round: rounds of one term are counted by its only leader.
     round: int = 0
+    # Both at most the leader's commit index. A heartbeat's is at most `match_index`, a push's at most its last index:
+    # a follower must not commit entries that were not compared with this leader's log.
     commit_sent: int = NO_INDEX
     commit_due: int = NO_INDEX
     leaves_ms: int = -1

@@ -63,11 +63,15 @@ class Follower:
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
+    # In `[commit_index, log.last_index]`; a new follower begins with the commit index, because nothing else of its log
+    # was compared with the new leader's.
     matched_index: int
     deadline_ms: int
     contact_ms: int
     is_needed: bool = False
+    # Only while a leader is known and `persisted_index < matched_index`.
     owes_acknowledgement: bool = False
+    # Empty without a leader. Keys are in `(life, last_asked_id]`.
     asked_reads: dict[int, AskedRead] = field(default_factory=dict)
 
 
@@ -85,8 +89,10 @@ class Candidate:
 
     role: ClassVar[Role] = Role.CANDIDATE
     is_pre_vote: bool
+    # Never in a pre-vote: a transfer skips it.
     is_asked_to_stand: bool
     deadline_ms: int
+    # `founding_votes <= votes <= voters`: votes of nodes that are no voters are not counted.
     votes: set[str] = field(default_factory=set)
     founding_votes: set[str] = field(default_factory=set)
 
@@ -109,16 +115,23 @@ class Leader:
     """
 
     role: ClassVar[Role] = Role.LEADER
+    # Emptied by the first change of members.
     founders: frozenset[str]
+    # The first entry of this term; no read is served and no change begun before it is committed (Raft §8).
     term_start_index: int
     preferred_due_ms: int
     preferred_pause_ms: int = 0
+    # One for each other member, never for this node; also for removed members until they are informed (`leaves_ms`).
     progress: dict[str, Progress] = field(default_factory=dict)
     heartbeat_due_ms: int = 0
     round: int = 0
+    # Consecutive rounds, the last one is `round`; at most 64 are kept.
     round_times: deque[tuple[int, int]] = field(default_factory=deque)
+    # Never reset in a term: the target of a transfer may campaign at any time, without waiting for a timeout.
     is_lease_void: bool = False
+    # Each `index` is at least `term_start_index`; each `round` at most one above `round`.
     reads: list[PendingRead] = field(default_factory=list)
+    # Its `index` is that of the last membership, which is not committed: one change at a time.
     change: Change | None = None
 
 
