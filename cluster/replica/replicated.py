@@ -32,9 +32,9 @@ from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command, encode_command
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from commitlog.replicated.leadership import Leadership, Readiness
+from dledger.driver.trace import Trace
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node.parts import Trace
 from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore

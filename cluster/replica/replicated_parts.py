@@ -29,10 +29,10 @@ from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
 from commitlog.record.system_records import MessageEntryCodec, system_body
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.config import NodeConfig
+from dledger.driver.trace import Trace
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
-from dledger.node.parts import Trace
 from store.access.message_store import MessageStore
 from store.dispatch.catch_up import Progress
 from store.fs.ports import Files

@@ -18,6 +18,9 @@ from dledger.core.config import RaftConfig
 from dledger.core.events import Effect, Event
 from dledger.core.raft import Raft
 
+# Is given every line, without a line feed.
+Trace = Callable[[str], object]
+
 # Fields that hold what the core passes on without looking into it.
 _OPAQUE = frozenset({"proposal"})
 
@@ -30,7 +33,7 @@ class TracedRaft(Raft):
         config, arguments: as for `Raft`.
     """
 
-    def __init__(self, write: Callable[[str], object], config: RaftConfig, **arguments: Any) -> None:
+    def __init__(self, write: Trace, config: RaftConfig, **arguments: Any) -> None:
         super().__init__(config, **arguments)
         self._write = write
         known = {name: _plain(value) for name, value in arguments.items() if not callable(value)}

@@ -10,30 +10,23 @@ Invariant: the driver is called from here only, in the loop's thread, and never 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from dledger.config import NodeConfig
 from dledger.core.events import Event, PeerUnreachable, Received, Tick
 from dledger.core.messages import Message
 from dledger.driver.driver import Driver, Proposal
 from dledger.driver.turn import take_turn
 from dledger.entries.store import EntriesTicket, EntryStore
 from dledger.metrics import NodeMetrics
-from dledger.node.group import NodeGroup
 from dledger.node.status import position_behind
 from dledger.pending.proposals import ProposalQueue
 from dledger.pending.waiters import Waiters
-from store.fs.storage_thread import Worker
-
-logger = logging.getLogger(__name__)
 
 _TICK_S = 0.01
 # Up to this duration a sync on the loop causes no noticeable delay (see `dledger.driver.syncer`).
 _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
-# How often it is logged that a disk has become full, or has room again.
-_DISK_CHECK_S = 1.0
 
 
 def core_ms() -> int:
@@ -41,67 +34,52 @@ def core_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
+class Job(NamedTuple):
+    """What a node does again and again, between turns; an error of it stops the node."""
+
+    interval_s: float
+    action: Callable[[], None]
+
+
 class NodeTurns:
     """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
 
+    It is the first part of a node: all others give it events, and it knows the driver from `begin` to `end` only.
+
     Args:
-        config: intervals.
         metrics: counts batches and syncs.
-        waiters, group: whose deadlines are watched.
-        store: asked how much is not yet synced, and for checkpoints.
-        worker: saves checkpoints, apart from the event loop.
+        waiters: their questions to the core, and their deadlines.
+        store: asked how much is not yet synced.
         now_s: the clock of deadlines.
-        on_failed: called with the first error of the driver or the disk; the node must stop.
     """
 
     def __init__(
-        self,
-        config: NodeConfig,
-        metrics: NodeMetrics,
-        waiters: Waiters,
-        group: NodeGroup,
-        *,
-        store: EntryStore,
-        worker: Worker,
-        now_s: Callable[[], float],
-        on_failed: Callable[[Exception], None],
+        self, metrics: NodeMetrics, waiters: Waiters, store: EntryStore, *, now_s: Callable[[], float]
     ) -> None:
-        self._config = config
         self._store = store
-        self._worker = worker
         self._now_s = now_s
-        self._appends = waiters.appends
-        self._reads = waiters.reads
-        self._group = group
-        self._is_disk_full = False
+        self._waiters = waiters
         self._metrics = metrics
-        self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
         self._driver: Driver | None = None
+        self._report_failure: Callable[[Exception], None] | None = None
         self._inbox: list[Event] = []
         self._proposals = ProposalQueue()
         self._is_turn_due = False
-        self._is_checkpointing = False
-        self._last_checkpoint = (-1, -1)
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
-    def begin(self, driver: Driver) -> None:
-        """Turn `driver` from now on, and start the timers."""
+    def begin(self, driver: Driver, jobs: Iterable[Job], on_failed: Callable[[Exception], None]) -> None:
+        """Turn `driver` from now on, and start the timers.
+
+        Args:
+            driver: of the node.
+            jobs: what the node does periodically; each begins after its interval.
+            on_failed: called with the first error of the driver, a job or the disk; the node must stop.
+        """
         self._driver = driver
-        self.every(_TICK_S, self._tick)
-        self.every(_DISK_CHECK_S, self._tell_of_room)
-        self.every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
-        if not self._config.is_flush_sync:
-            self.every(self._config.flush_interval_ms / 1000, driver.begin_sync)
-
-    def every(self, interval_s: float, action: Callable[[], None]) -> None:
-        """Run `action` now and again, until `end`; an error of it stops the node."""
-
-        def fire() -> None:
-            self._timers[action] = self._loop.call_later(interval_s, fire)
-            self._run(lambda _: action())
-
-        self._timers[action] = self._loop.call_later(interval_s, fire)
+        self._report_failure = on_failed
+        for job in (Job(_TICK_S, self._tick), *jobs):
+            self._every(*job)
 
     def soon(self, step: Callable[[Driver], None]) -> None:
         """Run `step` in a turn of its own; an error of it stops the node."""
@@ -149,7 +127,9 @@ class NodeTurns:
         """Return whether few appends wait and little is unsynced."""
         store = self._store
         unsynced_size_bytes = store.end_position - position_behind(store, store.durable_index)
-        return self._appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
+        return (
+            self._waiters.appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
+        )
 
     def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """Report a finished sync to the driver."""
@@ -171,7 +151,7 @@ class NodeTurns:
 
     def _give_all(self, driver: Driver) -> None:
         """Give the driver what has come in."""
-        self._inbox += self._reads.next_questions(self._now_s())
+        self._inbox += self._waiters.reads.next_questions(self._now_s())
         events, self._inbox = self._inbox, []
         size_bytes = 0
 
@@ -199,40 +179,22 @@ class NodeTurns:
 
     def _fail(self, error: Exception) -> None:
         if self._driver is not None:
+            assert self._report_failure is not None
             self.end()
-            self._on_failed(error)
+            self._report_failure(error)
 
     # ------------------------------------------------------------------------------------------------------- timers
 
+    def _every(self, interval_s: float, action: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._timers[action] = self._loop.call_later(interval_s, fire)
+            self._run(lambda _: action())
+
+        self._timers[action] = self._loop.call_later(interval_s, fire)
+
     def _tick(self) -> None:
-        now_s = self._now_s()
-        self._appends.expire(now_s)
-        self._reads.expire(now_s)
-        self._group.expire(now_s)
+        self._waiters.expire(self._now_s())
         self._inbox.append(Tick(core_ms()))
         # Whatever became of the batches in flight, nothing waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._turn()
-
-    def _tell_of_room(self) -> None:
-        """Log when the disk has become full, and when it has room again."""
-        assert self._driver is not None
-        is_full = self._driver.raft.is_disk_full
-        if is_full != self._is_disk_full:
-            self._is_disk_full = is_full
-            logger.warning("%s self_id=%s", "disk_full" if is_full else "disk_has_room", self._config.self_id)
-
-    def _checkpoint(self) -> None:
-        """Save a checkpoint in the storage thread if there is something new to say."""
-        assert self._driver is not None
-        now = (self._store.durable_index, self._driver.raft.commit_index)
-        if self._is_checkpointing or now == self._last_checkpoint:
-            return
-        self._is_checkpointing = True
-        self._last_checkpoint = now
-        self._worker.run(self._store.begin_checkpoint(now[1]).save, self._checkpointed)
-
-    def _checkpointed(self, error: Exception | None) -> None:
-        self._is_checkpointing = False
-        if error is not None:
-            self._fail(error)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from dledger.config import MEMBERS_MAX, Address, NodeConfig, check_id
 from dledger.core.events import ChangeMembership, Event, MembershipAction, TransferLeadership
 from dledger.errors import ResponseCode
+from dledger.node.ports import Inbox, KnownPeers, Peers
 from dledger.pending.requests import PENDING_MAX, PendingRequests, RequestResult
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry
 
@@ -24,30 +25,30 @@ class NodeGroup:
 
     Args:
         config: identity and time limits.
-        set_members: called with the addresses of all members, whenever they change.
-        ask: gives an event to the core in the next turn.
+        peers: is given the addresses of all members, whenever they change.
+        inbox: gives the requests to the core.
+        requests: the futures of requests.
+        known_peers: learns the memberships of the log, whenever they change.
         now_s: the clock of deadlines.
-        learn: called with the memberships of the log, whenever they change.
     """
 
     def __init__(
         self,
         config: NodeConfig,
         *,
-        set_members: Callable[[Mapping[str, Address]], None],
-        ask: Callable[[Event], None],
+        peers: Peers,
+        inbox: Inbox,
+        requests: PendingRequests,
+        known_peers: KnownPeers,
         now_s: Callable[[], float],
-        learn: Callable[[Sequence[MembershipEntry]], None] = lambda _: None,
     ) -> None:
-        self._learn = learn
+        self._known_peers = known_peers
         self._self_id = config.self_id
         self._settings = {peer.id: peer.address for peer in config.peers}
-        self._set_members = set_members
-        self._ask = ask
+        self._peers = peers
+        self._inbox = inbox
         self._now_s = now_s
-        # A transfer that fails is given up by the core after one election timeout.
-        timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
-        self._requests = PendingRequests(timeout_ms / 1000)
+        self._requests = requests
         self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(NO_INDEX, Membership()),)
 
     # -------------------------------------------------------------------------------------------------------- members
@@ -66,7 +67,7 @@ class NodeGroup:
         """Connect to the members of all memberships that may be in force: a removed one must learn of its removal."""
         was_member = self.is_member
         self._memberships = tuple(memberships)
-        self._learn(memberships)
+        self._known_peers.learn(memberships)
         shown = "; ".join(f"{entry.index}: {_shown(entry.membership)}" for entry in memberships)
         logger.info("membership self_id=%s members=%r", self._self_id, shown)
         if was_member and not self.is_member:
@@ -80,7 +81,7 @@ class NodeGroup:
                 address = self._address_of(member, is_from_settings=entry.index == NO_INDEX)
                 if address is not None:
                     addresses[member.id] = address
-        self._set_members(addresses)
+        self._peers.set_members(addresses)
 
     def _address_of(self, member: Member, *, is_from_settings: bool) -> Address | None:
         """Return where a member listens: as the settings say until the log says it."""
@@ -143,21 +144,13 @@ class NodeGroup:
             message = f"{PENDING_MAX} requests to change the group are under way; wait for them"
             return _answered(RequestResult(ResponseCode.REPEATED_REQUEST, message))
         future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
-        self._ask(event_of(self._requests.take(future, self._now_s())))
+        self._inbox.ask(event_of(self._requests.take(future, self._now_s())))
         return future
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Answer the request."""
         logger.info("request_ended self_id=%s code=%d message=%r", self._self_id, code, message)
         self._requests.ended(request_id, RequestResult(code, message))
-
-    def expire(self, now_s: float) -> None:
-        """Answer requests that have waited too long."""
-        self._requests.expire(now_s)
-
-    def end(self, code: ResponseCode, message: str) -> None:
-        """Answer all requests: the node ends."""
-        self._requests.end(RequestResult(code, message))
 
 
 def _answered(result: RequestResult) -> asyncio.Future[RequestResult]:

@@ -1,10 +1,10 @@
 """One member of a replication group: accepts appends, reads and membership changes; starts and stops.
 
-Place on the way of an append: `append` checks bounds, keeps a future and hands the bodies to the next turn
+Place on the way of an append: `append` has the gate check bounds, keep a future and hand the bodies to the next turn
 (`dledger.node.event_batches`); the driver's effects come back to `dledger.node.observer`, which resolves the future.
 
-Not here: its parts (`dledger.node.parts`), consensus (`dledger.core`), bytes (`dledger.entries.store`), gRPC
-(`dledger.service.log`).
+Not here: how its parts are put together (`dledger.node.composition`), consensus (`dledger.core`), bytes
+(`dledger.entries.store`), gRPC (`dledger.service.log`).
 
 Invariant: after a failure nothing is written, sent or acknowledged any more; the node is silent, so that the others
 elect a leader, and `failed` makes the owner end the process.
@@ -15,25 +15,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from dledger.config import NodeConfig
 from dledger.core.events import MembershipAction
-from dledger.driver.driver import Proposal
+from dledger.driver.trace import Trace
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
+from dledger.node.composition import NodeParts, NodeSetup, compose
 from dledger.node.files import NodeFiles
 from dledger.node.host import Host
 from dledger.node.log_reader import LogReader
-from dledger.node.observer import not_leader_message
-from dledger.node.parts import NodeParts, Trace, check_frame_sizes, compose, gauges_of
 from dledger.node.state_machine import StateMachine
-from dledger.node.status import Leader, NodeStatus, status_of
+from dledger.node.status import Leader, NodeStatus
+from dledger.peer.frames import check_frame_sizes
 from dledger.peer.origin import Origin, RawOrigin
-from dledger.pending.append_gate import AppendGate
-from dledger.pending.appends import AppendResult, PendingAppend
+from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
 from dledger.pending.requests import RequestResult
 from dledger.pending.waiters import Waiters
@@ -46,8 +44,6 @@ logger = logging.getLogger(__name__)
 
 # How long a stopping node waits for what it has taken in, so that a planned restart leaves few outcomes unknown.
 _DRAIN_S = 1.0
-# DLedger looks every 100 ms; files go by the hour.
-_RETENTION_INTERVAL_S = 10.0
 
 
 class Node:
@@ -74,7 +70,6 @@ class Node:
 
     failed: asyncio.Future[Exception]
     reader: LogReader
-    _parts: NodeParts
 
     def __init__(
         self,
@@ -89,28 +84,26 @@ class Node:
         trace: Trace | None = None,
         host: Host | None = None,
     ) -> None:
-        check_frame_sizes(config)
+        check_frame_sizes(config.raft)
         self.config = config
         self.metrics = metrics
-        self._files = files or OsFiles()
-        self._codec = codec
-        self._origin = origin or RawOrigin()
-        self._state_machine = state_machine
-        self._keep_from = keep_from
-        self._trace = trace
-        self._host = host or Host()
+        self._setup = NodeSetup(
+            config,
+            metrics,
+            files or OsFiles(),
+            codec,
+            origin or RawOrigin(),
+            state_machine,
+            keep_from,
+            trace,
+            host or Host(),
+        )
         self._opened: NodeFiles | None = None
         self._has_joined = False
         self._waiters = Waiters.of(config, metrics)
         self._is_running = False
         # The store is open and must be closed.
         self._is_open = False
-        self._gate = AppendGate(
-            config,
-            self._waiters.appends,
-            not_leading=self._not_leading,
-            is_disk_full=lambda: self._parts.retention.is_disk_full,
-        )
 
     # ---------------------------------------------------------------------------------------------- life and death
 
@@ -124,9 +117,14 @@ class Node:
             dledger.errors.DLedgerError: memberships cannot be read; see the message.
         """
         if self._opened is None:
-            has_machine, draw = self._state_machine is not None, self._host.random.randrange
-            opened = NodeFiles.open(self._files, self.config, draw, has_state_machine=has_machine, codec=self._codec)
-            self._opened = opened
+            setup = self._setup
+            self._opened = NodeFiles.open(
+                setup.files,
+                setup.config,
+                setup.host.random.randrange,
+                has_state_machine=setup.state_machine is not None,
+                codec=setup.codec,
+            )
         return self._opened.store
 
     async def start(self) -> None:
@@ -137,31 +135,16 @@ class Node:
             dledger.errors.DLedgerError: memberships or the state cannot be read; see the message.
             OSError: the peer address cannot be listened on.
         """
-        self._loop = asyncio.get_running_loop()
-        self.failed = self._loop.create_future()
+        self.failed = asyncio.get_running_loop().create_future()
         self.open()
         opened = self._opened
         assert opened is not None
         try:
-            parts = self._parts = compose(
-                opened,
-                self._files,
-                self.config,
-                self.metrics,
-                self._waiters,
-                host=self._host,
-                origin=self._origin,
-                leader=self.leader,
-                on_failed=self._fail,
-                state_machine=self._state_machine,
-                keep_from=self._keep_from,
-                trace=self._trace,
-            )
-            self._raft, self._turns, self._transport = parts.raft, parts.turns, parts.transport
-            self.reader = LogReader(opened.store)
+            parts = compose(self._setup, opened, self._waiters)
+            self._keep(parts)
             await self._transport.start()
-            parts.group.on_membership(self._raft.memberships)
-            parts.group.warn_of_settings()
+            self._group.on_membership(self._raft.memberships)
+            self._group.warn_of_settings()
         except BaseException:
             self._opened = None
             opened.close(is_clean=False)
@@ -171,11 +154,23 @@ class Node:
             logger.warning("recovered self_id=%s note=%r", self.config.self_id, note)
         self._is_open = self._is_running = True
         self._gate.closed = None
-        self._gate.max_body_bytes = opened.store.max_body_bytes
-        self.metrics.watch(partial(gauges_of, parts, self._waiters.appends))
-        self._turns.begin(parts.driver)
-        self._turns.every(_RETENTION_INTERVAL_S, parts.retention.look)
-        self._turns.soon(lambda _: parts.retention.look())
+        self.metrics.watch(self._view.gauges)
+        self._turns.begin(parts.driver, parts.jobs, self._fail)
+        self._turns.soon(lambda _: self._retention.look())
+
+    def _keep(self, parts: NodeParts) -> None:
+        self.reader = LogReader(parts.files.store)
+        self._files = parts.files
+        self._turns = parts.turns
+        self._transport = parts.transport
+        self._group = parts.group
+        self._gate = parts.gate
+        self._leadership = parts.leadership
+        self._machine = parts.machine
+        self._retention = parts.retention
+        self._raft = parts.raft
+        self._view = parts.view
+        self._worker = parts.worker
 
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
@@ -197,8 +192,10 @@ class Node:
         await self._transport.stop()
         if self._is_running:
             self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before it knew of a commit")
-        await self._parts.stop_workers()
-        self._parts.files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
+        await self._worker.stop()
+        if self._machine is not None:
+            await self._machine.stop()
+        self._files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
 
     def abandon(self) -> None:
         """Give the files of a node back that was only opened; without effect on any other one."""
@@ -225,10 +222,10 @@ class Node:
     def _silence(self, code: ResponseCode, message: str) -> None:
         """Process no more events, and answer all waiters; the outcome of accepted appends is unknown."""
         self._is_running = False
+        self._leadership.end()
         self._turns.end()
         self.metrics.watch(None)
         self._waiters.end(code, message)
-        self._parts.group.end(code, message)
 
     # --------------------------------------------------------------------------------------------- what callers ask
 
@@ -241,26 +238,10 @@ class Node:
 
         Args:
             bodies: at least one; must not change afterwards.
-            stamp_at: see `dledger.driver.driver.Proposal`.
+            stamp_at: see `dledger.driver.ports.Proposal`.
             channel: the same.
         """
-        future: asyncio.Future[AppendResult] = self._loop.create_future()
-        sizes = list(map(len, bodies))
-        size_bytes = sum(sizes)
-        refusal = self._gate.refusal_of(sizes, size_bytes)
-        if refusal is not None:
-            self.metrics.count_refusal(refusal.code)
-            future.set_result(refusal)
-            return future
-        pending = PendingAppend(future, len(sizes), size_bytes, self._host.now_s())
-        self._waiters.appends.take(pending)
-        self._turns.propose(Proposal(bodies, stamp_at, channel, pending), size_bytes)
-        return future
-
-    def _not_leading(self) -> str | None:
-        if self._raft.role is Role.LEADER:
-            return None
-        return not_leader_message(self.leader(), is_member=self._parts.group.is_member)
+        return self._gate.append(bodies, stamp_at, channel)
 
     async def read_index(self, *, is_lease_allowed: bool = False) -> int:
         """Return an index up to which a linearizable read may be served: it covers every append acknowledged so far.
@@ -275,7 +256,7 @@ class Node:
         """
         if not self._is_running:
             raise RequestRefused(ResponseCode.NOT_LEADER, "the node does not run")
-        future: asyncio.Future[int] = self._loop.create_future()
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiters.reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
         self._turns.ask_turn()
         return await future
@@ -287,14 +268,14 @@ class Node:
 
         Only while the node runs.
         """
-        return self._parts.group.change_membership(action, member_id, address)
+        return self._group.change_membership(action, member_id, address)
 
     def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
         """Hand the leadership to `target`; the future resolves when that has happened, or not.
 
         Only while the node runs.
         """
-        return self._parts.group.transfer_leadership(target)
+        return self._group.transfer_leadership(target)
 
     async def wait_commit(self, beyond_index: int) -> int:
         """Wait until an entry after `beyond_index` is committed; return the commit index.
@@ -319,8 +300,8 @@ class Node:
         Raises:
             RequestRefused: the node stopped.
         """
-        assert self._parts.machine is not None, "there is no state machine"
-        while self._parts.machine.applied_index < index:
+        assert self._machine is not None, "there is no state machine"
+        while self._machine.applied_index < index:
             await self._waiters.applies.wait()
 
     @property
@@ -336,22 +317,22 @@ class Node:
     @property
     def applied_index(self) -> int:
         """The last entry that the state machine has applied; -1 without one, or before the node has joined."""
-        return self._parts.applied_index if self._has_joined else NO_INDEX
+        return self._view.applied_index if self._has_joined else NO_INDEX
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
         """Its newest good snapshot, another object for each that was saved; None likewise."""
-        return self._parts.snapshot if self._has_joined else None
+        return self._view.snapshot if self._has_joined else None
 
     @property
     def is_retention_held_back(self) -> bool:
         """Whether old entries would go, but for something that needs them; only while the node runs."""
-        return self._parts.retention.is_held_back
+        return self._retention.is_held_back
 
     def ask_snapshot(self, *, anew: bool = False) -> None:
         """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
-        if self._is_running and self._parts.machine is not None:
-            self._parts.machine.ask_snapshot(anew=anew)
+        if self._is_running and self._machine is not None:
+            self._machine.ask_snapshot(anew=anew)
 
     @property
     def pending_appends_count(self) -> int:
@@ -371,30 +352,16 @@ class Node:
     @property
     def is_leader(self) -> bool:
         """Whether the node leads, as far as it knows."""
-        return self._is_running and self._raft.role is Role.LEADER
+        return self._has_joined and self._leadership.is_leader
 
     def leader(self) -> Leader:
         """Return where clients find the leader, as far as it is known here."""
-        leader_id = self._raft.leader_id or ""
-        if leader_id == self.config.self_id and not self._is_running:
-            return Leader()
-        return Leader(leader_id, self._transport.client_address_of(leader_id))
+        return self._leadership.leader()
 
     def client_addresses(self) -> dict[str, str]:
         """Return where clients find each member, by id, as far as it is known here; only while the node runs."""
-        address_of = self._transport.client_address_of
-        return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
+        return self._leadership.client_addresses()
 
     def status(self) -> NodeStatus:
         """Return the status of the node; only while it runs."""
-        parts = self._parts
-        return status_of(
-            self.config,
-            self._raft,
-            parts.files.store,
-            self.leader(),
-            client_address_of=self._transport.client_address_of,
-            is_disk_full=parts.is_disk_full,
-            applied_index=parts.applied_index,
-            snapshot_index=parts.snapshot_index,
-        )
+        return self._view.status()

@@ -6,7 +6,7 @@ Called in the middle of a turn: it resolves futures, counts and logs, and never 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from dledger.core.events import Distrust, Distrusted, RoleChanged
@@ -14,9 +14,8 @@ from dledger.driver.driver import Proposal
 from dledger.entries.errors import CorruptPush
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node.group import NodeGroup
-from dledger.node.state_machine_runner import NodeMachine
-from dledger.node.status import Leader
+from dledger.node.ports import Group, Leaders, Machine
+from dledger.pending.append_answers import AppendAnswers
 from dledger.pending.appends import AppendResult, PendingAppend
 from dledger.pending.waiters import Waiters
 from dledger.types import MembershipEntry, Role
@@ -49,12 +48,9 @@ class NodeObserver:
         metrics: where elections and refusals are counted.
         waiters: the futures to resolve.
         group: receives memberships, and the ends of requests to change them.
-        term_at: term of an entry in this node's log.
-        leader: where clients find the leader.
-        now_s: the clock of latencies.
-
-    Attributes:
-        machine: of the node; None without one.
+        answers: answers the appends that are committed; with a machine, that calls it once they are applied.
+        leaders: names the leader to a client whose append is refused.
+        machine: applies what is committed; None without one.
     """
 
     def __init__(
@@ -62,32 +58,30 @@ class NodeObserver:
         self_id: str,
         metrics: NodeMetrics,
         waiters: Waiters,
-        group: NodeGroup,
         *,
-        term_at: Callable[[int], int],
-        leader: Callable[[], Leader],
-        now_s: Callable[[], float],
+        group: Group,
+        answers: AppendAnswers,
+        leaders: Leaders,
+        machine: Machine | None,
     ) -> None:
-        self.machine: NodeMachine | None = None
         self._self_id = self_id
         self._metrics = metrics
         self._appends = waiters.appends
         self._reads = waiters.reads
         self._commits = waiters.commits
-        self._applies = waiters.applies
         self._tell_listeners = waiters.tell_listeners
         self._group = group
-        self._term_at = term_at
-        self._leader = leader
-        self._now_s = now_s
+        self._answers = answers
+        self._leaders = leaders
+        self._machine = machine
         self._last_leader_id: str | None = None
         self._distrusted: set[tuple[str, str]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
         """Remember the index of the append until it is committed."""
         self._appends.appended(_pending_of(proposal), first_index, term, positions)
-        if self.machine is not None:
-            self.machine.appended(first_index, first_index + len(positions) - 1)
+        if self._machine is not None:
+            self._machine.appended(first_index, first_index + len(positions) - 1)
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Answer an append of which nothing was written."""
@@ -98,37 +92,32 @@ class NodeObserver:
         elif code is ResponseCode.LEADER_NOT_READY:
             message = "the group has just begun and is not on a majority of disks yet; try again in a moment"
         else:
-            message = not_leader_message(self._leader(), is_member=self._group.is_member)
+            message = self._leaders.not_leader_message()
         self._metrics.count_refusal(code)
         self._appends.refused(_pending_of(proposal), AppendResult(code, message))
 
     def on_commit(self, commit_index: int) -> None:
         """Answer appends, or have them applied first, and wake readers."""
-        if self.machine is None:
-            self._appends.committed(commit_index, self._term_at, self._now_s())
+        if self._machine is None:
+            self._answers.on_committed(commit_index)
         else:
-            self.machine.committed(commit_index)
+            self._machine.committed(commit_index)
         self._commits.wake()
         self._tell_listeners()
-
-    def on_applied(self, applied_index: int) -> None:
-        """Answer appends with the results of the state machine, and wake the waiters for its state."""
-        self._appends.committed(applied_index, self._term_at, self._now_s())
-        self._applies.wake()
 
     def on_truncated(self, first_index: int) -> None:
         """Remember that the entries of some appends are gone from here."""
         logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
         self._appends.truncated(first_index)
-        if self.machine is not None:
-            self.machine.truncated(first_index)
+        if self._machine is not None:
+            self._machine.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Remember that all entries of appends that wait here are gone from here."""
         logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
         self._appends.truncated(0)
-        if self.machine is not None:
-            self.machine.on_reset(begin_index, snapshot_index)
+        if self._machine is not None:
+            self._machine.on_reset(begin_index, snapshot_index)
         self._tell_listeners()
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
@@ -195,13 +184,6 @@ class NodeObserver:
             return False
         self._distrusted.add(complaint)
         return True
-
-
-def not_leader_message(leader: Leader, *, is_member: bool) -> str:
-    """Return a text that names the leader, if known."""
-    if leader.id:
-        return f"{leader.id} leads"
-    return "no leader is known now" if is_member else "this node is no member of its group"
 
 
 def _pending_of(proposal: Proposal) -> PendingAppend:

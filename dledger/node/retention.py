@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from dledger.config import NodeConfig
 from dledger.driver.driver import Driver
+from dledger.node.ports import Core, Snapshots, Turns
 from dledger.node.retention_rules import RetentionSettings
 from store.errors import DiskFull
 from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
@@ -17,26 +18,14 @@ from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
 logger = logging.getLogger(__name__)
 
 
-def retention_settings(config: NodeConfig) -> RetentionSettings:
-    """Return the rules that the settings give."""
-    return RetentionSettings(
-        file_reserved_hours=config.file_reserved_hours,
-        delete_when=config.delete_when,
-        disk_space_ratio_to_check_expired=config.disk_space_ratio_to_check_expired,
-        disk_space_ratio_to_force_clean=config.disk_space_ratio_to_force_clean,
-        enable_disk_force_clean=config.enable_disk_force_clean,
-    )
-
-
 class NodeRetention:
     """Looks at the disk once in a while, and has the driver delete what may go.
 
     Args:
         policy: says what goes.
-        floor: entries from this index on must stay.
-        is_disk_stalled: while it says so nothing is deleted, for that would hold up the event loop.
-        soon: runs something in a turn of its own; an error of it stops the node.
-        held_back: is called when something would go, but for the floor.
+        floor: entries from its index on must stay; it is informed when something would go, but for that.
+        core: while it says that the disk stalls nothing is deleted, for that would hold up the event loop.
+        turns: runs each step; an error of it stops the node.
         free_aside: deletes a file of the log that a reset replaced; False: there is none.
         clocks: the machine's, unless a test brings others.
 
@@ -48,19 +37,17 @@ class NodeRetention:
         self,
         policy: RetentionPolicy,
         *,
-        floor: Callable[[], int],
-        is_disk_stalled: Callable[[], bool],
-        soon: Callable[[Callable[[Driver], None]], None],
-        held_back: Callable[[], None],
+        floor: RetentionFloor,
+        core: Core,
+        turns: Turns,
         free_aside: Callable[[], bool],
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
         self.deleted_files_count = 0
         self._policy = policy
         self._floor = floor
-        self._is_disk_stalled = is_disk_stalled
-        self._soon = soon
-        self._held_back = held_back
+        self._core = core
+        self._turns = turns
         self._free_aside = free_aside
         self._clocks = clocks
         self._going: list[int] = []
@@ -87,24 +74,24 @@ class NodeRetention:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._going and not self._is_disk_stalled():
+        if not self._going and not self._core.is_disk_stalled:
             was_full = self.is_disk_full
-            self._going = list(self._policy.look(self._clocks(), self._floor()))
+            self._going = list(self._policy.look(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_room and self._free_aside():
                 # No promise depends on a log that was set aside: it goes before any file of the log in use.
                 self._going.clear()
-                self._soon(self._look_again)
+                self._turns.soon(self._look_again)
             if self.is_disk_full != was_full:
                 logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             if self._going:
-                self._soon(self._delete)
+                self._turns.soon(self._delete)
             elif self.is_held_back:
-                self._held_back()
+                self._floor.held_back()
 
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)
         # A follower that came meanwhile may need it.
-        if index > self._floor() or self._is_disk_stalled():
+        if index > self._floor.index() or self._core.is_disk_stalled:
             self._going.clear()
             return
         try:
@@ -117,8 +104,46 @@ class NodeRetention:
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
         # The disk is not as full as it was, and there may be more than one look finds.
-        self._soon(self._delete if self._going else self._look_again)
+        self._turns.soon(self._delete if self._going else self._look_again)
 
     def _look_again(self, driver: Driver) -> None:
         del driver
         self.look()
+
+
+class RetentionFloor:
+    """The first index that must be kept: the group needs it, the state machine after a restart, or the owner.
+
+    Args:
+        core: knows what the group needs.
+        snapshots: of the state machine; None without one.
+        keep_from: the owner's reason: entries from this index on; None: there is none.
+    """
+
+    def __init__(self, core: Core, snapshots: Snapshots | None, keep_from: Callable[[], int] | None) -> None:
+        self._core = core
+        self._snapshots = snapshots
+        self._keep_from = keep_from
+
+    def index(self) -> int:
+        """Return it."""
+        core, snapshots = self._core, self._snapshots
+        floor = core.retention_floor if snapshots is None else min(core.retention_floor, snapshots.snapshot_index + 1)
+        return floor if self._keep_from is None else min(floor, self._keep_from())
+
+    def held_back(self) -> None:
+        """Request a snapshot when a missing snapshot is the only reason old files cannot be deleted."""
+        snapshots = self._snapshots
+        if snapshots is not None and snapshots.snapshot_index + 1 == self.index():
+            snapshots.ask_snapshot()
+
+
+def retention_settings(config: NodeConfig) -> RetentionSettings:
+    """Return the rules that the settings give."""
+    return RetentionSettings(
+        file_reserved_hours=config.file_reserved_hours,
+        delete_when=config.delete_when,
+        disk_space_ratio_to_check_expired=config.disk_space_ratio_to_check_expired,
+        disk_space_ratio_to_force_clean=config.disk_space_ratio_to_force_clean,
+        enable_disk_force_clean=config.enable_disk_force_clean,
+    )

@@ -9,10 +9,10 @@ Not here: what is applied, and when a state is lost (`dledger.node.state_machine
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from dledger.driver.driver import Driver
+from dledger.node.ports import Answers, Turns
 from dledger.node.state_machine import Applier
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.types import NO_INDEX, SnapshotInfo
@@ -26,8 +26,8 @@ class NodeMachine:
         applier: of the machine.
         snapshots: of the machine.
         worker: saves them, apart from the event loop.
-        soon: runs something in a turn of its own; an error of it stops the node.
-        on_applied: called with the index up to which entries are applied.
+        turns: runs each piece; an error of it stops the node.
+        answers: learns up to which index entries are applied.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class NodeMachine:
         snapshots: SnapshotStore,
         *,
         worker: Worker,
-        soon: Callable[[Callable[[Driver], None]], None],
-        on_applied: Callable[[int], None],
+        turns: Turns,
+        answers: Answers,
     ) -> None:
         self._applier = applier
         self._snapshots = snapshots
-        self._soon = soon
-        self._on_applied = on_applied
+        self._turns = turns
+        self._answers = answers
         self._worker = worker
         # The half-open range of indexes whose results may be awaited.
         self._expected_begin = self._expected_end = 0
@@ -133,13 +133,13 @@ class NodeMachine:
     def _step_soon(self) -> None:
         if not self._is_step_due and self._is_saved.is_set():
             self._is_step_due = True
-            self._soon(self._step)
+            self._turns.soon(self._step)
 
     def _step(self, _driver: Driver) -> None:
         """Apply a piece, and say so; save a snapshot when one is due."""
         self._is_step_due = False
         self._applier.step()
-        self._on_applied(self.applied_index)
+        self._answers.on_applied(self.applied_index, self.take)
         if self._applier.is_snapshot_due:
             self._is_saved.clear()
             self._worker.run(self._save, self._saved)
@@ -162,7 +162,7 @@ class NodeMachine:
                 self.ask_snapshot(anew=asked)
             self._ask_step()
 
-        self._soon(tell)
+        self._turns.soon(tell)
 
     # --------------------------------------------------------------------------------------- the port of the driver
 

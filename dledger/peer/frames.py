@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
+from dledger.core.config import RaftConfig
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.storage.identity import LIVES_MAX, NUMBER_END
 from dledger.types import NO_GROUP
@@ -218,3 +219,15 @@ def _parse(content: bytes) -> peer_pb2.PeerMessage:
 
 def _has_checksum(control: bytes) -> bool:
     return control[-_CHECKSUM.size : 1 - _CHECKSUM.size] == bytes((_CHECKSUM_TAG,))
+
+
+def check_frame_sizes(config: RaftConfig) -> None:
+    """Check that what the core sends in one message fits a frame.
+
+    Raises:
+        ValueError: it does not; the message names the setting.
+    """
+    for name in ("max_push_size_bytes", "snapshot_chunk_size_bytes"):
+        size = getattr(config, name)
+        if size > PAYLOAD_SIZE_BYTES_MAX:
+            raise ValueError(f"{name}: expected at most {PAYLOAD_SIZE_BYTES_MAX}, found {size}")

@@ -1,45 +1,75 @@
-"""Which appends a node takes in: what is refused at once, and why.
+"""Takes appends into a node, or refuses them at once with the reason.
 
 Place on the way of an append: the first thing that `dledger.node.node` asks. Nothing of a refused append was written.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from dledger.config import NodeConfig
+from dledger.driver.driver import Proposal
 from dledger.errors import ResponseCode
-from dledger.pending.appends import AppendResult, PendingAppends
+from dledger.metrics import NodeMetrics
+from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
 
 
 class AppendGate:
-    """Knows the bounds, and whether the node takes appends at all.
+    """Knows the bounds, and whether the node takes appends at all. Construct it in the event loop.
 
     Args:
         config: the bounds.
-        appends: how much waits already.
-        not_leading: says, for people, why this node does not take appends; None while it leads.
-        is_disk_full: says whether the disk is so full that nothing more is taken, though there is room for it.
+        metrics: counts refusals.
+        appends: keeps what is taken in.
+        proposals: gets what is taken in.
+        leadership: knows whether this node leads.
+        room: knows whether the disk is so full that nothing more is taken, though there is room for it.
+        max_body_bytes: the largest body that the store takes.
+        now_s: the clock of latencies and deadlines.
 
     Attributes:
         closed: what every append gets while the node does not run; None while it does.
-        max_body_bytes: the largest body that the store takes; set when it is open.
     """
 
     def __init__(
         self,
         config: NodeConfig,
+        metrics: NodeMetrics,
         appends: PendingAppends,
         *,
-        not_leading: Callable[[], str | None],
-        is_disk_full: Callable[[], bool],
+        proposals: Proposals,
+        leadership: Leadership,
+        room: Room,
+        max_body_bytes: int,
+        now_s: Callable[[], float],
     ) -> None:
         self.closed: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
-        self.max_body_bytes = 0
         self._config = config
+        self._metrics = metrics
         self._appends = appends
-        self._not_leading = not_leading
-        self._is_disk_full = is_disk_full
+        self._proposals = proposals
+        self._leadership = leadership
+        self._room = room
+        self._max_body_bytes = max_body_bytes
+        self._now_s = now_s
+        self._loop = asyncio.get_running_loop()
+
+    def append(self, bodies: Sequence[bytes], stamp_at: int | None, channel: int) -> asyncio.Future[AppendResult]:
+        """Take `bodies` in as consecutive entries, or refuse them; the future resolves when the outcome is known."""
+        future: asyncio.Future[AppendResult] = self._loop.create_future()
+        sizes = list(map(len, bodies))
+        size_bytes = sum(sizes)
+        refusal = self.refusal_of(sizes, size_bytes)
+        if refusal is not None:
+            self._metrics.count_refusal(refusal.code)
+            future.set_result(refusal)
+            return future
+        pending = PendingAppend(future, len(sizes), size_bytes, self._now_s())
+        self._appends.take(pending)
+        self._proposals.propose(Proposal(bodies, stamp_at, channel, pending), size_bytes)
+        return future
 
     def refusal_of(self, sizes: Sequence[int], size_bytes: int) -> AppendResult | None:
         """Return why bodies of these sizes cannot be taken in now; None if they can."""
@@ -48,15 +78,15 @@ class AppendGate:
             return self.closed or empty
         config = self._config
         if (
-            max(sizes) > self.max_body_bytes
+            max(sizes) > self._max_body_bytes
             or len(sizes) > config.max_pending_requests_num
             or size_bytes > config.max_pending_size_bytes
         ):
             return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, self._fault_of(sizes, size_bytes))
-        not_leading = self._not_leading()
+        not_leading = self._leadership.refusal()
         if not_leading is not None:
             return AppendResult(ResponseCode.NOT_LEADER, not_leading)
-        if self._is_disk_full():
+        if self._room.is_disk_full:
             message = "the leader's disk is too full; it takes appends again when there is room"
             return AppendResult(ResponseCode.DISK_FULL, message)
         if not self._appends.has_room(len(sizes), size_bytes):
@@ -66,10 +96,32 @@ class AppendGate:
 
     def _fault_of(self, sizes: Sequence[int], size_bytes: int) -> str:
         """Say what is wrong with a batch that no node of this group will ever take."""
-        if max(sizes) > self.max_body_bytes:
-            return f"a body has {max(sizes)} bytes; at most {self.max_body_bytes} are allowed"
+        if max(sizes) > self._max_body_bytes:
+            return f"a body has {max(sizes)} bytes; at most {self._max_body_bytes} are allowed"
         return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"
 
     def _bounds(self) -> str:
         config = self._config
         return f"at most {config.max_pending_requests_num} of {config.max_pending_size_bytes} bytes are allowed"
+
+
+class Proposals(Protocol):
+    """Gives proposals to the driver."""
+
+    def propose(self, proposal: Proposal, size_bytes: int) -> None:
+        """Take a proposal with bodies of `size_bytes` into a turn."""
+
+
+class Leadership(Protocol):
+    """Knows whether this node leads."""
+
+    def refusal(self) -> str | None:
+        """Return, for people, why this node does not take appends; None while it leads."""
+
+
+class Room(Protocol):
+    """Watches the disk."""
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether appends are refused until there is more room."""

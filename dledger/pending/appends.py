@@ -73,10 +73,6 @@ class PendingAppends:
         size_bytes_max: the same in bytes of bodies.
         timeout_s: the time after which an append is answered with "outcome unknown".
         observe_latency: called with the seconds from acceptance to commit of every success.
-
-    Attributes:
-        take_results: gives the state machine's results of entries (first, last index) that `committed` names; None
-            without a state machine.
     """
 
     def __init__(
@@ -85,7 +81,6 @@ class PendingAppends:
         self.entries_count = 0
         self.size_bytes = 0
         self.appends_count = 0
-        self.take_results: Callable[[int, int], list[Any]] | None = None
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._timeout_s = timeout_s
@@ -133,10 +128,20 @@ class PendingAppends:
             if not pending.future.done():
                 self._cut.append(pending)
 
-    def committed(self, commit_index: int, term_at: Callable[[int], int], now_s: float) -> None:
+    def committed(
+        self,
+        commit_index: int,
+        term_at: Callable[[int], int],
+        now_s: float,
+        take_results: Callable[[int, int], list[Any]] | None = None,
+    ) -> None:
         """Answer all appends whose entries are committed, and those whose place others have taken.
 
-        With a state machine: committed and applied.
+        Args:
+            commit_index: entries up to this one are committed; with a state machine: and applied.
+            term_at: term of an entry in this node's log.
+            now_s: the clock of latencies.
+            take_results: returns the state machine's results of entries (first, last index); None without one.
 
         Raises:
             InvariantBroken: an entry of a pending append was replaced without being cut off first.
@@ -154,7 +159,7 @@ class PendingAppends:
                     raise InvariantBroken(
                         f"entry {pending.last_index}: expected term {pending.term}, found {checked_term}"
                     )
-            results = self.take_results(pending.first_index, pending.last_index) if self.take_results else []
+            results = take_results(pending.first_index, pending.last_index) if take_results else []
             if not pending.future.done():
                 pending.future.set_result(_success(pending, results))
                 self._observe_latency(now_s - pending.taken_s)

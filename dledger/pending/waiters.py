@@ -11,6 +11,7 @@ from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.pending.appends import AppendResult, PendingAppends
 from dledger.pending.reads import CommitWaiters, PendingReads, RequestRefused
+from dledger.pending.requests import PendingRequests, RequestResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Waiters:
     Attributes:
         appends: for the answer to an append.
         reads: for a read index.
+        requests: for the end of a request to change the group.
         commits: for more to be committed.
         applies: for more to be applied by the state machine.
         listeners: called when more is committed, when role, term or leader have changed, or when the log was reset.
@@ -27,6 +29,7 @@ class Waiters:
 
     appends: PendingAppends
     reads: PendingReads
+    requests: PendingRequests
     commits: CommitWaiters
     applies: CommitWaiters
     listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -46,7 +49,16 @@ class Waiters:
             timeout_s,
             metrics.append_latency_s.observe,
         )
-        return cls(appends, PendingReads(timeout_s), CommitWaiters(), CommitWaiters())
+        # A transfer that fails is given up by the core after one election timeout.
+        request_timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
+        requests = PendingRequests(request_timeout_ms / 1000)
+        return cls(appends, PendingReads(timeout_s), requests, CommitWaiters(), CommitWaiters())
+
+    def expire(self, now_s: float) -> None:
+        """Answer appends, reads and requests whose deadline has passed."""
+        self.appends.expire(now_s)
+        self.reads.expire(now_s)
+        self.requests.expire(now_s)
 
     def end(self, code: ResponseCode, message: str) -> None:
         """Answer all: the node ends.
@@ -59,3 +71,4 @@ class Waiters:
         self.reads.end(refused)
         self.commits.end(refused)
         self.applies.end(refused)
+        self.requests.end(RequestResult(code, message))

@@ -36,7 +36,7 @@ class SteadyClock:
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let who leads hang on what nodes say to each other, not on what else the machine has to do."""
     clock = SteadyClock()
-    for module in ("node.event_batches", "node.parts"):
+    for module in ("node.event_batches", "node.composition"):
         monkeypatch.setattr(f"dledger.{module}.core_ms", clock)
 
 

@@ -150,8 +150,7 @@ class NodeProcess:
         """Whether the node was founded, knows its group, and is a voter as which it counts, as far as it knows."""
         if self.life is None or not self.node.is_running:
             return False
-        parts = self.node._parts  # noqa: SLF001 - a check looks inside
-        raft = parts.raft
+        raft = self.node._raft  # noqa: SLF001 - a check looks inside
         member = raft.membership.get(self.node_id)
         return (
             not raft.state.is_founding
@@ -164,12 +163,12 @@ class NodeProcess:
     @property
     def links_count(self) -> int:
         """Connections that the node itself uses."""
-        links = self.node._parts.transport._links.values()  # noqa: SLF001 - as above
+        links = self.node._transport._links.values()  # noqa: SLF001 - as above
         return sum(len(link.connections()) for link in links)
 
     def has_met(self, node_id: str) -> bool:
         """Say whether it is connected to that node, which let it in."""
-        return self.life is not None and self.node.is_running and self.node._parts.transport.is_connected_to(node_id)  # noqa: SLF001 - as above
+        return self.life is not None and self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
     def directories_of(self, node_id: str) -> tuple[Met, ...]:
         """Return the directories of another node that this one saved, the last one first."""
@@ -182,7 +181,7 @@ class NodeProcess:
 
     @property
     def _acquaintances(self) -> Acquaintances:
-        return self.node._parts.files.acquaintances  # noqa: SLF001 - as above
+        return self.node._files.acquaintances  # noqa: SLF001 - as above
 
 
 class NodeMachine:

@@ -30,16 +30,16 @@ class PromiseWatch:
     def __init__(
         self, node: Node, step_ms: Callable[[], int], now_ms: Callable[[], int], violate: Callable[[Exception], None]
     ) -> None:
-        parts = node._parts  # noqa: SLF001 - a check looks inside
-        self._raft = parts.raft
+        transport = node._transport  # noqa: SLF001 - a check looks inside
+        self._raft = node._raft  # noqa: SLF001 - as above
         self._node_id = node.config.self_id
         self._timeout_ms = node.config.raft.min_election_timeout_ms
         self._step_ms = step_ms
         self._now_ms = now_ms
         self._violate = violate
         self._promised_ms: int | None = None
-        self._send = parts.transport.send
-        parts.transport.send = self.send  # type: ignore[method-assign]
+        self._send = transport.send
+        transport.send = self.send  # type: ignore[method-assign]
 
     def send(self, peer: str, message: Message) -> None:
         """Look at a message, and send it."""

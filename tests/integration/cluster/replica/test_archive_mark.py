@@ -21,7 +21,7 @@ def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
         async with running_group(configs_in(tmp_path, count=1, store=store, snapshot_threshold=100)) as group:
             await group.start()
             leader = await group.level()
-            entries, floor = leader.parts.entries, leader.node._parts.retention._floor
+            entries, floor = leader.parts.entries, leader.node._retention._floor.index
             kept_from = lambda: leader.parts.machine.retention_offset(leader.node.snapshot)  # noqa: E731
             # How many snapshots are made of what is put hangs on when each of them ends.
             begins = iter(range(0, 20_000, 100))

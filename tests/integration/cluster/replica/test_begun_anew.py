@@ -16,13 +16,13 @@ COUNT = 900
 async def delete_all_that_may_go(replica):
     """Have the node delete what its retention may delete, as when the disk is too full."""
     node, log = replica.node, replica.parts.entries
-    retention = node._parts.retention
+    retention = node._retention
     # A follower that is live needs what it has not acknowledged, for a moment.
-    await until(lambda: log.position_of(min(retention._floor(), log.last_index)) > 5 * FILE_SIZE)
+    await until(lambda: log.position_of(min(retention._floor.index(), log.last_index)) > 5 * FILE_SIZE)
 
     def is_deleted():
         # Again and again: whoever is elected meanwhile keeps all for a moment.
-        node._turns.soon(lambda driver: driver.delete_before(retention._floor()))
+        node._turns.soon(lambda driver: driver.delete_before(retention._floor.index()))
         return log.begin_index > 0
 
     await until(is_deleted)

@@ -215,7 +215,7 @@ def test_full_disk_brings_snapshots_forward_so_that_entries_can_go(tmp_path):
             for first in range(0, 20_000, 50):
                 await group.put(*numbered(range(first, first + 50)))
                 replica = await group.level()
-                replica.node._turns.soon(lambda _, node=replica.node: node._parts.retention.look())
+                replica.node._turns.soon(lambda _, node=replica.node: node._retention.look())
                 if replica.parts.entries.begin_index > 0:
                     break
             assert replica.parts.entries.begin_index > 0
@@ -254,7 +254,7 @@ def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_pa
             assert queues.offset < last > 3 * FILE_SIZE
 
             def is_last_alone():
-                node._turns.soon(lambda _: node._parts.retention.look())
+                node._turns.soon(lambda _: node._retention.look())
                 return log.begin_offset >= last
 
             await until(is_last_alone)
@@ -348,7 +348,7 @@ def test_old_files_go_first_and_then_entries_and_queue_offsets_go_on(tmp_path):
                 assert read_queue(replica, queue_id=1) == [(1, b"again")]
 
     def is_begun_later(replica):
-        replica.node._turns.soon(lambda _: replica.node._parts.retention.look())
+        replica.node._turns.soon(lambda _: replica.node._retention.look())
         return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_old_files
 
     assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs room on the disk"

@@ -220,7 +220,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
 
 def test_disk_that_is_too_full_loses_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
     def look(node: Node) -> None:
-        node._turns.soon(lambda _: node._parts.retention.look())
+        node._turns.soon(lambda _: node._retention.look())
 
     async def main() -> None:
         disk = FaultyDisk()

@@ -38,11 +38,11 @@ def example() -> Any:
 async def delete_old_files(cluster: Cluster, node: Node) -> None:
     """Have the node look as if it were two hours later, by both its clocks, until it has deleted what may go."""
     begin_index = node.status().begin_index
-    node._parts.retention._clocks = two_hours_later
-    node._turns.soon(lambda _: node._parts.retention.look())
-    await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._parts.retention._going)
+    node._retention._clocks = two_hours_later
+    node._turns.soon(lambda _: node._retention.look())
+    await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._retention._going)
     # It looks on by itself, and more may go as followers come.
-    node._parts.retention._clocks = read_clocks
+    node._retention._clocks = read_clocks
 
 
 def two_hours_later() -> ClockReading:
@@ -83,12 +83,12 @@ def test_old_files_go_although_no_snapshot_would_be_due_for_long(run: Run, clust
         for node in cluster.nodes.values():
             # The first look finds that a snapshot is lacking, a later one that it is there.
             await cluster.eventually(lambda node=node: look(node) and node.status().begin_index > 0)  # type: ignore[misc]
-            assert node.status().begin_index <= node._parts.snapshot_index + 1
+            assert node.status().begin_index <= node._view.snapshot_index + 1
         await cluster.stop()
 
     def look(node: Node) -> bool:
-        node._parts.retention._clocks = two_hours_later
-        node._turns.soon(lambda _: node._parts.retention.look())
+        node._retention._clocks = two_hours_later
+        node._turns.soon(lambda _: node._retention.look())
         return True
 
     run(main())

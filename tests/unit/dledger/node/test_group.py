@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -14,6 +14,7 @@ from dledger.config import MEMBERS_MAX, Address, NodeConfig, Peer
 from dledger.core.events import ChangeMembership, Event, MembershipAction
 from dledger.errors import ResponseCode
 from dledger.node.group import NodeGroup
+from dledger.pending.requests import PendingRequests, RequestResult
 from dledger.types import Member, Membership, MembershipEntry
 
 PEERS = tuple(Peer(f"n{number}", Address("new", 1 + number)) for number in range(3))
@@ -27,10 +28,22 @@ class Bench:
         self.dialled: list[dict[str, Address]] = []
         self.asked: list[Event] = []
         config = NodeConfig("g", "n0", PEERS, "unused", Address("new", 9))
-        self.group = NodeGroup(config, set_members=self._set_members, ask=self.asked.append, now_s=perf_counter)
+        self.requests = PendingRequests(timeout_s=5.0)
+        self.group = NodeGroup(
+            config, peers=self, inbox=self, requests=self.requests, known_peers=self, now_s=perf_counter
+        )
 
-    def _set_members(self, addresses: Mapping[str, Address]) -> None:
+    def set_members(self, addresses: Mapping[str, Address]) -> None:
         self.dialled.append(dict(addresses))
+
+    def client_address_of(self, node_id: str) -> str:
+        raise NotImplementedError
+
+    def ask(self, event: Event) -> None:
+        self.asked.append(event)
+
+    def learn(self, memberships: Sequence[MembershipEntry]) -> None:
+        pass
 
     def add(self, *arguments: Any) -> asyncio.Future[Any]:
         return self.group.change_membership(MembershipAction.ADD, *arguments)
@@ -84,7 +97,7 @@ def test_group_of_the_largest_size_takes_no_more_members() -> None:
         assert "remove one first" in result.message
         again = bench.add("m00", "h:1")
         assert bench.asked == [ChangeMembership(1, MembershipAction.ADD, "m00", "h:1")]
-        bench.group.end(ResponseCode.INTERNAL_ERROR, "the node stopped")
+        bench.requests.end(RequestResult(ResponseCode.INTERNAL_ERROR, "the node stopped"))
         assert again.result().code is ResponseCode.INTERNAL_ERROR
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.node.retention import NodeRetention
+from dledger.node.retention import NodeRetention, RetentionFloor
 
 
 class Policy(SimpleNamespace):
@@ -26,6 +26,8 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
     deleted, turns = [], deque()
     driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
 
+    core = SimpleNamespace(retention_floor=100, is_disk_stalled=is_stalled)
+
     def free_aside():
         if deleted.count("aside") == aside_count:
             return False
@@ -34,10 +36,9 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
 
     retention = NodeRetention(
         Policy(is_short_of_room=is_short_of_room, deleted=deleted),
-        floor=lambda: 100,
-        is_disk_stalled=lambda: is_stalled,
-        soon=turns.append,
-        held_back=lambda: None,
+        floor=RetentionFloor(core, None, None),
+        core=core,
+        turns=SimpleNamespace(soon=turns.append),
         free_aside=free_aside,
         clocks=lambda: None,
     )

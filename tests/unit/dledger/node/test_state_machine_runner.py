@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections import deque
+from types import SimpleNamespace
 
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.state_machine import Applier
@@ -57,8 +58,8 @@ class Host:
             Applier(self.state, self.log, snapshots, threshold),
             snapshots,
             worker=self.worker,
-            soon=self.turns.append,
-            on_applied=self.applied.append,
+            turns=SimpleNamespace(soon=self.turns.append),
+            answers=SimpleNamespace(on_applied=lambda index, _: self.applied.append(index)),
         )
 
     def append(self, *bodies, term=1):

@@ -1,0 +1,257 @@
+"""Builds a node from its parts, in the order in which they need one another; nothing runs yet.
+
+Each part gets those that were built before it, by ports (`dledger.node.ports`, `dledger.driver.ports` and those of
+`dledger.pending` and `dledger.peer`). First come the turns of the event loop, to which all others give their events;
+last the driver, which the turns get when they begin.
+
+Not here: when the parts begin and end (`dledger.node.node`), opening the files (`dledger.node.files`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from dledger.config import NodeConfig
+from dledger.core.raft import Raft
+from dledger.driver.driver import Driver
+from dledger.driver.syncer import GroupSyncer
+from dledger.driver.trace import Trace, TracedRaft
+from dledger.entries.format.codec import EntryCodec
+from dledger.metrics import NodeMetrics
+from dledger.node.event_batches import Job, NodeTurns, core_ms
+from dledger.node.files import NodeFiles
+from dledger.node.group import NodeGroup
+from dledger.node.host import Host
+from dledger.node.leadership import NodeLeadership
+from dledger.node.observer import NodeObserver
+from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
+from dledger.node.state_machine import Applier, StateMachine
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.upkeep import Checkpoints, FullDiskLog
+from dledger.node.view import NodeView
+from dledger.peer.origin import Origin
+from dledger.peer.transport import PeerTransport
+from dledger.pending.append_answers import AppendAnswers
+from dledger.pending.append_gate import AppendGate
+from dledger.pending.waiters import Waiters
+from store.fs.ports import Files
+from store.fs.retention_rules import RetentionPolicy
+from store.fs.storage_thread import Worker
+
+# How often it is logged that a disk has become full, or has room again.
+_DISK_CHECK_S = 1.0
+# DLedger looks every 100 ms; files go by the hour.
+_RETENTION_INTERVAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """What the owner of a node gives it; `dledger.node.node.Node` describes each."""
+
+    config: NodeConfig
+    metrics: NodeMetrics
+    files: Files
+    codec: EntryCodec
+    origin: Origin
+    state_machine: StateMachine | None
+    keep_from: Callable[[], int] | None
+    trace: Trace | None
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a started node consists of, as far as `dledger.node.node.Node` uses it.
+
+    Attributes:
+        files: open.
+        turns: of the event loop; to be given `driver` and `jobs`.
+        transport: to the other nodes.
+        group: members and requests to change them.
+        gate: takes appends in.
+        leadership: which node leads.
+        machine: feeds the state machine; None without one.
+        retention: deletes old files.
+        raft, driver: the core, and what executes its effects.
+        view: what the node shows of itself.
+        worker: the storage thread.
+        jobs: what the node does periodically.
+    """
+
+    files: NodeFiles
+    turns: NodeTurns
+    transport: PeerTransport
+    group: NodeGroup
+    gate: AppendGate
+    leadership: NodeLeadership
+    machine: NodeMachine | None
+    retention: NodeRetention
+    raft: Raft
+    driver: Driver
+    view: NodeView
+    worker: Worker
+    jobs: tuple[Job, ...]
+
+
+def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
+    """Return the parts of a node around its files. Call it in the event loop.
+
+    Raises:
+        dledger.node.state_machine.StateLost, StateMachineFailed: the node must not start.
+    """
+    config, metrics, host, store = setup.config, setup.metrics, setup.host, opened.store
+    now_s, acquaintances = host.now_s, opened.acquaintances
+    worker = host.new_worker(f"storage-{config.self_id}")
+    turns = NodeTurns(metrics, waiters, store, now_s=now_s)
+    transport = PeerTransport(config, turns, setup.origin, acquaintances, random=host.random)
+    group = NodeGroup(
+        config, peers=transport, inbox=turns, requests=waiters.requests, known_peers=acquaintances, now_s=now_s
+    )
+    answers = AppendAnswers(waiters, term_at=store.term_at, now_s=now_s)
+    machine = _machine_of(setup, opened, turns, answers)
+    raft = _raft_of(setup, opened, machine)
+    leadership = NodeLeadership(raft, transport, group)
+    observer = NodeObserver(
+        config.self_id, metrics, waiters, group=group, answers=answers, leaders=leadership, machine=machine
+    )
+    syncer = GroupSyncer(turns, worker, now_s=now_s)
+    retention = _retention_of(setup, opened, raft, machine, turns)
+    driver = _driver_of(
+        setup, opened, raft, transport, syncer=syncer, observer=observer, machine=machine, room=retention
+    )
+    gate = _gate_of(setup, opened, waiters, turns, leadership=leadership, room=retention)
+    view = NodeView(
+        config,
+        raft,
+        store,
+        waiters.appends,
+        leadership=leadership,
+        transport=transport,
+        syncer=syncer,
+        retention=retention,
+        machine=machine,
+    )
+    return NodeParts(
+        files=opened,
+        turns=turns,
+        transport=transport,
+        group=group,
+        gate=gate,
+        leadership=leadership,
+        machine=machine,
+        retention=retention,
+        raft=raft,
+        driver=driver,
+        view=view,
+        worker=worker,
+        jobs=_jobs_of(config, driver, retention, Checkpoints(store, raft, worker, on_failed=turns.on_failed)),
+    )
+
+
+def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
+    """Return all that a node does periodically, besides ticks."""
+    jobs = [
+        Job(_DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).look),
+        Job(config.checkpoint_interval_ms / 1000, checkpoints.save),
+        Job(_RETENTION_INTERVAL_S, retention.look),
+    ]
+    if not config.is_flush_sync:
+        jobs.insert(2, Job(config.flush_interval_ms / 1000, driver.begin_sync))
+    return tuple(jobs)
+
+
+def _machine_of(setup: NodeSetup, opened: NodeFiles, turns: NodeTurns, answers: AppendAnswers) -> NodeMachine | None:
+    if setup.state_machine is None:
+        return None
+    config = setup.config
+    assert opened.snapshots is not None
+    return NodeMachine(
+        Applier(setup.state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
+        opened.snapshots,
+        worker=setup.host.new_worker(f"snapshot-{config.self_id}"),
+        turns=turns,
+        answers=answers,
+    )
+
+
+def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -> Raft:
+    make = Raft if setup.trace is None else partial(TracedRaft, setup.trace)
+    config, store = setup.config, opened.store
+    return make(
+        config.raft,
+        self_id=config.self_id,
+        memberships=opened.persistent.memberships,
+        hard_state=opened.persistent.hard_state,
+        log_state=store.log_state(),
+        fit=store.fit,
+        draw=setup.host.random.randrange,
+        now_ms=core_ms(),
+        snapshot=None if machine is None else machine.snapshot,
+        incoming=None if machine is None else machine.incoming,
+        commit_floor=store.recovered_checkpoint.commit_floor,
+    )
+
+
+def _retention_of(
+    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, turns: NodeTurns
+) -> NodeRetention:
+    store = opened.store
+    policy = RetentionPolicy(
+        retention_settings(setup.config).rules, setup.files, opened.directory, store, found_end=store.last_index + 1
+    )
+    return NodeRetention(
+        policy,
+        floor=RetentionFloor(raft, machine, setup.keep_from),
+        core=raft,
+        turns=turns,
+        free_aside=store.aside.free_one,
+        clocks=setup.host.read_clocks,
+    )
+
+
+def _driver_of(
+    setup: NodeSetup,
+    opened: NodeFiles,
+    raft: Raft,
+    transport: PeerTransport,
+    *,
+    syncer: GroupSyncer,
+    observer: NodeObserver,
+    machine: NodeMachine | None,
+    room: NodeRetention,
+) -> Driver:
+    return Driver(
+        raft,
+        store=opened.store,
+        hard_state=opened.hard_state,
+        memberships=opened.keeper,
+        transport=transport,
+        syncer=syncer,
+        observer=observer,
+        snapshots=machine,
+        is_flush_sync=setup.config.is_flush_sync,
+        is_nearly_full=lambda: room.is_disk_full,
+    )
+
+
+def _gate_of(
+    setup: NodeSetup,
+    opened: NodeFiles,
+    waiters: Waiters,
+    turns: NodeTurns,
+    *,
+    leadership: NodeLeadership,
+    room: NodeRetention,
+) -> AppendGate:
+    return AppendGate(
+        setup.config,
+        setup.metrics,
+        waiters.appends,
+        proposals=turns,
+        leadership=leadership,
+        room=room,
+        max_body_bytes=opened.store.max_body_bytes,
+        now_s=setup.host.now_s,
+    )

@@ -1,0 +1,57 @@
+"""Which node leads, as one node knows it."""
+
+from __future__ import annotations
+
+from dledger.core.raft import Raft
+from dledger.node.group import NodeGroup
+from dledger.node.ports import Peers
+from dledger.node.status import Leader
+from dledger.types import Role
+
+
+class NodeLeadership:
+    """Names the leader to clients.
+
+    Args:
+        raft: the core.
+        peers: know where clients find each node.
+        group: knows whether this node is a member.
+    """
+
+    def __init__(self, raft: Raft, peers: Peers, group: NodeGroup) -> None:
+        self._raft = raft
+        self._peers = peers
+        self._group = group
+        self._has_ended = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads, as far as it knows."""
+        return not self._has_ended and self._raft.role is Role.LEADER
+
+    def end(self) -> None:
+        """This node is silent from now on: it does not lead, whatever its core believes."""
+        self._has_ended = True
+
+    def leader(self) -> Leader:
+        """Return where clients find the leader, as far as it is known here."""
+        leader_id = self._raft.leader_id or ""
+        if self._has_ended and leader_id == self._raft.state.self_id:
+            return Leader()
+        return Leader(leader_id, self._peers.client_address_of(leader_id))
+
+    def client_addresses(self) -> dict[str, str]:
+        """Return where clients find each member, by id, as far as it is known here."""
+        address_of = self._peers.client_address_of
+        return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
+
+    def refusal(self) -> str | None:
+        """Return, for people, why this node does not take appends; None while it leads."""
+        return None if self._raft.role is Role.LEADER else self.not_leader_message()
+
+    def not_leader_message(self) -> str:
+        """Return a text that names the leader, if known."""
+        leader = self.leader()
+        if leader.id:
+            return f"{leader.id} leads"
+        return "no leader is known now" if self._group.is_member else "this node is no member of its group"

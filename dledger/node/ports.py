@@ -1,0 +1,110 @@
+"""What the parts of a node know of one another.
+
+Each part names the port that it needs; the composition root (`dledger.node.composition`) passes the part that
+implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from dledger.config import Address
+from dledger.core.events import Event
+from dledger.driver.driver import Driver
+from dledger.errors import ResponseCode
+from dledger.types import MembershipEntry
+
+
+class Inbox(Protocol):
+    """Takes events of the core."""
+
+    def ask(self, event: Event) -> None:
+        """Take an event into the next turn."""
+
+
+class Turns(Protocol):
+    """Runs steps that need the driver."""
+
+    def soon(self, step: Callable[[Driver], None]) -> None:
+        """Run `step` in a turn of its own; an error of it stops the node."""
+
+
+class Peers(Protocol):
+    """The connections to other nodes."""
+
+    def set_members(self, addresses: Mapping[str, Address]) -> None:
+        """Dial these members from now on; this node itself may be among them."""
+
+    def client_address_of(self, node_id: str) -> str:
+        """Return host:port of a node's LogService; empty until the peer has sent it."""
+
+
+class KnownPeers(Protocol):
+    """What is remembered of the members on this disk."""
+
+    def learn(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Remember the memberships of the log."""
+
+
+class Group(Protocol):
+    """Members, and requests to change them."""
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """The log holds these memberships; the first is committed, the last one in force."""
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """A transfer or a membership change ended."""
+
+
+class Leaders(Protocol):
+    """Knows the leader, as far as this node does."""
+
+    def not_leader_message(self) -> str:
+        """Return a text that names the leader, if known."""
+
+
+class Answers(Protocol):
+    """Answers appends."""
+
+    def on_applied(self, applied_index: int, take_results: Callable[[int, int], list[Any]]) -> None:
+        """All entries up to `applied_index` are applied; `take_results` returns the results of a range of entries."""
+
+
+class Machine(Protocol):
+    """Applies committed entries to the state machine; what it raises stops the node."""
+
+    def appended(self, first_index: int, last_index: int) -> None:
+        """Appends wait for the results of these entries."""
+
+    def committed(self, commit_index: int) -> None:
+        """All entries up to `commit_index` are committed."""
+
+    def truncated(self, first_index: int) -> None:
+        """The log was truncated from `first_index` on."""
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """The log begins again, after a snapshot that was received."""
+
+
+class Snapshots(Protocol):
+    """The snapshots of the state machine."""
+
+    @property
+    def snapshot_index(self) -> int:
+        """The last entry in the newest snapshot; -1 without one."""
+
+    def ask_snapshot(self) -> None:
+        """Have a snapshot saved soon."""
+
+
+class Core(Protocol):
+    """What retention needs from the core."""
+
+    @property
+    def retention_floor(self) -> int:
+        """The first index that the group needs."""
+
+    @property
+    def is_disk_stalled(self) -> bool:
+        """Whether the disk stalls."""

@@ -1,0 +1,121 @@
+"""What a started node shows of itself: to its owner, to requests for its status and to scrapes of its metrics."""
+
+from __future__ import annotations
+
+from dledger.config import NodeConfig
+from dledger.core.raft import Raft
+from dledger.driver.syncer import GroupSyncer
+from dledger.entries.store import EntryStore
+from dledger.metrics import NodeGauges, PeerGauges
+from dledger.node.leadership import NodeLeadership
+from dledger.node.retention import NodeRetention
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.status import NodeStatus, status_of
+from dledger.peer.transport import PeerTransport
+from dledger.pending.appends import PendingAppends
+from dledger.types import NO_INDEX, Role, SnapshotInfo
+
+
+class NodeView:
+    """Reads from the parts of a node; changes nothing.
+
+    Args:
+        config, raft, store, appends, leadership, transport, syncer, retention: the node's.
+        machine: feeds the state machine; None without one.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        raft: Raft,
+        store: EntryStore,
+        appends: PendingAppends,
+        *,
+        leadership: NodeLeadership,
+        transport: PeerTransport,
+        syncer: GroupSyncer,
+        retention: NodeRetention,
+        machine: NodeMachine | None,
+    ) -> None:
+        self._config = config
+        self._raft = raft
+        self._store = store
+        self._appends = appends
+        self._leadership = leadership
+        self._transport = transport
+        self._syncer = syncer
+        self._retention = retention
+        self._machine = machine
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether entries of clients or of the leader are refused because the disk is full."""
+        return self._retention.is_disk_full or self._raft.is_disk_full
+
+    @property
+    def applied_index(self) -> int:
+        """Last entry that the state machine has applied; -1 without one."""
+        return NO_INDEX if self._machine is None else self._machine.applied_index
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """Its newest good snapshot."""
+        return None if self._machine is None else self._machine.snapshot
+
+    @property
+    def snapshot_index(self) -> int:
+        """Last entry in its newest snapshot; -1 without one."""
+        return NO_INDEX if self._machine is None else self._machine.snapshot_index
+
+    def status(self) -> NodeStatus:
+        """Return the status of the node; loop thread only."""
+        return status_of(
+            self._config,
+            self._raft,
+            self._store,
+            self._leadership.leader(),
+            client_address_of=self._transport.client_address_of,
+            is_disk_full=self.is_disk_full,
+            applied_index=self.applied_index,
+            snapshot_index=self.snapshot_index,
+        )
+
+    def gauges(self) -> NodeGauges:
+        """Return plain numbers for a scrape, which comes in another thread: no file is touched."""
+        raft, store = self._raft, self._store
+        membership = raft.membership
+        peers = {
+            member.id: PeerGauges(
+                raft.last_index - raft.match_index_of(member.id),
+                is_live=raft.is_live(member.id),
+                is_healthy=raft.is_healthy(member.id),
+                is_counted=raft.is_counted(member.id),
+            )
+            for member in membership.members
+            if member.id != raft.state.self_id
+        }
+        return NodeGauges(
+            role=raft.role,
+            term=raft.term,
+            begin_index=store.begin_index,
+            last_index=store.last_index,
+            commit_index=raft.commit_index,
+            durable_index=store.durable_index,
+            pending_entries=self._appends.entries_count,
+            pending_bytes=self._appends.size_bytes,
+            is_disk_full=self.is_disk_full,
+            disk_used_ratio=self._retention.used_ratio,
+            deleted_files=self._retention.deleted_files_count,
+            aside_files=store.aside.files_count,
+            applied_index=self.applied_index,
+            snapshot_index=self.snapshot_index,
+            is_disk_stalled=raft.is_disk_stalled,
+            voters=len(membership.voters),
+            learners=len(membership.members) - len(membership.voters),
+            membership_index=raft.memberships[-1].index,
+            non_members=len(self._transport.non_members),
+            dropped_messages=self._transport.dropped_messages_count,
+            inline_syncs=self._syncer.inline_count,
+            threaded_syncs=self._syncer.threaded_count,
+            peers=peers if raft.role is Role.LEADER else {},
+        )
