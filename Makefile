@@ -146,7 +146,7 @@ stalls: $(READY) ## All tests but Spark's and those that compute, while processe
 mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught; the table goes into docs/testing.md
 	@$(BIN)/python scripts/mutants.py --jobs $(WORKERS) --write
 
-mutants-blind: $(READY) ## Judge planted bugs by rungs that were not chosen for them; goes on where it stopped (hours)
+mutants-blind: $(READY) ## What in the default gate finds each planted bug; continues where it stopped (an hour)
 	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
