@@ -36,6 +36,7 @@ from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_
 from dledger.entries.reader import EntryReader
 from dledger.entries.room import EntryRoom
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
+from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, MembershipEntry, Span
 from store.errors import DiskFull
 
@@ -221,13 +222,21 @@ class EntryStore(EntryReader):
 
         Raises:
             CorruptPush: drop the push.
-            MembershipUnreadable: stop the node.
+            MembershipUnreadable: the entries follow the local log, and one has a membership that this program cannot
+                read; stop the node.
         """
-        self._checked = check_payload(span, payload, self._file_size, self.codec)
-        prev_index = span.first_index - 1
-        if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
-            check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
-        return self._checked.memberships(self.codec) if self._checked.special else ()
+        self._checked = push = check_payload(span, payload, self._file_size, self.codec)
+        is_next = prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index)
+        if is_next:
+            check_follows(push, span.first_index, self.predecessor(span.first_index - 1), self._file_size)
+        try:
+            return push.memberships(self.codec) if push.special else ()
+        except MembershipUnreadable as error:
+            if is_next:
+                raise
+            # The chain checksum of the first entry, which covers its magic, could not be checked: one bit makes a no-op
+            # a membership.
+            raise CorruptPush(span.first_index, error.expected, error.found) from error
 
     def predecessor(self, index: int) -> Predecessor:
         """Return what an entry after `index` must agree with; at the log's end it is known without a read."""

@@ -1,10 +1,11 @@
 """Entries of a peer: taken as they are when everything fits, refused whole when anything does not."""
 
 import dataclasses
+from contextlib import suppress
 
 import pytest
 
-from dledger.entries.format.entry import HEADER
+from dledger.entries.format.entry import ENTRY_NOOP, HEADER
 from dledger.entries.store import CorruptPush
 from dledger.types import Span
 from store.errors import DiskFull
@@ -102,6 +103,23 @@ def test_push_with_any_byte_changed_is_refused_and_changes_nothing(leader, follo
     assert content(follower) == before
     assert follower.last_index == 19
     follower.append_encoded(span, payload, 20)
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_changed_bit_in_a_push_that_does_not_follow_the_local_log_stops_no_node(leader, follower, bit):
+    """Without the entry before it, the checksum of the first entry cannot be checked: a no-op may seem a membership."""
+    replicate(leader, follower)
+    leader.append([b"0123456789" * 3], 20, 1)
+    leader.append([b""], 21, 2, magic=ENTRY_NOOP)
+    span, payload = leader.span_of(21, 21), leader.read_span(leader.span_of(21, 21))
+
+    for position in range(len(payload)):
+        damaged = bytearray(payload)
+        damaged[position] ^= 1 << bit
+        with suppress(CorruptPush):
+            assert follower.check_push(span, bytes(damaged), 1) == ()
+
+    assert follower.last_index == 19
 
 
 @pytest.mark.parametrize(
