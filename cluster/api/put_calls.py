@@ -83,7 +83,7 @@ class PutCalls:
         try:
             self._check_bounds(request)
             # Before the topic: one that is new, or was changed, may not be known here yet.
-            core.replica.check_serving_puts()
+            puts = core.replica.serving_puts()
             topic = core.replica.state.topics.get(request.topic)
             new_topic = core.topic_to_create(request.topic) if topic is None else None
             if new_topic is not None:
@@ -91,7 +91,7 @@ class PutCalls:
             self._check(topic or core.known_topic(request.topic), request)
             check_delivery(request.properties, request.sys_flags)
             messages = messages_of(request, born_host, wall_clock_ms())
-            pending = core.replica.begin_put(messages)
+            pending = puts.begin_put(messages)
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
             return ended

@@ -49,6 +49,20 @@ class ReplicaStatus:
         return self.role in ("LEADER", "STANDALONE")
 
 
+class Puts(Protocol):
+    """Takes messages. Obtained for one iteration of the event loop: in the next one the node may not serve puts."""
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put messages, in the same iteration of the event loop; the future returns their outcome.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was put.
+            store.errors.StorageFailed: whether anything was put is not known.
+            cluster.protocol.errors.RequestFailed: the store has stopped; nothing was put.
+        """
+        ...
+
+
 class Replica(Protocol):
     """Messages and broker state of one node."""
 
@@ -89,21 +103,11 @@ class Replica(Protocol):
         """Return all nodes whose gRPC services are known, this one among them."""
         ...
 
-    def check_serving_puts(self) -> None:
-        """Raise unless this node takes puts now: what it knows of topics may be old until then.
+    def serving_puts(self) -> Puts:
+        """Return where to put messages if this node takes puts now: what it knows of topics may be old until then.
 
         Raises:
             cluster.protocol.errors.RequestFailed: NOT_LEADER, LEADER_NOT_READY, STORE_STOPPED.
-        """
-        ...
-
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """Put messages, in the same iteration of the event loop; the future returns their outcome.
-
-        Raises:
-            store.errors.IllegalMessage: nothing was put.
-            store.errors.StorageFailed: whether anything was put is not known.
-            cluster.protocol.errors.RequestFailed: this node does not serve puts; nothing was put.
         """
         ...
 

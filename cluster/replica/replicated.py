@@ -24,7 +24,7 @@ from typing import Final, Self
 
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
-from cluster.replica.port import NO_DIVIDE, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedUpkeep
 from cluster.replica.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replica.state_import import StateImport
@@ -269,19 +269,20 @@ class ReplicatedReplica:
 
     # ------------------------------------------------------------------------------------------------------- messages
 
-    def check_serving_puts(self) -> None:
-        """Raise unless this node takes puts now: it leads, and its state and queues are up to date."""
+    def serving_puts(self) -> Puts:
+        """Return this replica if it takes puts now; see `Replica.serving_puts`."""
         if not self._is_ready:
             raise self._refusal()
+        return self
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """Put messages, in the same loop iteration; the node bounds what waits, and its time.
+        """Append messages as a `Puts`: whether this node serves puts was checked by `serving_puts`, in this iteration.
+
+        The bounds of what waits, and its time limit, are the node's.
 
         Raises:
-            RequestFailed: this node does not take puts, or not yet; nothing was put.
             store.errors.IllegalMessage: nothing was put.
         """
-        self.check_serving_puts()
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
         pending = self.store.put_many(messages)
 

@@ -7,12 +7,12 @@ but not the loss of the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState
-from cluster.replica.port import NO_DIVIDE, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
 from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
@@ -20,8 +20,7 @@ from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.fs.ports import Files
 from store.maintenance.service import StoreService
-from store.model.commit_log import PutOutcome
-from store.model.message import Host, Message
+from store.model.message import Host
 
 ROLE = "STANDALONE"
 
@@ -142,12 +141,9 @@ class StandaloneReplica:
         """Return this one."""
         return (BrokerNode(self._config.broker, self._config.address),)
 
-    def check_serving_puts(self) -> None:
-        """There is no other leader: the known topics are the newest, and a stopped store refuses by itself."""
-
-    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """Put messages, in the same loop iteration; the future returns their outcome."""
-        return self._service.begin_put(messages)
+    def serving_puts(self) -> Puts:
+        """Return the service: there is no other leader, the known topics are the newest, a stopped store refuses."""
+        return self._service
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
         """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""

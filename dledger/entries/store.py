@@ -75,8 +75,13 @@ class EntryStore(EntryReader):
         self._rolled_index = self._flushed_index = parts.log.last_index + 1
         # As last given to `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
-        # What `check_push` verified last, so that `append_encoded` need not verify the same payload object again.
+        # What was done for the next write before the core decided on it: a push that was checked, the entry that its
+        # first one was found to follow, room with the places of entries in it, and room for a push. Each holds for the
+        # log as it is now: every change of its end drops them all (`_drop_prepared`), and the write does them itself.
         self._checked: CheckedPush | None = None
+        self._checked_after: Predecessor | None = None
+        self._reserved: tuple[Sequence[int], list[Run]] | None = None
+        self._reserved_span: Span | None = None
 
     # ------------------------------------------------------------------------------------------ opening and closing
 
@@ -158,6 +163,9 @@ class EntryStore(EntryReader):
     def reserve(self, sizes_of_bodies: Sequence[int]) -> list[Run]:
         """Make room for entries with bodies of these sizes; return where they go, when they are appended next.
 
+        Args:
+            sizes_of_bodies: at least one; not changed afterwards, for `append` compares its bodies with them.
+
         Raises:
             EntryTooLarge: refuse the batch.
             store.errors.DiskFull: refuse the batch; the log is unchanged.
@@ -167,6 +175,7 @@ class EntryStore(EntryReader):
         runs = lay_out(sizes_of_bodies, self._end_position, self._file_size)
         end, last_index = runs[-1].end_position, self.last_index
         self._room.reserve(self._end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
+        self._reserved = sizes_of_bodies, runs
         return runs
 
     def append(
@@ -181,7 +190,7 @@ class EntryStore(EntryReader):
         """Append an entry for each body, into the page cache; return their positions.
 
         Args:
-            bodies: at least one.
+            bodies: at least one; room is made here unless `reserve` was just called with their sizes.
             first_index: must be `last_index + 1`; says what the caller believes.
             term: of all of them; not below `last_term`.
             magic: of all of them.
@@ -194,7 +203,8 @@ class EntryStore(EntryReader):
         """
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         assert term >= self._last_term, (term, self._last_term)
-        runs = self.reserve(list(map(len, bodies)))
+        sizes, reserved = list(map(len, bodies)), self._reserved
+        runs = reserved[1] if reserved is not None and reserved[0] == sizes else self.reserve(sizes)
         positions: list[int] = []
         for run in runs:
             batch = encode_batch(
@@ -226,13 +236,15 @@ class EntryStore(EntryReader):
                 read; stop the node.
         """
         self._checked = push = check_payload(span, payload, self._file_size, self.codec)
-        is_next = prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index)
-        if is_next:
-            check_follows(push, span.first_index, self.predecessor(span.first_index - 1), self._file_size)
+        before = None
+        if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
+            before = self.predecessor(span.first_index - 1)
+            check_follows(push, span.first_index, before, self._file_size)
+        self._checked_after = before
         try:
             return push.memberships(self.codec) if push.special else ()
         except MembershipUnreadable as error:
-            if is_next:
+            if before is not None:
                 raise
             # The chain checksum of the first entry, which covers its magic, could not be checked: one bit makes a no-op
             # a membership.
@@ -250,13 +262,14 @@ class EntryStore(EntryReader):
             store.errors.DiskFull: answer the peer so; the log is unchanged.
         """
         self._room.reserve_span(span, self, self._end_position)
+        self._reserved_span = span
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
         """Append the entries of a peer from `first_index` on, as they are, into the page cache.
 
         Args:
             span: what the peer says of them.
-            payload: their bytes; checked here unless `check_push` did.
+            payload: their bytes; checked here unless `check_push` did, and room is made unless `reserve_span` did.
             first_index: must be `last_index + 1`; entries of the push before it are here already.
 
         Raises:
@@ -269,9 +282,13 @@ class EntryStore(EntryReader):
         push = self._checked
         if push is None or push.payload is not payload or push.span != span:
             push = check_payload(span, payload, self._file_size, self.codec)
-        self._checked = None
-        check_follows(push, first_index, self.predecessor(self.last_index), self._file_size)
-        self.reserve_span(span)
+            self._checked_after = None
+        before = self.predecessor(self.last_index)
+        # A push that begins within the log, or that replaces a suffix, was checked against another entry.
+        if first_index != span.first_index or before != self._checked_after:
+            check_follows(push, first_index, before, self._file_size)
+        if span is not self._reserved_span:
+            self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
         data = memoryview(payload)[position - span.position :]
         self._write(position, data, b"".join(push.units[done:] if done else push.units), span.term, push.chain_crc)
@@ -286,6 +303,11 @@ class EntryStore(EntryReader):
         self.last_index += len(units) // INDEX_UNIT_SIZE
         self._last_term = term
         self._chain_crc = chain_crc
+        self._drop_prepared()
+
+    def _drop_prepared(self) -> None:
+        """Forget what was prepared for the log as it was: its end has changed."""
+        self._checked = self._checked_after = self._reserved = self._reserved_span = None
 
     def _leave_file(self, next_position: int) -> None:
         """Fill the last data file with a blank; make the log durable, for recovery trusts what lies before a file."""
@@ -313,7 +335,7 @@ class EntryStore(EntryReader):
         self._index.truncate(first_index, self.last_index)
         self._rolled_index = min(self._rolled_index, first_index)
         self._flushed_index = min(self._flushed_index, first_index)
-        self._checked = None
+        self._drop_prepared()
         self.last_index = first_index - 1
         self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         self._end_position = before.end_position
@@ -384,7 +406,7 @@ class EntryStore(EntryReader):
         self._last_term = NO_TERM
         self._end_position = begin_position
         self._chain_crc = self.begin_chain_crc
-        self._checked = None
+        self._drop_prepared()
 
     def read_span(self, span: Span) -> bytes:
         """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""

@@ -208,6 +208,10 @@ def index_is_believed_about_terms(patch):
     patch.setattr("dledger.entries.recovery._are_terms_right", lambda *_: True)
 
 
+def room_that_was_made_before_a_cut_is_counted_on(patch):
+    patch.setattr(EntryStore, "_drop_prepared", lambda self: None)
+
+
 MUTANTS = (
     Mutant(sync_is_skipped, "acknowledged is durable", Seeds(NOT_DURABLE, with_power_cuts)),
     Mutant(
@@ -271,6 +275,11 @@ MUTANTS = (
         Tests(
             "tests/unit/dledger/entries/test_lost_beginning.py::test_log_of_ours_that_lost_its_first_file_does_not_start"
         ),
+    ),
+    Mutant(
+        room_that_was_made_before_a_cut_is_counted_on,
+        "an effect does not fail half-way",
+        Tests("tests/unit/dledger/entries/test_push.py::test_room_that_was_reserved_before_a_cut_is_reserved_again"),
     ),
     Mutant(checkpoint_is_not_withdrawn_before_a_cut, "a node starts again", CrashPoints("truncate_and_append_anew")),
     Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("begin_anew")),

@@ -191,7 +191,7 @@ def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
 
 def topic_is_looked_for_before_the_leader(patch):
     """A node that does not lead says that a topic is unknown which its leader has."""
-    patch.setattr(ReplicatedReplica, "check_serving_puts", lambda self: None)
+    patch.setattr(ReplicatedReplica, "serving_puts", lambda self: self)
 
 
 def topics_are_unknown_to_name_servers_that_have_just_started(patch):

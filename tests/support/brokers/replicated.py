@@ -248,7 +248,7 @@ async def put(replica, *messages):
     Raises:
         cluster.protocol.errors.RequestFailed: the node refuses them; nothing was put.
     """
-    outcome = await replica.begin_put(messages)
+    outcome = await replica.serving_puts().begin_put(messages)
     if outcome.certainty is Certainty.NOT_APPENDED:
         raise RequestFailed(reason_of_put(outcome.status), outcome.detail)
     assert outcome.certainty is Certainty.APPENDED, outcome

@@ -157,12 +157,12 @@ def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_ackn
                 sick = group.name_of(leader)
                 disks[sick].broken_part, disks[sick].is_broken = part, True
                 # The others may have it before the sync fails, or not.
-                outcome = await leader.begin_put(numbered([5]))
+                outcome = await leader.serving_puts().begin_put(numbered([5]))
                 assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
             assert isinstance(await leader.failure, StorageFailed)
             assert not leader.status().is_serving_puts
             with pytest.raises(RequestFailed) as refused:
-                leader.begin_put(numbered([6]))
+                leader.serving_puts().begin_put(numbered([6]))
             assert refused.value.reason is Reason.STORE_STOPPED
             with pytest.raises(StorageFailed):
                 await leader.stop()

@@ -45,7 +45,7 @@ class Putter:
         bodies = [b"%d" % (self._number + place) for place in range(count)]
         self._number += count
         try:
-            outcome = await replica.begin_put([Message("T", body, queue_id) for body in bodies])
+            outcome = await replica.serving_puts().begin_put([Message("T", body, queue_id) for body in bodies])
         except RequestFailed:
             self.refused.update(bodies)
             return

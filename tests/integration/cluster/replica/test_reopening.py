@@ -173,7 +173,9 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
                 async with group.steady_leader() as leader:
                     target = next(name for name in group.open if group.open[name] is not leader)
                     transfer = leader.node.transfer_leadership(target)
-                    pending = [(number, leader.begin_put(numbered([number]))) for number in islice(numbers, 5)]
+                    pending = [
+                        (number, leader.serving_puts().begin_put(numbered([number]))) for number in islice(numbers, 5)
+                    ]
                     for number, future in pending:
                         outcome = await future
                         assert outcome.certainty is not Certainty.UNKNOWN, outcome

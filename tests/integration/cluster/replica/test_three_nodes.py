@@ -124,7 +124,7 @@ def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
                     assert (status.role, status.is_serving_puts) == ("FOLLOWER", False)
                     assert status.leader_address == str(leader.node.config.client_address)
                     with pytest.raises(RequestFailed) as refused:
-                        follower.begin_put(numbered([1]))
+                        follower.serving_puts().begin_put(numbered([1]))
                     assert refused.value.reason is Reason.NOT_LEADER
                     with pytest.raises(RequestFailed) as refused:
                         await follower.change(SetTopic(TopicConfig("T", 1, 1)))

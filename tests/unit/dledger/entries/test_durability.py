@@ -2,6 +2,7 @@
 
 import pytest
 
+from dledger.entries import store as module
 from dledger.storage.checkpoint import Checkpoint, CheckpointFile
 from store.errors import DiskFull, StorageFailed
 from store.fs.linux.files import OsFiles
@@ -46,6 +47,25 @@ def test_reserved_room_serves_the_append(log):
     store.append([bytes(3000)] * 3, 0, 1)
 
     assert store.last_index == 2
+
+
+def test_reserved_batch_is_laid_out_once(monkeypatch, log):
+    laid_out, original = [], module.lay_out
+
+    def lay_out(sizes, *arguments):
+        laid_out.append(list(sizes))
+        return original(sizes, *arguments)
+
+    monkeypatch.setattr(module, "lay_out", lay_out)
+    store = log.open()
+    store.reserve([3000, 3000, 3000])
+    store.append([bytes(3000)] * 3, 0, 1)
+    # Another batch than the one that has room, and one without.
+    store.reserve([10])
+    store.append([bytes(20)], 3, 1)
+    store.append([bytes(20)], 4, 1)
+
+    assert [[3000] * 3, [10], [20], [20]] == laid_out
 
 
 # --------------------------------------------------------------------------------------------------------- durability

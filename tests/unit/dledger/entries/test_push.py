@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from dledger.entries import store as module
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER
 from dledger.entries.store import CorruptPush
 from dledger.types import Span
@@ -209,3 +210,60 @@ def test_late_push_of_entries_that_were_deleted_needs_no_room(leader):
     leader.reserve_span(late)
 
     assert leader.begin_index == 22
+
+
+def counted(monkeypatch, target, name):
+    """Have `target.name` counted; return the list that gets an item for each call."""
+    calls, original = [], getattr(target, name)
+
+    def called(*arguments):
+        calls.append(name)
+        return original(*arguments)
+
+    monkeypatch.setattr(target, name, called)
+    return calls
+
+
+def test_push_is_checked_and_gets_room_once(monkeypatch, leader, follower):
+    """`check_push` and `reserve_span` come before the core decides; the write repeats neither."""
+    take(follower, leader, 0, 9)
+    span, payload = leader.span_of(10, 19), leader.read_span(leader.span_of(10, 19))
+    checks = [counted(monkeypatch, module, name) for name in ("check_payload", "check_follows")]
+    rooms = counted(monkeypatch, follower._room.__class__, "reserve_span")
+
+    follower.check_push(span, payload, 1)
+    follower.reserve_span(span)
+    follower.append_encoded(span, payload, 10)
+
+    assert [["check_payload"], ["check_follows"], ["reserve_span"]] == [*checks, rooms]
+    assert content(follower)[0][: follower.end_position] == content(leader)[0][: leader.end_position]
+
+
+def test_push_that_was_prepared_for_a_log_that_was_cut_since_is_prepared_again(leader, follower):
+    leader.append([bytes(3000)] * 2, 20, 1)
+    take(follower, leader, 0, 19)
+    span, payload = leader.span_of(20, 20), leader.read_span(leader.span_of(20, 20))
+    follower.check_push(span, payload, 1)
+    follower.reserve_span(span)
+    # The file in which it has room goes with the cut; what comes instead ends at the same place and has another chain.
+    follower.truncate(10)
+    follower.append([b"other %04d" % number * 8 for number in range(10)], 10, 1)
+    assert (follower.last_index, follower.end_position) == (leader.index_at_position(span.position) - 1, 20 * 128)
+
+    with pytest.raises(CorruptPush, match="chain checksum"):
+        follower.append_encoded(span, payload, 20)
+    follower.truncate(10)
+    take(follower, leader, 10, 19)
+    follower.append_encoded(span, payload, 20)
+
+    assert follower.get(20).body == bytes(3000)
+
+
+def test_room_that_was_reserved_before_a_cut_is_reserved_again(leader):
+    """Of a batch that begins in the next file: the cut has removed that file."""
+    leader.reserve([3000])
+    leader.truncate(10)
+
+    leader.append([bytes(3000)], 10, 1)
+
+    assert leader.get(10).body == bytes(3000)

@@ -159,7 +159,7 @@ def with_broker(tmp_path, story):
 
 
 async def put(broker, *numbers):
-    outcome = await broker.begin_put([numbered(number) for number in numbers])
+    outcome = await broker.serving_puts().begin_put([numbered(number) for number in numbers])
     assert outcome.certainty is Certainty.APPENDED
     return outcome.places[-1]
 
@@ -181,7 +181,7 @@ def test_a_lone_put_is_dispatched_within_the_pace_although_nobody_waits(tmp_path
 def test_much_of_the_log_is_not_left_to_gather(tmp_path):
     async def story(broker):
         message = numbered(1)._replace(body=bytes(store_upkeep._DISPATCH_GATHER_SIZE_BYTES))
-        outcome = await broker.begin_put([message])
+        outcome = await broker.serving_puts().begin_put([message])
         await until(lambda: found_at(broker, outcome.places[-1], 1))
 
     with_broker(tmp_path, story)
