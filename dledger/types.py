@@ -85,7 +85,7 @@ class HardState:
             disk was wiped. Its vote counts only together with those of all others (ADR 7).
         incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
             drew when it began with nothing and met a group that had begun before, or when it cut a damaged tail. Its
-            voice counts when the committed membership names this incarnation.
+            vote counts when the committed membership names this incarnation.
         founding_group_id: the id of the group that this node gave its vote to found. While the node is founding, each
             vote replaces it; once it has met the leader of that founding, the id is that of its group. 0: none.
     """

@@ -1,6 +1,6 @@
 """A damaged tail: the last entry of a log is bad, although no power cut can have left it so (`dledger.entries.tail`).
 
-Not here: what a node of a group makes of it (`dledger.node.voice`).
+Not here: what a node of a group makes of it (`dledger.node.lost_vote`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.lost_vote import VoteGivenUp, take_back_vote
 from dledger.node.persistent_state import MembershipKeeper, PersistentState, has_past
-from dledger.node.voice import VoiceGivenUp, take_back_voice
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -74,7 +74,7 @@ class NodeFiles:
         )
         identity_file = IdentityFile.check(files, directory, config.self_id, config.group)
         with ExitStack() as on_failure:
-            give_up = VoiceGivenUp(
+            give_up = VoteGivenUp(
                 files,
                 directory,
                 self_id=config.self_id,
@@ -93,7 +93,7 @@ class NodeFiles:
                 draw=draw,
             )
             note_beginning(LogHeadFile.open(files, directory), store.head)
-            take_back_voice(files, directory, config.self_id, hard_state, membership_file)
+            take_back_vote(files, directory, config.self_id, hard_state, membership_file)
             keeper = MembershipKeeper(membership_file)
             persistent = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None

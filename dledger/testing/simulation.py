@@ -168,9 +168,9 @@ class Simulation:
             ends = {process.node_id: (process.raft.last_index, process.raft.commit_index) for process in self._running}
             before, reached = reached, sum(last_index for last_index, _ in ends.values())
             if reached <= before:
-                voiceless = self._world.checks.damage.voiceless
+                non_voting = self._world.checks.damage.non_voting
                 raise Violation(
-                    "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {voiceless}"
+                    "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {non_voting}"
                 )
             # A long log takes its time, but progress must not stop.
             end_us += _PROGRESS_US
@@ -203,8 +203,8 @@ class Simulation:
         if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
             return False
         voters = members[0].raft.membership.voters
-        voiceless = self._world.checks.damage.voiceless
-        return not any(node_id in voters and node_id in self._living for node_id in voiceless)
+        non_voting = self._world.checks.damage.non_voting
+        return not any(node_id in voters and node_id in self._living for node_id in non_voting)
 
     @property
     def _members(self) -> list[SimProcess]:

@@ -53,10 +53,10 @@ class Crashes:
                 raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
 
     def give_up(self, damage):
-        """A node keeps its voice through every crash of the disk that is assumed: it writes whole sectors."""
+        """A node keeps its vote through every crash of the disk that is assumed: it writes whole sectors."""
         if not any(TORN_IN_A_SECTOR in label for label in self.labels):
             raise damage.refusal()
-        self.counts["voices given up"] += 1
+        self.counts["votes given up"] += 1
         return TORN_IN_A_SECTOR
 
     def _judge(self, judge, image, before_operation):

@@ -16,7 +16,7 @@ from dledger.entries.membership_file import MembershipFile, drop_unheld
 from dledger.entries.push import check_payload
 from dledger.entries.store import EntryStore
 from dledger.node.log_reader import LogReader
-from dledger.node.voice import VoiceGivenUp
+from dledger.node.lost_vote import VoteGivenUp
 from dledger.pending.reads import RequestRefused
 from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState, Membership
@@ -25,7 +25,7 @@ from tests.crashpoints.images import killed
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on, unstamped
 
 IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
-# What a node draws that loses its voice.
+# What a node draws that loses its vote.
 INCARNATION = 77
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 # Behind its text the membership file is filled with spaces: one byte in so many is tried.
@@ -94,7 +94,7 @@ def flip(disk, path, name, position, value):
 def open_damaged(disk, codec=RAW_ENTRY_CODEC):
     """Return what production code makes of a disk: (store, hard state, memberships), or its refusal."""
     files = files_on(disk)
-    give_up = VoiceGivenUp(files, DIRECTORY, self_id="n0", settings=Membership(), draw=lambda *_: INCARNATION)
+    give_up = VoteGivenUp(files, DIRECTORY, self_id="n0", settings=Membership(), draw=lambda *_: INCARNATION)
     try:
         store = EntryStore.open(files, DIRECTORY, CONFIG, codec, give_up)
         hard_state = HardStateFile.open(files, DIRECTORY).load()
@@ -182,7 +182,7 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
     if kind in ("index", "checkpoint"):
         assert set(counts) == {"all served"}
     elif kind == "data":
-        assert counts["without a voice"] > 0
+        assert counts["without a vote"] > 0
     else:
         assert set(counts) <= {"start refused", "all served"}
         assert counts["start refused"] > 0
@@ -199,18 +199,18 @@ def judge(opened, small):
         assert 0 <= getattr(opened, "position", 0) <= CONFIG.data_file_size_bytes, opened
         return "start refused"
     store, hard_state, memberships = opened
-    is_voiceless = hard_state.incarnation == INCARNATION
+    is_non_voting = hard_state.incarnation == INCARNATION
     assert hard_state == replace(small.hard_state, incarnation=hard_state.incarnation)
     assert memberships == small.memberships
     assert store.begin_index == min(small.log)
     assert store.last_index >= small.checkpoint_index, "cut below what was durable"
     assert terms_of(store) == {at: small.log[at][0] for at in range(store.begin_index, store.last_index + 1)}
     is_cut = store.last_index < max(small.log)
-    assert is_voiceless or not is_cut, "cut what was durable, and kept its voice"
-    assert is_voiceless == any("damaged tail cut" in note for note in store.recovery_notes)
+    assert is_non_voting or not is_cut, "cut what was durable, and kept its vote"
+    assert is_non_voting == any("damaged tail cut" in note for note in store.recovery_notes)
     if read_in_every_way(store, small.log):
         return "read and push refused"
-    return "without a voice" if is_voiceless else "all served"
+    return "without a vote" if is_non_voting else "all served"
 
 
 @pytest.mark.slow

@@ -74,15 +74,15 @@ def test_node_that_lost_its_disk_counts_when_every_other_voter_knows_that_it_is_
     assert group.runs("n0", members(3), after) == []
     assert group.runs("n0", after) == []
     assert group.runs("n1", after, incarnation=77) == []
-    assert group.damage.voiceless == ["n1"]
+    assert group.damage.non_voting == ["n1"]
     assert group.runs("n2", after) == ["n1"]
-    assert group.damage.voiceless == []
+    assert group.damage.non_voting == []
 
 
 def test_node_that_lost_something_and_keeps_its_name_is_a_violation():
     group = Group(3)
     group.runs("n1", members(3, n1=5), incarnation=5)
-    group.damage.lose_voice("n1")
+    group.damage.lose_vote("n1")
 
     with pytest.raises(Violation, match="n1 lost what it promised and takes itself for what it was before"):
         group.runs("n1", members(3, n1=5), incarnation=5)

@@ -1,4 +1,4 @@
-"""Which memberships the log holds, which one is in force, and whose voice counts (dissertation §4.1; ADR 7).
+"""Which memberships the log holds, which one is in force, and whose vote counts (dissertation §4.1; ADR 7).
 
 A membership is in force as soon as it is in the log, committed or not. `State.memberships` holds the newest one
 that is known to be committed, in front, and all that follow it in the log.

@@ -3,7 +3,7 @@
 A disk that is empty does not say whether the group is new or the disk was wiped. So a node that begins with nothing is
 *founding* until it meets a leader. If that leader was elected by all voters in the first election of the group, and
 with this node's vote, the node is a full member. If not, it may have promised what it no longer knows: it draws a new
-*incarnation*, and the group does not count its voice until a committed membership names that one.
+*incarnation*, and the group does not count its vote until a committed membership names that one.
 
 Not here: the entry that names it (`core.changes.readmit`), what is founding on disk (`dledger.node.persistent_state`).
 """

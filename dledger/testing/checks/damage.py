@@ -47,7 +47,7 @@ class Damage:
         self._damaged: set[str] = set()
         self._repaired: set[str] = set()
         # Wiped, or without a vote because of a damaged tail, and not readmitted to the group yet.
-        self._voiceless: set[str] = set()
+        self._non_voting: set[str] = set()
         self._memberships: dict[str, Membership] = {}
         # What each node knows to be committed.
         self._settled: dict[str, Membership] = {}
@@ -81,7 +81,7 @@ class Damage:
     @property
     def lost(self) -> list[str]:
         """Nodes with a damaged disk, those that lost what they had and have no vote again yet, and those taken away."""
-        gone = self._damaged | self._voiceless | self._absent
+        gone = self._damaged | self._non_voting | self._absent
         return [node_id for node_id in self._disks if node_id in gone]
 
     def take_away(self, node_id: str) -> bool:
@@ -109,15 +109,15 @@ class Damage:
         if state.is_founding:
             self._incarnations.pop(node_id, None)
             return []
-        if node_id in self._voiceless and state.incarnation in (0, self._former_incarnations.get(node_id)):
+        if node_id in self._non_voting and state.incarnation in (0, self._former_incarnations.get(node_id)):
             raise Violation("readmission", f"{node_id} lost what it promised and takes itself for what it was before")
         self._incarnations[node_id] = state.incarnation
         self._founded.add(node_id)
         member = self._settled[node_id].get(node_id)
         if member is not None and member.is_voter and member.incarnation != state.incarnation:
             # It came to the founding too late and has to be readmitted as if it had been wiped.
-            self._voiceless.add(node_id)
-        return self._readmit() if self._voiceless else []
+            self._non_voting.add(node_id)
+        return self._readmit() if self._non_voting else []
 
     def _readmit(self) -> list[str]:
         """Find the nodes whose return is committed, as every other voter knows that lost nothing.
@@ -125,7 +125,7 @@ class Damage:
         A voter that does not know it cannot count their votes: if another one were lost now, a vote could not be won.
         """
         heard = []
-        for node_id in self.voiceless:
+        for node_id in self.non_voting:
             incarnation = self._incarnations.get(node_id)
             settled = self._settled.get(node_id)
             if not incarnation or settled is None:
@@ -135,7 +135,7 @@ class Damage:
             ]
             members = [None if membership is None else membership.get(node_id) for membership in knowing]
             if all(member is not None and member.incarnation == incarnation for member in members):
-                self._voiceless.remove(node_id)
+                self._non_voting.remove(node_id)
                 heard.append(node_id)
         return heard
 
@@ -144,26 +144,26 @@ class Damage:
         return all(node_id in self._founded for node_id in self._founders)
 
     @property
-    def voiceless(self) -> list[str]:
+    def non_voting(self) -> list[str]:
         """Nodes that were wiped and are not readmitted to the group yet."""
-        return [node_id for node_id in self._disks if node_id in self._voiceless]
+        return [node_id for node_id in self._disks if node_id in self._non_voting]
 
     def wipe(self, node_id: str) -> None:
         """Give a node that is down a new, empty disk."""
         self._disks[node_id].wipe()
         self._damaged.discard(node_id)
-        self.lose_voice(node_id)
+        self.lose_vote(node_id)
         self._memberships.pop(node_id, None)
 
-    def gave_up_voice(self, node_id: str) -> None:
+    def gave_up_vote(self, node_id: str) -> None:
         """Note that a node took what its log ends with for damaged; a crash alone must never look so."""
         if node_id not in self._damaged:
-            raise Violation("voice", f"{node_id} gave its voice up, and its disk has changed no bit")
-        self.lose_voice(node_id)
+            raise Violation("vote given up", f"{node_id} gave its vote up, and its disk has changed no bit")
+        self.lose_vote(node_id)
 
-    def lose_voice(self, node_id: str) -> None:
+    def lose_vote(self, node_id: str) -> None:
         """Note that a node lost something that it promised: it must not count until it is readmitted."""
-        self._voiceless.add(node_id)
+        self._non_voting.add(node_id)
         self._settled.pop(node_id, None)
         self._believed.pop(node_id, None)
         former = self._incarnations.pop(node_id, None)
@@ -176,13 +176,13 @@ class Damage:
         Args:
             node_id: the node.
             raft: its core.
-            has_lost: it lost something that it promised. If it did not, it may give its voice up all the same.
+            has_lost: it lost something that it promised. If it did not, it may give its vote up all the same.
         """
         former = self._incarnations.get(node_id)
         if has_lost or (former is not None and raft.state.incarnation != former):
-            self.lose_voice(node_id)
+            self.lose_vote(node_id)
         self.runs(node_id, raft)
-        return node_id in self._voiceless
+        return node_id in self._non_voting
 
     def flip(self, node_id: str, random: Random, counts: FaultCounts, *, is_cached: bool) -> str | None:
         """Flip a few bits of one file of a node; return its path.

@@ -25,9 +25,9 @@ from dledger.driver.turn import take_turn
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import CheckpointTicket, EntriesTicket, EntryStoreConfig
+from dledger.node.lost_vote import VoteGivenUp
 from dledger.node.persistent_state import MembershipKeeper, has_past
 from dledger.node.state_machine import Applier, StateLost
-from dledger.node.voice import VoiceGivenUp
 from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.storage.snapshot_store import SnapshotStore
@@ -147,12 +147,12 @@ class SimProcess:
 
     def _give_up(self, damage: DamagedTail) -> str:
         directory = node_directory(self.node_id)
-        give_up = VoiceGivenUp(
+        give_up = VoteGivenUp(
             self._files, directory, self_id=self.node_id, settings=self._settings(), draw=self._random.randrange
         )
         outcome = give_up(damage)
-        self._world.checks.damage.gave_up_voice(self.node_id)
-        self._world.counts.add(Fault.VOICE_GIVEN_UP)
+        self._world.checks.damage.gave_up_vote(self.node_id)
+        self._world.counts.add(Fault.VOTE_GIVEN_UP)
         return outcome
 
     def _settings(self) -> Membership:

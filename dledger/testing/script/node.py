@@ -15,9 +15,9 @@ from dledger.core.raft import Raft
 from dledger.driver.driver import Driver, Proposal
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.lost_vote import VoteGivenUp
 from dledger.node.persistent_state import MembershipKeeper, has_past
 from dledger.node.state_machine import Applier
-from dledger.node.voice import VoiceGivenUp
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.storage.snapshot_store import SnapshotStore
@@ -74,7 +74,7 @@ class ScriptNode:
         directory = node_directory(machine.id)
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
         founders = Membership(tuple(Member(node_id) for node_id in sorted(settings.node_ids)), settings.group_id)
-        give_up = VoiceGivenUp(self._files, directory, self_id=machine.id, settings=founders, draw=machine.draw)
+        give_up = VoteGivenUp(self._files, directory, self_id=machine.id, settings=founders, draw=machine.draw)
         identity_file = IdentityFile.check(self._files, directory, machine.id, GROUP_NAME)
         self.store = EntryStore.open(self._files, directory, sizes, give_up=give_up)
         hard_state = HardStateFile.open(self._files, directory)

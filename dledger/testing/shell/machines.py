@@ -296,7 +296,7 @@ class NodeMachine:
 
     @property
     def is_counted(self) -> bool:
-        """Whether a process runs whose voice counts."""
+        """Whether a process runs whose vote counts."""
         return self.process is not None and self.process.is_counted
 
     @property

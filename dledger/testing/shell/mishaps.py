@@ -1,12 +1,12 @@
 """What happens to directories: bytes that the disk flips, disks that are replaced, directories that are not the node's.
 
 One node of a run is the victim: whatever it loses, the others are a majority that lost nothing, so the group must keep
-all that it promised. What runs on a hurt disk is refused by name, or has no voice; it is never obeyed:
+all that it promised. What runs on a hurt disk is refused by name, or has no vote; it is never obeyed:
 
 | mishap | what must come of it |
 | --- | --- |
 | replaced by an empty disk | the node is readmitted in the end |
-| flipped bytes | the node names the file and stops, has no voice, or serves nothing of them; then it is mended |
+| flipped bytes | the node names the file and stops, has no vote, or serves nothing of them; then it is mended |
 | of another group, with a higher term | no peer takes a term or an entry of it |
 | an older copy of its own, or of the disk before it | a peer that met a later life refuses it, and the node stops |
 | exchanged for that of another node | neither starts |

@@ -4,11 +4,11 @@ from unittest.mock import ANY
 
 import dledger.entries.recovery
 import dledger.entries.tail
-import dledger.node.voice
-from dledger.node.voice import VoiceGivenUp
+import dledger.node.lost_vote
+from dledger.node.lost_vote import VoteGivenUp
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
-VOICE = "tests/unit/dledger/node/test_voice_given_up.py"
+LOST_VOTE = "tests/unit/dledger/node/test_vote_given_up.py"
 RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
 
 
@@ -24,16 +24,16 @@ def damaged_tail_is_cut_like_a_torn_one(patch):
     patch.setattr(dledger.entries.recovery, "is_ours", lambda place: False)
 
 
-def tail_is_cut_and_the_voice_is_kept(patch):
-    patch.setattr(VoiceGivenUp, "__call__", lambda self, damage: "")
+def tail_is_cut_and_the_vote_is_kept(patch):
+    patch.setattr(VoteGivenUp, "__call__", lambda self, damage: "")
 
 
-def voice_is_given_up_where_nobody_can_give_it_back(patch):
-    patch.setattr(dledger.node.voice, "quorum_of", lambda count: 0)
+def vote_is_given_up_where_nobody_can_give_it_back(patch):
+    patch.setattr(dledger.node.lost_vote, "quorum_of", lambda count: 0)
 
 
 def leave_to_give_up_an_entry_is_kept_for_ever(patch):
-    original = VoiceGivenUp._ask_for_leave
+    original = VoteGivenUp._ask_for_leave
 
     def ask(self, damage):
         remove, self._files.remove = self._files.remove, lambda path: None
@@ -42,7 +42,7 @@ def leave_to_give_up_an_entry_is_kept_for_ever(patch):
         finally:
             self._files.remove = remove
 
-    patch.setattr(VoiceGivenUp, "_ask_for_leave", ask)
+    patch.setattr(VoteGivenUp, "_ask_for_leave", ask)
 
 
 def lost_sector_in_a_body_is_taken_for_damage(patch):
@@ -72,16 +72,16 @@ MUTANTS = (
         ),
     ),
     Mutant(damaged_tail_is_cut_like_a_torn_one, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
-    Mutant(tail_is_cut_and_the_voice_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
+    Mutant(tail_is_cut_and_the_vote_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(
-        voice_is_given_up_where_nobody_can_give_it_back,
+        vote_is_given_up_where_nobody_can_give_it_back,
         "a person decides",
-        Tests(f"{VOICE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
     ),
     Mutant(
         leave_to_give_up_an_entry_is_kept_for_ever,
         "a person decides",
-        Tests(f"{VOICE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
     ),
     Mutant(lost_sector_in_a_body_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(half_a_blank_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),

@@ -11,7 +11,7 @@ from dledger.testing.disk.files import SimFiles
 from store.fs.linux.files import OsFiles
 from tests.mutants.mutant import Mutant, Tests
 
-VOICE = "tests/unit/dledger/node/test_voice.py::"
+LOST_VOTE = "tests/unit/dledger/node/test_lost_vote.py::"
 ASIDE = "tests/unit/dledger/entries/test_aside.py::"
 STRANGERS = "tests/unit/dledger/peer/test_strangers.py::"
 NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
@@ -21,7 +21,7 @@ AFTER_A_KILL = (
 exists, remove = OsFiles.exists, OsFiles.remove
 
 
-# ------------------------------------------------------------------------------------------- the voice taken back
+# ------------------------------------------------------------------------------------------- the vote taken back
 
 
 def vote_is_given_back_without_the_leave_of_a_person(patch):
@@ -34,7 +34,7 @@ def leave_for_the_vote_is_kept_for_ever(patch):
 
 
 def leave_for_the_vote_holds_for_any_loss(patch):
-    """The name of the file is not compared with the incarnation that lost its voice."""
+    """The name of the file is not compared with the incarnation that lost its vote."""
 
     def names_any(self, path):
         directory, _, name = path.rpartition("/")
@@ -176,18 +176,20 @@ MUTANTS = (
     Mutant(
         vote_is_given_back_without_the_leave_of_a_person,
         VOTE,
-        Tests(VOICE + "test_leave_for_another_loss_gives_nothing_back"),
+        Tests(LOST_VOTE + "test_leave_for_another_loss_gives_nothing_back"),
     ),
-    Mutant(leave_for_the_vote_is_kept_for_ever, VOTE, Tests(VOICE + "test_leave_of_a_person_gives_the_vote_back_once")),
+    Mutant(
+        leave_for_the_vote_is_kept_for_ever, VOTE, Tests(LOST_VOTE + "test_leave_of_a_person_gives_the_vote_back_once")
+    ),
     Mutant(
         leave_for_the_vote_holds_for_any_loss,
         VOTE,
-        Tests(VOICE + "test_leave_for_another_loss_gives_nothing_back"),
+        Tests(LOST_VOTE + "test_leave_for_another_loss_gives_nothing_back"),
     ),
     Mutant(
         leave_for_the_vote_goes_before_the_vote_is_saved,
         "a person gives leave once",
-        Tests(VOICE + "test_leave_outlives_a_crash_before_the_vote_is_saved"),
+        Tests(LOST_VOTE + "test_leave_outlives_a_crash_before_the_vote_is_saved"),
     ),
     Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[begin_anew]")),
     Mutant(membership_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[change_members]")),

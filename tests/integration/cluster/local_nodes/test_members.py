@@ -135,11 +135,11 @@ def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) 
         group.wait_counted(wiped, PATIENCE_S)
         third = next(node for node in group.node_ids if node not in (wiped, group.wait_for_leader(PATIENCE_S)))
         group.stop_node(third)
-        last = log.append(b"with the voice of the wiped one")
+        last = log.append(b"with the vote of the wiped one")
         group.start_node(third)
         found = log.read(places[0].index, mode="linearizable", endpoint=group.endpoint_of(wiped))
         bodies = [entry.body for entry in found]
-        assert bodies == [*(b"%d" % number for number in range(50)), b"with the voice of the wiped one"]
+        assert bodies == [*(b"%d" % number for number in range(50)), b"with the vote of the wiped one"]
         assert last.index > places[-1].index
 
 

@@ -231,10 +231,10 @@ def test_wiped_node_gets_the_log_again_and_counts_again(run: Run, cluster: Clust
 
         third = next(node_id for node_id in cluster.nodes if node_id not in (wiped, leader.config.self_id))
         await cluster.stop(third)
-        result = await cluster.append(b"with its voice")
+        result = await cluster.append(b"with its vote")
         await cluster.nodes[wiped].wait_commit(result.first_index - 1)
         found = cluster.bodies(cluster.nodes[wiped], result.first_index)
-        assert found == [*bodies, b"while it was away", b"with its voice"]
+        assert found == [*bodies, b"while it was away", b"with its vote"]
         await cluster.stop()
 
     run(main())

@@ -93,7 +93,7 @@ def test_nothing_commits_on_the_leaders_disk_alone(group):
     assert leader.raft.commit_index == 0
 
 
-def test_the_leaders_own_disk_is_one_voice_and_may_be_the_slow_one(group):
+def test_the_leaders_own_disk_is_one_vote_and_may_be_the_slow_one(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     leader.is_disk_slow = True

@@ -250,7 +250,7 @@ def test_old_directory_without_a_group_believes_members_only():
 
 
 @pytest.mark.parametrize(("terms", "state"), [([], {}), ([1, 1], {"incarnation": 5}), ([], {"is_founding": True})])
-def test_node_that_holds_nothing_or_has_no_voice_follows_whoever_leads(terms, state):
+def test_node_that_holds_nothing_or_has_no_vote_follows_whoever_leads(terms, state):
     node = without_a_group(terms, **state)
 
     node.step(Received("d", Heartbeat(2, commit_index=0, round=1, group_id=GROUP + 1)))

@@ -20,7 +20,7 @@ def holder_of(places, position):
 # ----------------------------------------------------------------------------------------- every byte of a small log
 
 
-def test_any_byte_changed_is_corruption_or_costs_the_voice_in_the_last_entry(machine):
+def test_any_byte_changed_is_corruption_or_costs_the_vote_in_the_last_entry(machine):
     """A bit that flips in what was synced is never taken for a write that a power cut tore."""
     places = machine.write_log(SIZES)
     image = machine.data_image()

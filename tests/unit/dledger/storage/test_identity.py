@@ -188,7 +188,7 @@ def test_directories_that_are_remembered_of_a_member_are_bounded(directory, tmp_
 
     assert len(met_from((tmp_path / "n2" / "peers").read_bytes())["n1"]) == DIRECTORIES_MAX
     assert all("replaced" in peer.meet(identity) for identity in identities[1:-1])
-    # The oldest is forgotten: its node was readmitted on a later disk, so it has no voice.
+    # The oldest is forgotten: its node was readmitted on a later disk, so it has no vote.
     assert peer.meet(identities[0]) is None
 
 

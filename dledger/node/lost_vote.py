@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LEAVE_NAME = "give-up"
-_VOICE_LEAVE_NAME = "take-back-voice"
+_VOTE_LEAVE_NAME = "take-back-voice"
 
 
-class VoiceGivenUp:
-    """Called for a damaged tail: takes the node's voice, durably, if the group can give it back.
+class VoteGivenUp:
+    """Called for a damaged tail: takes the node's vote, durably, if the group can give it back.
 
     Args:
         files: the file system.
@@ -69,7 +69,7 @@ class VoiceGivenUp:
         kept = self._keep(damage)
         hard_state = HardStateFile.open(self._files, self._directory)
         saved = hard_state.load()
-        # A node that is founding has no voice to lose, and must be known to its founders as what it is.
+        # A node that is founding has no vote to lose, and must be known to its founders as what it is.
         if hard_state.exists and not saved.is_founding:
             hard_state.save(replace(saved, incarnation=self._draw(1, INCARNATION_END)))
         return f"{kept}this node has no vote until the leader has sent it what it lacks"
@@ -105,7 +105,7 @@ class VoiceGivenUp:
         return f"kept in {path}; "
 
 
-def take_back_voice(
+def take_back_vote(
     files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
 ) -> None:
     """Count again as the voter that the group knows, if an operator requested it; the directory must be locked.
@@ -119,7 +119,7 @@ def take_back_voice(
             start.
     """
     saved = hard_state.load()
-    leave = f"{directory}/{_VOICE_LEAVE_NAME}.{saved.incarnation}"
+    leave = f"{directory}/{_VOTE_LEAVE_NAME}.{saved.incarnation}"
     if not files.exists(leave):
         return
     entries = memberships.load()

@@ -7,7 +7,7 @@ import pytest
 from dledger.config import Address, NodeConfig, Peer
 from dledger.entries.membership_file import MembershipFile
 from dledger.node.files import NodeFiles
-from dledger.node.voice import take_back_voice
+from dledger.node.lost_vote import take_back_vote
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import HardState, Member, Membership, MembershipEntry
@@ -26,7 +26,7 @@ def directory(tmp_path):
 
 def take_back(directory, self_id="n0"):
     hard_state = HardStateFile.open(OsFiles(), str(directory))
-    take_back_voice(OsFiles(), str(directory), self_id, hard_state, MembershipFile.open(OsFiles(), str(directory)))
+    take_back_vote(OsFiles(), str(directory), self_id, hard_state, MembershipFile.open(OsFiles(), str(directory)))
     return hard_state.load()
 
 

@@ -1,11 +1,11 @@
-"""What a node makes of a damaged tail: it keeps no voice that the group can give back, and asks where it cannot."""
+"""What a node makes of a damaged tail: it keeps no vote that the group can give back, and asks where it cannot."""
 
 from dataclasses import replace
 
 import pytest
 
 from dledger.entries.membership_file import MembershipFile
-from dledger.node.voice import VoiceGivenUp
+from dledger.node.lost_vote import VoteGivenUp
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.types import HardState, Member, Membership, MembershipEntry
@@ -33,7 +33,7 @@ class Node:
 
     def open(self, settings=THREE):
         draw = iter(range(DRAWN, DRAWN + 10))
-        give_up = VoiceGivenUp(
+        give_up = VoteGivenUp(
             self.machine.process(), DIRECTORY, self_id="n0", settings=settings, draw=lambda *_: next(draw)
         )
         return self.machine.open(give_up)
@@ -42,7 +42,7 @@ class Node:
         return self.files.read_bytes(f"{DIRECTORY}/damaged.{self.begin:020d}")
 
 
-def test_voice_is_given_up_before_the_tail_is_cut_and_the_bytes_are_kept(machine):
+def test_vote_is_given_up_before_the_tail_is_cut_and_the_bytes_are_kept(machine):
     node = Node(machine)
 
     store = node.open()
@@ -53,7 +53,7 @@ def test_voice_is_given_up_before_the_tail_is_cut_and_the_bytes_are_kept(machine
     assert "has no vote until the leader has sent it what it lacks" in store.recovery_notes[-1]
 
 
-def test_a_crash_anywhere_leaves_the_damage_or_no_voice(machine):
+def test_a_crash_anywhere_leaves_the_damage_or_no_vote(machine):
     node = Node(machine)
     counts = {"before": 0, "after": 0}
     disk_before = machine.data_image()
@@ -78,7 +78,7 @@ def test_a_crash_anywhere_leaves_the_damage_or_no_voice(machine):
         node.hard_state.save(SAVED)
         files = machine.process()
         files.crash_point = CrashAt(operation)
-        give_up = VoiceGivenUp(files, DIRECTORY, self_id="n0", settings=THREE, draw=lambda *_: DRAWN)
+        give_up = VoteGivenUp(files, DIRECTORY, self_id="n0", settings=THREE, draw=lambda *_: DRAWN)
         try:
             machine.open(give_up, files).abandon()
         except Stop:
@@ -131,7 +131,7 @@ def test_node_that_is_founding_stays_what_it_is(machine):
     assert node.hard_state.load() == founding
 
 
-def test_node_that_lost_term_and_vote_has_no_voice_anyway(machine):
+def test_node_that_lost_term_and_vote_has_no_vote_anyway(machine):
     node = Node(machine)
     node.files.remove(f"{DIRECTORY}/currterm")
 
@@ -139,7 +139,7 @@ def test_node_that_lost_term_and_vote_has_no_voice_anyway(machine):
     assert not node.hard_state.exists
 
 
-def test_full_disk_does_not_keep_a_node_from_giving_its_voice_up(machine):
+def test_full_disk_does_not_keep_a_node_from_giving_its_vote_up(machine):
     node = Node(machine)
     machine.disk.capacity_bytes = machine.disk.used_bytes
 
