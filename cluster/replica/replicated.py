@@ -290,7 +290,7 @@ class ReplicatedReplica:
             if not future.done():
                 future.set_result(outcome)
             if outcome.certainty is Certainty.NOT_APPENDED:
-                self._leadership.distrust_offsets()
+                self._leadership.invalidate_offsets()
                 # Which looks at once whether those before it are decided.
                 self._upkeep.dispatch_soon()
 

@@ -3,7 +3,7 @@
 Each step can be repeated after a crash:
 
 1. the root is locked, and noted as open;
-2. queues and index of a Java node are distrusted, durably;
+2. queues and index of a Java node are invalidated, durably;
 3. the log is divided (`commitlog.conversion.divide`): from here on there are entries, if there were records;
 4. the node opens its entries;
 5. queues and index are brought to what is known to be committed: all that was when the node stopped.
@@ -131,7 +131,7 @@ def open_parts(
         root = StoreRoot.open(files, path, os.getpid())
         on_failure.callback(root.close, is_in_order=False)
         if was_written_by_java(files, places.node_directory):
-            root.distrust_derived()
+            root.invalidate_derived()
         old_state = find_old_state(files, path)
         divided = divide_log(files, places, codec, last_exit_of(files, root))
         node = Node(

@@ -125,17 +125,17 @@ class Leadership:
         # The only term in which puts may be taken; it outlives the leadership, so compare it with the current term.
         self._ready_term = NO_TERM
         # Offsets were given out for messages that are not in the log. While it is set `_ready_term` is `NO_TERM`.
-        self._is_distrusted = False
+        self._is_invalidated = False
 
     @property
     def is_ready(self) -> bool:
         """Whether puts may be taken, as of the last `look`, and the node leads in the same term still."""
         return self._node.is_leader and self._node.term == self._ready_term
 
-    def distrust_offsets(self) -> None:
+    def invalidate_offsets(self) -> None:
         """Take note that queue offsets were given out to messages that are not in the log, and will not be."""
         if self.is_ready:
-            self._is_distrusted, self._ready_term = True, NO_TERM
+            self._is_invalidated, self._ready_term = True, NO_TERM
 
     def look(self) -> Readiness:
         """Return the readiness; the moment that the node becomes ready, queue offsets are asked for again."""
@@ -148,7 +148,7 @@ class Leadership:
                 return Readiness(True, term, False, dispatched, -1, False)
             # What comes after is this leader's own.
             self._aim(term)
-        if self._is_distrusted:
+        if self._is_invalidated:
             if not self._is_idle():
                 return Readiness(True, term, True, dispatched, -1, False)
             self._aim(term)
@@ -161,7 +161,7 @@ class Leadership:
 
     def _aim(self, term: int) -> None:
         """Take note of what must be done before puts are taken: all that is committed now."""
-        self._target, self._is_distrusted = (term, self._end_offset(), self._node.commit_index), False
+        self._target, self._is_invalidated = (term, self._end_offset(), self._node.commit_index), False
 
     def _is_own_committed(self, term: int) -> bool:
         try:

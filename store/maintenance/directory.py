@@ -40,7 +40,7 @@ class StoreRoot:
             max(found.logics_msg_timestamp, 0) if found.is_sealed else 0,
             max(found.index_msg_timestamp, 0) if found.is_sealed else 0,
             DerivedDigests(found.queues_digest, found.index_digest),
-            self.distrust_derived,
+            self.invalidate_derived,
         )
         self.synced_timestamp = max(found.physic_msg_timestamp, 0)
         self.log_end = found.log_end
@@ -116,7 +116,7 @@ class StoreRoot:
         self._checkpoint.write(checkpoint)
         return True
 
-    def distrust_derived(self) -> None:
+    def invalidate_derived(self) -> None:
         """Have queues and index built again, durably: also by the next process, if this one does not come that far.
 
         Raises:

@@ -78,7 +78,7 @@ def queue_offsets_are_not_asked_anew_by_a_new_leader(patch):
 
 
 def queue_offsets_of_a_late_refusal_are_lost(patch):
-    patch.setattr(Leadership, "distrust_offsets", lambda self: None)
+    patch.setattr(Leadership, "invalidate_offsets", lambda self: None)
 
 
 def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):

@@ -42,7 +42,7 @@ def promise_is_not_bounded_by_the_queues(patch):
 
 
 def promise_stays_while_queues_are_built_again(patch):
-    patch.setattr(StoreRoot, "distrust_derived", lambda self: None)
+    patch.setattr(StoreRoot, "invalidate_derived", lambda self: None)
 
 
 def lost_queue_files_are_not_noticed(patch):

@@ -151,7 +151,7 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
                     await until(lambda follower=follower: follower.status().leader_address)
                     answer = (await putting(follower)).answer
                     assert (answer.reason, answer.leader.address) == ("NOT_LEADER", leader.status().leader_address)
-                leader._leadership.distrust_offsets()
+                leader._leadership.invalidate_offsets()
                 answer = (await putting(leader)).answer
                 assert (answer.reason, "new" in leader.state.topics) == ("LEADER_NOT_READY", False)
                 await group.leader()

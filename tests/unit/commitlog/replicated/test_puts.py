@@ -100,7 +100,7 @@ def test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_t
     under_way.append(shop.put("b"))
     refused = shop.put("c", "d")
     shop.node.drop_last()
-    leadership.distrust_offsets()
+    leadership.invalidate_offsets()
     leadership.look()
     assert refused.outcome.certainty is Certainty.NOT_APPENDED
     assert not leadership.is_ready
