@@ -57,8 +57,8 @@ class StoreReader:
         self._parts = parts
         self._wanted = wanted
         self._is_index_used = is_index_used
-        self._queues = parts.queue_match()
-        self._index = parts.index_match()
+        self._queues = parts.queue_checker()
+        self._index = parts.index_checker()
         self._index_offset = -1
         self.due_count = 0
         self.notes: list[str] = []

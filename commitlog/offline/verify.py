@@ -18,11 +18,11 @@ from commitlog.offline.checkpoint_check import RESTORE, CheckpointCheck
 from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
 from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
-from store.check.index_against_log import IndexMatch
+from store.check.index_against_log import IndexChecker
 from store.check.index_file import check_structure
 from store.check.index_view import NAME_DIGITS, IndexView, find_slot_count
 from store.check.queue_view import QueueView, load_queues, unreadable_file
-from store.check.queues_against_log import QueueMatch
+from store.check.queues_against_log import QueueChecker
 from store.errors import StorageFailed
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.index.file import HEADER
@@ -104,16 +104,16 @@ class StoreParts:
         view = self.open_files.get(skipped.path).view()
         return self.accepted.covering(skipped.offset, skipped.size, view, skipped.offset - skipped.position)
 
-    def queue_match(self) -> QueueMatch:
+    def queue_checker(self) -> QueueChecker:
         """Return what compares the queues with the log."""
         look_again = self._look_again if self.is_live else None
-        return QueueMatch(
+        return QueueChecker(
             self.queues, self.directory.queues_path, is_unfinished=self.is_unfinished, look_again=look_again
         )
 
-    def index_match(self) -> IndexMatch:
+    def index_checker(self) -> IndexChecker:
         """Return what compares the index with the log."""
-        return IndexMatch(
+        return IndexChecker(
             self.index_views,
             self.directory.index_path,
             self.directory.begin_offset,
@@ -218,7 +218,7 @@ class Verification:
             return
         yield from parts.findings
         yield from self._check_structures()
-        walk, queues, index = parts.walk(), parts.queue_match(), parts.index_match()
+        walk, queues, index = parts.walk(), parts.queue_checker(), parts.index_checker()
         checkpoint = CheckpointCheck(parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished)
         self.counts.items = index.item_count
         for walked in walk.batches():

@@ -49,7 +49,7 @@ class Items:
         return len(self.offsets)
 
 
-class IndexMatch:
+class IndexChecker:
     """The items, beside the log.
 
     Args:

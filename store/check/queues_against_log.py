@@ -44,7 +44,7 @@ class _Progress:
     missing_end: int = -1
 
 
-class QueueMatch:
+class QueueChecker:
     """The queues, beside the log.
 
     Args:
