@@ -210,8 +210,8 @@ class Rebuild:
         try:
             unflushed = 0
             for batch in self._batches():
-                for misplaced in queues.append(batch):
-                    self._rebuilt.notes.append(str(misplaced))
+                for unit in queues.append(batch):
+                    self._rebuilt.notes.append(str(unit))
                 index.append(batch)
                 self._rebuilt.messages += len(batch)
                 unflushed += batch.next_offset - batch.begin_offset

@@ -20,7 +20,7 @@ from store.index.key_index import KeyIndex
 from store.model.commit_log import CommitLog
 from store.model.dispatch_batch import DispatchBatch, Skipped, first_rows, rows_from
 from store.queues.consume_queues import ConsumeQueues
-from store.queues.out_of_order_units import Misplaced
+from store.queues.out_of_order_units import OutOfOrderUnit
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Dispatcher:
         skipped_count: unreadable stretches since the store was opened.
         skipped: the last of them.
         listeners: called with each batch when it is dispatched.
-        misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
+        out_of_order_count: messages since the store was opened whose queue offset was out of line; all are logged.
         guard: locked while queues and their offset in the log change, for threads that read both.
     """
 
@@ -78,7 +78,7 @@ class Dispatcher:
         self.queues_offset = self.index_offset = log.begin_offset
         self.dispatched_count = 0
         self.skipped_count = 0
-        self.misplaced_count = 0
+        self.out_of_order_count = 0
         self.skipped: deque[Skipped] = deque(maxlen=_SKIPPED_MAX)
         self.listeners: list[Callable[[DispatchBatch], None]] = []
         self.guard = threading.Lock()
@@ -151,9 +151,9 @@ class Dispatcher:
         if batch.next_offset > self.queues_offset:
             part = rows_from(batch, self.queues_offset)
             with self.guard:
-                misplaced = self._queues.append(part)
+                out_of_order = self._queues.append(part)
                 self.queues_offset = batch.next_offset
-            self._report_misplaced(misplaced)
+            self._report_out_of_order(out_of_order)
             self.dispatched_count += len(part)
         if batch.next_offset > self.index_offset:
             if self._index is not None:
@@ -172,9 +172,9 @@ class Dispatcher:
         while self.turn():
             continue
 
-    def _report_misplaced(self, found: Sequence[Misplaced]) -> None:
+    def _report_out_of_order(self, found: Sequence[OutOfOrderUnit]) -> None:
         for row in found:
-            self.misplaced_count += 1
+            self.out_of_order_count += 1
             logger.warning(
                 "misplaced topic=%s queue=%d queue_offset=%d physical_offset=%d expected=%r action=%r",
                 *(row.key.topic, row.key.queue_id, row.queue_offset, row.physical_offset, row.expected, row.action),

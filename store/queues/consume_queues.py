@@ -23,7 +23,7 @@ from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic
 from store.queues.consume_queue import ConsumeQueue, IsMessage
 from store.queues.loading import OnDamage, QueueLoading
-from store.queues.out_of_order_units import Misplaced, place
+from store.queues.out_of_order_units import OutOfOrderUnit, place
 from store.queues.pending_units import PENDING_BYTES_MAX, PendingUnits
 from store.queues.rows import Rows, rows_by_queue
 from store.queues.unit import UNIT_SIZE
@@ -142,7 +142,7 @@ class ConsumeQueues:
 
     # -------------------------------------------------------------------------------------------------- appending
 
-    def append(self, batch: DispatchBatch) -> Sequence[Misplaced]:
+    def append(self, batch: DispatchBatch) -> Sequence[OutOfOrderUnit]:
         """Bring the queues to what a stretch of the log says, in memory; what they hold already stays.
 
         What is added is written and synced by a flush; where there is no flush, from time to time here.
@@ -157,19 +157,19 @@ class ConsumeQueues:
         """
         if self.is_full:
             self.flush()
-        found: list[Misplaced] = []
+        found: list[OutOfOrderUnit] = []
         for key, rows, is_regular in rows_by_queue(batch):
             found += self._append_group(key, rows, is_regular=is_regular)
         if len(batch):
             self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
         return found
 
-    def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[Misplaced]:
+    def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[OutOfOrderUnit]:
         """Append the messages of one queue."""
         queue = self._queues.get(key) or self._make(key)
         if queue is None:
             offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
-            return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
+            return [OutOfOrderUnit(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
         if (
             is_regular
             and rows.queue_offsets[0] == queue.max_offset

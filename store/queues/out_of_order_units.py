@@ -32,7 +32,7 @@ _QUEUE_OFFSET_MAX = (1 << 63) // UNIT_SIZE - (1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
-class Misplaced:
+class OutOfOrderUnit:
     """A message of the log that got no unit, or not the one expected.
 
     Attributes:
@@ -50,7 +50,7 @@ class Misplaced:
     action: str
 
 
-def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
+def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
     """Bring a queue to what the log says by these messages; return what was out of line.
 
     Raises:
@@ -67,7 +67,9 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
         follower = None if next_begin is None else int(new.queue_offsets[next_begin])
         reason = _refusal(queue, queue_offset, end - begin, follower)
         if reason is not None or queue_offset < queue.max_offset:
-            found.append(_misplaced(queue, new, begin, reason or "the queue was cut there: the later message counts"))
+            found.append(
+                _out_of_order(queue, new, begin, reason or "the queue was cut there: the later message counts")
+            )
         if reason is None:
             _move_to(queue, queue_offset)
             queue.append(new.slice(begin, end).units, int(new.ends[end - 1]))
@@ -100,7 +102,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
     queue.fill_gap(queue_offset)
 
 
-def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[Misplaced]:
+def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[OutOfOrderUnit]:
     """Put right what is in the places of messages that were dispatched before."""
     for begin, end in runs_of(rows.queue_offsets):
         run = rows.slice(begin, end)
@@ -111,7 +113,7 @@ def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[Misplaced]:
             unit = bytes(run.units[number * UNIT_SIZE : (number + 1) * UNIT_SIZE])
             if queue.begin_offset <= queue_offset < queue.max_offset and _is_wrong(queue, queue_offset, unit):
                 queue.overwrite(queue_offset, unit)
-                yield _misplaced(queue, run, number, "another unit was in its place; it was overwritten")
+                yield _out_of_order(queue, run, number, "another unit was in its place; it was overwritten")
 
 
 def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:
@@ -124,8 +126,8 @@ def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:
     return not (is_later and is_in_order)
 
 
-def _misplaced(queue: ConsumeQueue, rows: Rows, number: int, action: str) -> Misplaced:
-    return Misplaced(
+def _out_of_order(queue: ConsumeQueue, rows: Rows, number: int, action: str) -> OutOfOrderUnit:
+    return OutOfOrderUnit(
         queue.key,
         int(rows.queue_offsets[number]),
         int(rows.physical_offsets[number]),

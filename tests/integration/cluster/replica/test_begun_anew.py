@@ -74,7 +74,7 @@ def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_re
                 assert late.store.max_offset("T", queue_id) == source.store.max_offset("T", queue_id)
             assert read_queue(late, queue_id=1) == read_queue(source, queue_id=1) != []
             assert late.store.min_offset("T", 2) == late.store.max_offset("T", 2) == 30
-            assert late.store.derived.dispatcher.misplaced_count == 0
+            assert late.store.derived.dispatcher.out_of_order_count == 0
             assert late.state.topics == source.state.topics
             async with group.steady_leader(away):
                 for queue_id, offset in ((0, COUNT + 5), (1, COUNT), (2, 30), (3, 0)):

@@ -88,7 +88,7 @@ def test_queues_and_index_get_each_what_they_lack(tmp_path, queues_at, index_at)
     store.dispatch()
 
     assert derived.dispatcher.dispatched_count == 9 - queues_at
-    assert derived.dispatcher.misplaced_count == 0
+    assert derived.dispatcher.out_of_order_count == 0
     store.close()
     assert derived_files(root) == rebuilt_files(root, tmp_path / "again")
 

@@ -111,8 +111,8 @@ def test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them(
 def test_first_message_of_such_a_queue_is_judged_by_its_offset_as_any_other(open_queues, offset, is_taken):
     queues, end = open_queues(), 10 * UNITS_A_FILE + 5
     extend(queues, {KEY: end}, LOG_BEGIN)
-    misplaced = queues.append(messages(end + offset, end + offset + 2, LOG_BEGIN))
-    assert len(misplaced) == (0 if offset == 4 else 1)
+    out_of_order = queues.append(messages(end + offset, end + offset + 2, LOG_BEGIN))
+    assert len(out_of_order) == (0 if offset == 4 else 1)
     queue = queues.get(KEY)
     assert (queue.min_offset, queue.max_offset) == ((end + offset, end + offset + 2) if is_taken else (end, end))
 
