@@ -10,7 +10,7 @@ from cluster.api.message_columns import check_lengths
 from cluster.api.shared import DONE, BrokerCore
 from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
 from cluster.broker.queue_locks import LOCK_MS, QueueLocks
-from cluster.process.cooperative import in_turns
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
 from cluster.protocol.topic_config import TopicConfig
@@ -75,13 +75,15 @@ class GroupCalls:
             StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
         """
         check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
-        offsets = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts))
+        offsets = await run_cooperatively(
+            _offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts)
+        )
         await self._core.check_current()
         topic = self._core.known_topic(request.topic)
-        if await in_turns(self._beyond_end(topic, offsets)) is not None:
+        if await run_cooperatively(self._beyond_end(topic, offsets)) is not None:
             # What was acknowledged a moment ago may have to be dispatched yet.
             await self._core.confirm()
-            beyond = await in_turns(self._beyond_end(topic, offsets))
+            beyond = await run_cooperatively(self._beyond_end(topic, offsets))
             if beyond is not None:
                 raise RequestFailed(Reason.OFFSET_BEYOND_END, beyond)
         await self._core.known_group(request.group)
@@ -117,8 +119,8 @@ class GroupCalls:
         await self._core.known_group(request.group)
         topic = self._core.known_topic(request.topic)
         check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
-        asked = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, ()))
-        offsets = await in_turns(self._counted(request.group, topic, asked))
+        asked = await run_cooperatively(_offsets_of(request.topic, request.queue_ids, request.offsets, ()))
+        offsets = await run_cooperatively(self._counted(request.group, topic, asked))
         is_changed = False
         for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
             piece = offsets[begin : begin + _OFFSETS_PER_TURN]
@@ -156,7 +158,7 @@ class GroupCalls:
         self._core.check_leading()
         # A new leader may not have applied yet what was committed at the previous one.
         await self._core.confirm()
-        found = await in_turns(self._kept(request))
+        found = await run_cooperatively(self._kept(request))
         return pb.FetchOffsetResponse(
             topics=[] if request.topic else [each.topic for each in found],
             queue_ids=[each.queue_id for each in found],

@@ -25,7 +25,7 @@ from typing import Final
 
 from cluster.api.message_columns import check_lengths
 from cluster.api.shared import BrokerCore
-from cluster.process.cooperative import in_turns
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
@@ -62,14 +62,14 @@ class LogCalls:
         """
         await self._core.confirm(request.mode)
         log = self._core.replica.store.log
-        readable = await in_turns(self._readable())
+        readable = await run_cooperatively(self._readable())
         asked = set(request.topics)
         wanted = [name for name in readable if name in asked] if asked else readable
-        spans = await in_turns(self._spans(key for name in wanted for key in self._queues_of(name)))
-        by_time = await in_turns(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
+        spans = await run_cooperatively(self._spans(key for name in wanted for key in self._queues_of(name)))
+        by_time = await run_cooperatively(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
         return pb.DescribeLogResponse(
-            spans=await in_turns(_to_wire(spans)),
-            by_time=await in_turns(_to_wire(by_time)),
+            spans=await run_cooperatively(_to_wire(spans)),
+            by_time=await run_cooperatively(_to_wire(by_time)),
             topics=readable,
             begin_offset=log.begin_offset,
             end_offset=log.end_offset,
@@ -83,21 +83,23 @@ class LogCalls:
         """
         if min(request.max_messages, request.max_bytes, request.split_bytes) < 0:
             raise IllegalRequest("max_messages, max_bytes, split_bytes", "at least 0", "less")
-        wanted = await in_turns(_from_wire(request.spans))
+        wanted = await run_cooperatively(_from_wire(request.spans))
         await self._core.confirm(request.mode)
         for topic in {key.topic for key in wanted}:
             self._core.readable_topic(topic)
-        ranges, filled = await in_turns(self._ranges(wanted))
-        ends = await in_turns(first_in_log(filled, request.max_messages or None, request.max_bytes or None))
+        ranges, filled = await run_cooperatively(self._ranges(wanted))
+        ends = await run_cooperatively(first_in_log(filled, request.max_messages or None, request.max_bytes or None))
         taken = clamp(filled, ends)
-        window = await in_turns(window_of(taken))
+        window = await run_cooperatively(window_of(taken))
         splits = []
         for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
             splits.append(self._front_of(offset))
             # A long log has many: others get their turn.
             await asyncio.sleep(0)
         return pb.PlanLogResponse(
-            spans=await in_turns(_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges)),
+            spans=await run_cooperatively(
+                _to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges)
+            ),
             begin_offset=self._front_of(window.begin) if taken else 0,
             end_offset=window.end,
             split_offsets=splits,

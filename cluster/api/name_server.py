@@ -27,7 +27,7 @@ from google.protobuf.message import Message
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.witnesses import Witnesses
-from cluster.process.cooperative import in_turns
+from cluster.process.cooperative import run_cooperatively
 from cluster.process.serving import GRACE_S, run_process, say_ready, wait_end
 from cluster.protocol.errors import answer_of
 from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
@@ -163,7 +163,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
         """Say which brokers have the topics."""
-        routes = await in_turns(self._routes(request.topics))
+        routes = await run_cooperatively(self._routes(request.topics))
         response = route_response(routes)
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
         response.may_lack_topics = is_young or self._table.is_empty or len(routes) < len(set(request.topics))
@@ -186,7 +186,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context
     ) -> nameserver_pb2.ListRegisteredTopicsResponse:
         """Name all topics."""
-        names = await in_turns(self._page(request.after))
+        names = await run_cooperatively(self._page(request.after))
         has_more = len(names) > TOPICS_PER_PAGE
         return nameserver_pb2.ListRegisteredTopicsResponse(topics=names[:TOPICS_PER_PAGE], has_more=has_more)
 

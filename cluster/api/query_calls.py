@@ -8,7 +8,7 @@ from typing import Final
 
 from cluster.api.message_columns import columns_of, records_of
 from cluster.api.shared import BrokerCore
-from cluster.process.cooperative import in_turns
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
@@ -147,7 +147,7 @@ class QueryCalls:
                 response.earliest_timestamps.append(store.earliest_message_time(topic, each))
 
         # A topic may have thousands, each of which is looked through.
-        await in_turns(look())
+        await run_cooperatively(look())
         return response
 
     def _queue_ids(self, topic: TopicConfig, asked: Sequence[int]) -> list[int]:

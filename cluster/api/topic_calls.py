@@ -8,7 +8,7 @@ from itertools import islice
 from cluster.api.shared import DONE, BrokerCore
 from cluster.broker.group_members import GroupMembers
 from cluster.nameserver.registration import TopicChange
-from cluster.process.cooperative import in_turns
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_messages import route_response
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
@@ -69,7 +69,7 @@ class TopicCalls:
         await self._core.confirm()
         if request.topic:
             return pb.ListTopicsResponse(topics=[topic_message(self._core.known_topic(request.topic))])
-        return await in_turns(self._all_topics(is_system_included=request.is_system_included))
+        return await run_cooperatively(self._all_topics(is_system_included=request.is_system_included))
 
     def _all_topics(self, *, is_system_included: bool) -> Steps[pb.ListTopicsResponse]:
         topics, response = self._core.replica.state.topics, pb.ListTopicsResponse()
@@ -120,7 +120,7 @@ class TopicCalls:
         if request.group and request.group not in state.groups:
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {request.group!r}")
         names = [request.group] if request.group else sorted(state.groups)
-        return pb.ListGroupsResponse(groups=await in_turns(self._group_states(names)))
+        return pb.ListGroupsResponse(groups=await run_cooperatively(self._group_states(names)))
 
     def _group_states(self, names: Sequence[str]) -> Steps[list[pb.GroupState]]:
         """Return these groups, except those that were deleted in between."""

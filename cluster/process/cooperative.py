@@ -27,7 +27,7 @@ class Pace:
             self._turn_end = monotonic() + TURN_S
 
 
-async def in_turns(steps: Steps[Result]) -> Result:
+async def run_cooperatively(steps: Steps[Result]) -> Result:
     """Do all steps, and let others have their turn every few milliseconds; return the result."""
     pace = Pace()
     while True:

@@ -20,7 +20,7 @@ from dledger.driver.syncer import GroupSyncer
 from dledger.driver.trace import Trace, TracedRaft
 from dledger.entries.format.codec import EntryCodec
 from dledger.metrics import NodeMetrics
-from dledger.node.event_batches import Job, NodeTurns, core_ms
+from dledger.node.event_batches import Job, EventBatches, core_ms
 from dledger.node.files import NodeFiles
 from dledger.node.group import NodeGroup
 from dledger.node.host import Host
@@ -81,7 +81,7 @@ class NodeParts:
     """
 
     files: NodeFiles
-    turns: NodeTurns
+    turns: EventBatches
     transport: PeerTransport
     group: NodeGroup
     gate: AppendGate
@@ -104,7 +104,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     config, metrics, host, store = setup.config, setup.metrics, setup.host, opened.store
     now_s, acquaintances = host.now_s, opened.acquaintances
     worker = host.new_worker(f"storage-{config.self_id}")
-    turns = NodeTurns(metrics, waiters, store, now_s=now_s)
+    turns = EventBatches(metrics, waiters, store, now_s=now_s)
     transport = PeerTransport(config, turns, setup.origin, acquaintances, random=host.random)
     group = NodeGroup(
         config, peers=transport, inbox=turns, requests=waiters.requests, known_peers=acquaintances, now_s=now_s
@@ -162,7 +162,7 @@ def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, check
     return tuple(jobs)
 
 
-def _machine_of(setup: NodeSetup, opened: NodeFiles, turns: NodeTurns, answers: AppendAnswers) -> NodeMachine | None:
+def _machine_of(setup: NodeSetup, opened: NodeFiles, turns: EventBatches, answers: AppendAnswers) -> NodeMachine | None:
     if setup.state_machine is None:
         return None
     config = setup.config
@@ -195,7 +195,7 @@ def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -
 
 
 def _retention_of(
-    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, turns: NodeTurns
+    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, turns: EventBatches
 ) -> NodeRetention:
     store = opened.store
     policy = RetentionPolicy(
@@ -240,7 +240,7 @@ def _gate_of(
     setup: NodeSetup,
     opened: NodeFiles,
     waiters: Waiters,
-    turns: NodeTurns,
+    turns: EventBatches,
     *,
     leadership: NodeLeadership,
     room: NodeRetention,

@@ -41,7 +41,7 @@ class Job(NamedTuple):
     action: Callable[[], None]
 
 
-class NodeTurns:
+class EventBatches:
     """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
 
     It is the first part of a node: all others give it events, and it knows the driver from `begin` to `end` only.

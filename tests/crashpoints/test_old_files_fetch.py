@@ -13,8 +13,7 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster.replica import bootstrap as old_files_start
-from cluster.replica import bootstrap_peers as old_files_peers
+from cluster.replica import bootstrap, bootstrap_peers
 from cluster.replica.bootstrap import places_of, settle_old_files
 from cluster.state.broker_state import BrokerState
 from commitlog.conversion import old_config, old_files
@@ -83,8 +82,8 @@ def source(monkeypatch):
     write_config(files)
     settle_alone(files, NODE, CODEC)
     monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
-    monkeypatch.setattr(old_files_peers, "BootstrapConnection", Source)
-    monkeypatch.setattr(old_files_start, "BootstrapServer", NoServer)
+    monkeypatch.setattr(bootstrap_peers, "BootstrapConnection", Source)
+    monkeypatch.setattr(bootstrap, "BootstrapServer", NoServer)
     monkeypatch.setattr(old_files, "CHUNK_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_files, "_SYNC_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_config, "CHUNK_SIZE_BYTES", CHUNK)

@@ -10,7 +10,7 @@ from dledger.client.outcomes import NotAppended, Refused
 from dledger.client.reading import ReadSession
 from dledger.driver.syncer import GroupSyncer
 from dledger.errors import ResponseCode
-from dledger.node.event_batches import NodeTurns
+from dledger.node.event_batches import EventBatches
 from dledger.node.node import Node
 from dledger.node.observer import NodeObserver
 from dledger.peer.buffer import FrameBuffer
@@ -189,7 +189,7 @@ def sync_is_reported_before_its_thread_has_done_it(patch):
 
 def turn_loses_what_came_while_the_driver_worked(patch):
     """The inbox is emptied behind the driver's work instead of before it; messages are lost, and so are syncs."""
-    original = NodeTurns.on_synced
+    original = EventBatches.on_synced
     counts = {"synced": 0}
 
     def on_synced(self, ticket, duration_s):
@@ -198,7 +198,7 @@ def turn_loses_what_came_while_the_driver_worked(patch):
         if counts["synced"] % 100:
             original(self, ticket, duration_s)
 
-    patch.setattr(NodeTurns, "on_synced", on_synced)
+    patch.setattr(EventBatches, "on_synced", on_synced)
 
 
 # ------------------------------------------------------------------------------------------------ frames, connections

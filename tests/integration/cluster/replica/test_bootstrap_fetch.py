@@ -5,7 +5,7 @@ import shutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster.replica import bootstrap as old_files_start
+from cluster.replica import bootstrap
 from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin
@@ -78,7 +78,7 @@ SPOILED = {
 
 @pytest.mark.parametrize("fault", SPOILED)
 def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(old_files_start, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
 
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
@@ -144,7 +144,7 @@ def test_nobody_begins_at_0_while_a_node_awaits_files_that_nobody_has_any_more(t
         shutil.rmtree(old_root(configs[0]))
         shutil.rmtree(old_root(configs[2]))
         shutil.rmtree(old_root(configs[1]))
-        old_files_start.save_manifest(OsFiles(), node, manifest, is_settled=False)
+        bootstrap.save_manifest(OsFiles(), node, manifest, is_settled=False)
         assert OsFiles().exists(path)
         waiting = [settle(config) for config in configs]
         assert await is_still_waiting(*waiting)
@@ -154,7 +154,7 @@ def test_nobody_begins_at_0_while_a_node_awaits_files_that_nobody_has_any_more(t
 
 
 def test_full_disk_holds_the_fetch_up_until_there_is_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(old_files_start, "_LONG_PAUSE_S", 0.05)
+    monkeypatch.setattr(bootstrap, "_LONG_PAUSE_S", 0.05)
 
     async def story():
         asked, newcomer = await source_and_newcomer(tmp_path)

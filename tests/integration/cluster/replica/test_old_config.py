@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.replica import bootstrap as old_files_start
-from cluster.replica import bootstrap_peers as old_files_peers
+from cluster.replica import bootstrap, bootstrap_peers
 from cluster.replica.bootstrap import places_of
 from cluster.replica.local_state import LocalState
 from cluster.state.commands import QueueOffset, ResetOffsets, SetGroup, SetTopic
@@ -145,7 +144,7 @@ def nonsense(_answer):
 
 @pytest.mark.parametrize("fault", [damaged, nonsense])
 def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it_is_kept(tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(old_files_start, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
     faults = []
 
     class Spoiling(OldFilesOrigin):
@@ -178,7 +177,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
 
 def test_too_much_configuration_is_left_where_it_is(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
-    for module in (old_files_start, old_files_peers):
+    for module in (bootstrap, bootstrap_peers):
         monkeypatch.setattr(module, "CONFIG_SIZE_BYTES_MAX", 50)
 
     async def story():

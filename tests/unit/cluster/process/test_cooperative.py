@@ -5,7 +5,7 @@ import math
 import time
 
 from cluster.process import cooperative as turns_of_the_loop
-from cluster.process.cooperative import TURN_S, in_turns
+from cluster.process.cooperative import TURN_S, run_cooperatively
 from tests.support.waiting import counting_turns
 
 
@@ -20,7 +20,7 @@ def test_long_work_lets_others_have_their_turn_every_few_milliseconds():
             return "done"
 
         async with counting_turns() as turns:
-            assert await in_turns(steps()) == "done"
+            assert await run_cooperatively(steps()) == "done"
             assert turns() >= 20
 
     asyncio.run(story())
@@ -35,7 +35,7 @@ def test_short_work_is_done_in_one_turn(monkeypatch):
             return 7
 
         asyncio.get_running_loop().call_soon(others.append, 1)
-        assert await in_turns(steps()) == 7
+        assert await run_cooperatively(steps()) == 7
         assert not others
 
     others = []

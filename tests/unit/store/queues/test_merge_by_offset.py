@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from store.model.message import QueueKey
-from store.queues import merge_by_offset as log_order
+from store.queues import merge_by_offset
 from store.queues.merge_by_offset import UnitRange, at_once, clamp, split_points
 from store.queues.unit import BLANK_SIZE
 
 
 def first_in_log(*args):
-    return at_once(log_order.first_in_log(*args))
+    return at_once(merge_by_offset.first_in_log(*args))
 
 
 def window_of(ranges):
-    return at_once(log_order.window_of(ranges))
+    return at_once(merge_by_offset.window_of(ranges))
 
 
 def log_of(queues, count, seed):
@@ -42,7 +42,7 @@ def range_of(key, units):
 @pytest.mark.parametrize("sorted_max", [1, 7, 1 << 12])
 @pytest.mark.parametrize("count_max", [1, 2, 99, 500, 1999, 2000, 5000])
 def test_a_most_of_messages_takes_those_that_come_first(monkeypatch, sorted_max, count_max):
-    monkeypatch.setattr(log_order, "_SORTED_MAX", sorted_max)
+    monkeypatch.setattr(merge_by_offset, "_SORTED_MAX", sorted_max)
     ranges, log = log_of(12, 2000, seed=count_max)
 
     ends = first_in_log(ranges, count_max)
@@ -121,9 +121,9 @@ def test_each_step_looks_at_one_queue_at_most():
 
     watching = [watched(each) for each in ranges if len(each)]
     for steps in (
-        log_order.first_in_log(watching, 500),
-        log_order.first_in_log(watching, None, 50_000),
-        log_order.window_of(watching),
+        merge_by_offset.first_in_log(watching, 500),
+        merge_by_offset.first_in_log(watching, None, 50_000),
+        merge_by_offset.window_of(watching),
     ):
         seen = set()
         for _ in steps:
