@@ -20,7 +20,7 @@ from dledger.driver.syncer import GroupSyncer
 from dledger.driver.trace import Trace, TracedRaft
 from dledger.entries.format.codec import EntryCodec
 from dledger.metrics import NodeMetrics
-from dledger.node.event_batches import Job, EventBatches, core_ms
+from dledger.node.event_batches import EventBatches, Job, core_ms
 from dledger.node.files import NodeFiles
 from dledger.node.group import NodeGroup
 from dledger.node.host import Host
