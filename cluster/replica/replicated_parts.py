@@ -152,16 +152,14 @@ def open_parts(
         log.drop_stranded_files()
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
-        retention = StoreRetention(
-            messages, log, files, path, config.store, clocks, needed_from, _queues_follow_in_steps
-        )
+        retention = StoreRetention(messages, log, files, path, config.store, clocks, needed_from, _in_steps)
         keeper = DerivedKeeper(messages, root, retention)
         keeper.save_checkpoint()
         on_failure.pop_all()
     return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
 
 
-def _queues_follow_in_steps() -> None:
+def _in_steps() -> None:
     """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
 
 
