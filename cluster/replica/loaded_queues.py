@@ -2,10 +2,11 @@
 
 | when                                        | what                                                                   |
 | ------------------------------------------- | ---------------------------------------------------------------------- |
+| while the snapshot itself is being loaded   | nothing: what is known of queues comes with its last piece             |
 | before anything after it is dispatched      | queues go that are known to have come further in a log that is gone    |
 | when all that it knows of is dispatched     | no queue may end before the place to which it is known to have come    |
 
-Nothing is dispatched while one of the two is under way.
+Nothing is dispatched while one of the three is under way.
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ class LoadedQueues:
     def turn(self, end_s: float) -> bool:
         """Work until a time of the monotonic clock, one step at least; return whether dispatch may continue.
 
-        It returns False also where units must be flushed first (`ConsumeQueues.is_full`).
+        It returns False also where units must be flushed first (`ConsumeQueues.is_full`), and while a snapshot is being
+        loaded.
 
         Raises:
             store.errors.DiskFull: nothing is lost; a later turn tries again.
             store.errors.StorageFailed: the store must stop.
         """
+        if self._machine.is_loading:
+            return False
         loaded = self._machine.loaded
         if loaded is None:
             return True
@@ -63,11 +67,12 @@ class LoadedQueues:
         return True
 
     def drop_surpassed(self) -> None:
-        """Do all that must come before a dispatch, at once; for a node that ends.
+        """Do all that must come before a dispatch, at once; for a node that ends while no snapshot is being loaded.
 
         Raises:
             as `turn`.
         """
+        assert not self._machine.is_loading
         while not self._is_restoring and not self.turn(monotonic()):
             continue
 

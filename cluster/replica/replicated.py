@@ -145,8 +145,9 @@ class ReplicatedReplica:
         self._looked()
         await self._upkeep.end()
         try:
-            if self.node.is_running and not self.parts.messages.stop_reason:
-                # This reads the log. What is committed after it is dispatched by the next process.
+            if self.node.is_running and not self.parts.messages.stop_reason and not self.parts.machine.is_loading:
+                # This reads the log. What is committed after it is dispatched by the next process. A node that ends
+                # while it loads a snapshot leaves its queues as a crash would: the next start loads it at once.
                 self._upkeep.prepare_to_end()
                 keeper.flush()
                 is_in_order = True

@@ -18,11 +18,11 @@ A snapshot is saved in another thread, while queues are dispatched; `DerivedData
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 from cluster.state.broker_state import Applied, BrokerState
-from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from dledger.entries.format.entry import Entry
 from dledger.types import NO_INDEX, SnapshotInfo
 from store.model.message import QueueKey
@@ -48,6 +48,8 @@ class ReplicatedState:
         self, state: BrokerState, *, queue_ends: Callable[[], QueueEnds], applied_index: Callable[[], int]
     ) -> None:
         self.loaded: QueueEnds | None = None
+        # The place in the log for which the queue ends hold that are being loaded; None: none are.
+        self._loading_offset: int | None = None
         self._state = state
         self._queue_ends = queue_ends
         self._applied_index = applied_index
@@ -56,20 +58,28 @@ class ReplicatedState:
         self._noted: SnapshotInfo | None = None
         self._good: list[tuple[int, int]] = []
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a snapshot is being loaded that will set `loaded`: until then nothing may be dispatched."""
+        return self._loading_offset is not None
+
     def trusted_offset(self, dispatched_offset: int) -> int:
         """Return up to which place in the log queues say which offset comes next.
 
-        While `loaded` waits, that does not hold after the place that it names, however far they are dispatched.
+        While `loaded` waits, or a snapshot is being loaded, that does not hold after the place that it names, however
+        far they are dispatched.
         """
-        loaded = self.loaded
-        return dispatched_offset if loaded is None else min(dispatched_offset, loaded.offset)
+        offset, loaded = dispatched_offset, self.loaded
+        if loaded is not None:
+            offset = min(offset, loaded.offset)
+        return offset if self._loading_offset is None else min(offset, self._loading_offset)
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
         """Apply committed commands in order; return what became of each."""
         return self._state.apply(entries)
 
     def snapshot_save(self) -> Iterator[bytes]:
-        """Return state and queues, in chunks."""
+        """Return state and queues, in chunks; not while a snapshot is being loaded."""
         # In this order: ends that are restored in between are then among the queues' own ends.
         loaded, queues = self.loaded, self._queue_ends()
         if loaded is not None:
@@ -84,12 +94,29 @@ class ReplicatedState:
         Raises:
             cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
         """
+        for _ in self.snapshot_loading(content):
+            continue
+
+    def snapshot_loading(self, content: bytes) -> Iterator[None]:
+        """Do the same in pieces of a few milliseconds; see `BrokerState.snapshot_loading`.
+
+        From the first piece on `is_loading` holds back what is dispatched; `loaded` is set by the last one.
+
+        Raises:
+            as `snapshot_load`.
+        """
         reader = Reader(content, "a snapshot of a broker", len(_MAGIC))
-        queues = _read_queue_ends(reader, content)
-        self._state.snapshot_load(content[reader.position :])
-        self.loaded = queues
+        offset = self._loading_offset = _read_queue_ends_offset(reader, content)
+        try:
+            yield
+            queues = QueueEnds(offset, (yield from _read_next_offsets(reader)))
+            yield from self._state.snapshot_loading(content[reader.position :])
+        except Unreadable:
+            self._loading_offset = None
+            raise
+        self.loaded, self._loading_offset = queues, None
         self._tried.clear()
-        self._good = [(NO_INDEX, queues.offset)]
+        self._good = [(NO_INDEX, offset)]
 
     def note_snapshot(self, snapshot: SnapshotInfo | None) -> None:
         """Take note which snapshot is the newest good one; asked often, none is missed, nor one that failed counted.
@@ -135,11 +162,21 @@ def encode_queue_ends(queues: QueueEnds) -> bytes:
     return bytes(writer.data)
 
 
-def _read_queue_ends(reader: Reader, content: bytes) -> QueueEnds:
+def _read_queue_ends_offset(reader: Reader, content: bytes) -> int:
+    """Return the place in the log for which the queue ends hold."""
     if not content.startswith(_MAGIC):
         raise reader.fault(repr(_MAGIC), repr(content[: len(_MAGIC)]), 0)
     if (version := reader.number()) != _VERSION:
         raise reader.fault(f"version {_VERSION}", str(version), len(_MAGIC))
-    offset = reader.number()
-    next_offsets = {QueueKey(reader.text(), reader.number()): reader.number() for _ in range(reader.count())}
-    return QueueEnds(offset, next_offsets)
+    return reader.number()
+
+
+def _read_next_offsets(reader: Reader) -> Generator[None, None, dict[QueueKey, int]]:
+    """Return the next offset of each queue, after the last piece."""
+    next_offsets: dict[QueueKey, int] = {}
+    for _ in range(reader.count()):
+        key = QueueKey(reader.text(), reader.number())
+        next_offsets[key] = reader.number()
+        if reader.ends_piece():
+            yield
+    return next_offsets

@@ -44,7 +44,7 @@ from cluster.state.commands import (
     decode_command,
 )
 from cluster.state.offsets import KeptOffsets
-from cluster.state.snapshot import Content, decode_snapshot, encode_snapshot
+from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
 
@@ -296,8 +296,22 @@ class BrokerState:
         Raises:
             cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
         """
-        self._content, self._offsets = decode_snapshot(content)
+        for _ in self.snapshot_loading(content):
+            continue
+
+    def snapshot_loading(self, content: bytes) -> Iterator[None]:
+        """Do the same in pieces of a few milliseconds: readers find the state as before, then all of the new one.
+
+        Nothing may be applied before the last piece.
+
+        Raises:
+            as `snapshot_load`.
+        """
+        loaded = yield from decode_snapshot_in_pieces(content)
+        before = self._offsets
+        self._content, self._offsets = loaded
         self._changed_topics.clear()
+        yield from before.freed_in_pieces()
 
 
 def _unknown_topic(name: str) -> Applied:

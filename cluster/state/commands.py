@@ -12,7 +12,7 @@ node, because passing it over would let replicas part; a newer program must only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -254,14 +254,13 @@ def write_topic_offsets(writer: Writer, topic: str, offsets: Iterable[QueueOffse
         writer.number(row.reset_count)
 
 
-def read_offsets(reader: Reader) -> tuple[QueueOffset, ...]:
-    """Read offsets."""
+def read_offsets(reader: Reader) -> Iterator[QueueOffset]:
+    """Read offsets, each when it is asked for."""
     number = reader.number
-    found: list[QueueOffset] = []
     for _ in range(reader.count()):
         topic = reader.text()
-        found.extend(QueueOffset(topic, number(), number(), number()) for _ in range(reader.count()))
-    return tuple(found)
+        for _ in range(reader.count()):
+            yield QueueOffset(topic, number(), number(), number())
 
 
 def write_delays(writer: Writer, offsets: Iterable[tuple[int, int]]) -> None:
@@ -318,8 +317,8 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     2: lambda reader: DeleteTopic(reader.text()),
     3: _read_set_group,
     4: lambda reader: DeleteGroup(reader.text()),
-    5: lambda reader: CommitOffsets(reader.text(), read_offsets(reader)),
-    6: lambda reader: ResetOffsets(reader.text(), read_offsets(reader)),
+    5: lambda reader: CommitOffsets(reader.text(), tuple(read_offsets(reader))),
+    6: lambda reader: ResetOffsets(reader.text(), tuple(read_offsets(reader))),
     7: lambda reader: SetDelayOffsets(read_delays(reader)),
     8: lambda _: FinishImport(),
 }

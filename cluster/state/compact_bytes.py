@@ -17,6 +17,8 @@ from store.errors import StoreError
 _MORE: Final = 0x80
 _NUMBER_BYTES_MAX: Final = 10
 _NUMBER_END: Final = 1 << 64
+# Bytes that are read in one piece where reading is done in pieces: some 1,000 things, a few milliseconds.
+PIECE_SIZE_BYTES: Final = 8 << 10
 
 
 class Unreadable(StoreError):
@@ -69,12 +71,20 @@ class Reader:
         position: where to begin.
     """
 
-    __slots__ = ("_data", "_what", "position")
+    __slots__ = ("_data", "_piece_end", "_what", "position")
 
     def __init__(self, data: bytes, what: str, position: int = 0) -> None:
         self._data = data
         self._what = what
+        self._piece_end = position + PIECE_SIZE_BYTES
         self.position = position
+
+    def ends_piece(self) -> bool:
+        """Return whether `PIECE_SIZE_BYTES` were read since this last returned True: time for other work."""
+        if self.position < self._piece_end:
+            return False
+        self._piece_end = self.position + PIECE_SIZE_BYTES
+        return True
 
     def number(self) -> int:
         """Read a number.

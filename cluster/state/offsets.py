@@ -11,10 +11,14 @@ What is swept when is not observable: replicas with the same offsets may hold di
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from cluster.state.commands import QueueOffset
+
+# Offsets of which the memory is freed in one piece where all of it is freed: some milliseconds.
+FREED_PER_PIECE: Final = 10_000
 
 
 # Compared by identity: a topic that is made again has another record.
@@ -118,11 +122,6 @@ class KeptOffsets:
             kept = self._groups[name] = _Group(self._epoch, {} if kept is None else dict(kept.parts))
         return kept
 
-    def fill(self, group: str, rows: Iterable[QueueOffset]) -> None:
-        """Keep many offsets."""
-        for row in rows:
-            self.put(group, row)
-
     def remove_topic(self, name: str) -> None:
         """Remove all that is kept of a topic; this costs the same for any number of groups and offsets."""
         topic = self._topics.pop(name, None)
@@ -184,6 +183,27 @@ class KeptOffsets:
         if not parts:
             del self._groups[group]
         return cost
+
+    def freed_in_pieces(self) -> Iterator[None]:
+        """Free the memory of all offsets, `FREED_PER_PIECE` or one part more at a time; none may be read any more.
+
+        What frozen offsets share stays until these are gone, too.
+        """
+        while self._removed_parts or self._removed_topics:
+            self.sweep(FREED_PER_PIECE)
+            yield
+        self._topics.clear()
+        work = 0
+        while self._groups:
+            _, group = self._groups.popitem()
+            # A list of its own: the map may be shared with frozen offsets.
+            parts = list(group.parts.values())
+            del group
+            while parts:
+                work += 1 + len(parts.pop().rows)
+                if work >= FREED_PER_PIECE:
+                    work = 0
+                    yield
 
     def frozen(self) -> FrozenOffsets:
         """Return all offsets as they are now; this costs a reference for each group and topic."""

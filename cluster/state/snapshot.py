@@ -16,7 +16,7 @@ The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -103,8 +103,11 @@ def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator
     writer.number(content.is_imported)
 
 
-def decode_snapshot(data: bytes) -> tuple[Content, KeptOffsets]:
-    """Return the state that these bytes are, and its offsets.
+def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, KeptOffsets]]:
+    """Decode the state that these bytes hold; between two pieces of a few milliseconds the caller may do other work.
+
+    Returns:
+        the state and its offsets, after the last piece.
 
     Raises:
         cluster.state.compact_bytes.Unreadable: they are none, or one of a newer version.
@@ -115,11 +118,23 @@ def decode_snapshot(data: bytes) -> tuple[Content, KeptOffsets]:
     if (version := reader.number()) not in (_VERSION_WITHOUT_IMPORT, _VERSION):
         raise reader.fault(f"version 1 to {_VERSION}", str(version), len(_MAGIC))
     content = Content(topics_version=reader.number())
-    content.topics = {topic.name: topic for topic in (read_topic(reader) for _ in range(reader.count()))}
-    content.groups = {group.name: group for group in (read_group(reader) for _ in range(reader.count()))}
+    for _ in range(reader.count()):
+        topic = read_topic(reader)
+        content.topics[topic.name] = topic
+        if reader.ends_piece():
+            yield
+    for _ in range(reader.count()):
+        group = read_group(reader)
+        content.groups[group.name] = group
+        if reader.ends_piece():
+            yield
     offsets = KeptOffsets()
     for _ in range(reader.count()):
-        offsets.fill(reader.text(), read_offsets(reader))
+        name = reader.text()
+        for row in read_offsets(reader):
+            offsets.put(name, row)
+            if reader.ends_piece():
+                yield
     content.delay_offsets = dict(read_delays(reader))
     if version != _VERSION_WITHOUT_IMPORT:
         content.is_imported = bool(reader.number())

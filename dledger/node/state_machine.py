@@ -12,8 +12,8 @@ nor used when the log no longer reaches back to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dledger.entries.format.entry import ENTRY_NORMAL, Entry
 from dledger.entries.store import EntryStore
@@ -26,6 +26,8 @@ from store.errors import DiskFull, StoreError
 _STEP_SIZE_BYTES = 1 << 20
 # The same where most entries only have to be stepped over.
 _SPARSE_STEP_SIZE_BYTES = 16 << 20
+# What an iterator of pieces has after its last one.
+_WHOLE = object()
 
 
 class StateMachine(Protocol):
@@ -46,6 +48,27 @@ class StateMachine(Protocol):
     def snapshot_load(self, content: bytes) -> None:
         """Put the state that `snapshot_save` returned, as one piece, in place of the one there is."""
         ...
+
+
+@runtime_checkable
+class LoadsInPieces(Protocol):
+    """A state machine with so much state that a running node must not load it in one piece."""
+
+    def snapshot_loading(self, content: bytes) -> Iterator[None]:
+        """Do what `StateMachine.snapshot_load` does, a piece for each `next`, of some milliseconds.
+
+        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must find the
+        state as it was before, or all of the new one. An iterator that is dropped before its end has loaded nothing:
+        another snapshot is loaded then, or the node stops.
+        """
+        ...
+
+
+class _Loading(NamedTuple):
+    """A snapshot that is being loaded."""
+
+    info: SnapshotInfo
+    pieces: Iterator[None]
 
 
 class StateMachineFailed(DLedgerError):
@@ -101,7 +124,12 @@ class Applier:
         self._next_snapshot_at = snapshot_threshold - 1
         self._is_asked_anew = False
         self._results: dict[int, Any] = {}
+        # Neither `apply` nor `snapshot_save` is called before it is loaded.
+        self._loading: _Loading | None = None
         self._load_newest(log.begin_index)
+        while self._loading is not None:
+            # At once: nothing else of the node runs yet.
+            self._load_piece(self._loading)
 
     @property
     def applied_index(self) -> int:
@@ -115,8 +143,13 @@ class Applier:
 
     @property
     def is_behind(self) -> bool:
-        """Whether committed entries wait to be applied."""
-        return self._applied_index < self._commit_index
+        """Whether committed entries wait to be applied, or a snapshot is being loaded."""
+        return self._loading is not None or self._applied_index < self._commit_index
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a snapshot is being loaded: until all of it is, nothing is applied, and no snapshot saved."""
+        return self._loading is not None
 
     # --------------------------------------------------------------------------------------------------- applying
 
@@ -142,12 +175,14 @@ class Applier:
         self._commit_index = max(self._commit_index, commit_index)
 
     def step(self) -> None:
-        """Apply some of what is committed, about a mebibyte at most. Call it while `is_behind`.
+        """Apply some of what is committed, about a mebibyte at most, or load a piece. Call it while `is_behind`.
 
         Raises:
             StateMachineFailed, store.errors.CorruptData, store.errors.StorageFailed: the node must stop.
         """
-        if self.is_behind:
+        if self._loading is not None:
+            self._load_piece(self._loading)
+        elif self.is_behind:
             first_index = self._applied_index + 1
             size = _SPARSE_STEP_SIZE_BYTES if self._log.codec.applied_channel else _STEP_SIZE_BYTES
             span = self._log.fit(first_index, self._commit_index, size)
@@ -182,7 +217,7 @@ class Applier:
     @property
     def is_snapshot_due(self) -> bool:
         """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
-        return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
+        return not self.is_loading and (self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost())
 
     def ask_snapshot(self, *, anew: bool = False) -> None:
         """Have a snapshot due now, if anything was applied since the last one; `anew`: else in place of that."""
@@ -198,6 +233,7 @@ class Applier:
         Raises:
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
+        assert not self.is_loading
         index, is_asked_anew = self._applied_index, self._is_asked_anew
         self._next_snapshot_at, self._is_asked_anew = index + self._threshold, False
         if self._snapshot is None:
@@ -226,6 +262,9 @@ class Applier:
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Continue from the received snapshot up to `snapshot_index`, because the log was reset.
 
+        A machine that `LoadsInPieces` gets the first piece now and the others in `step`. One that is being loaded
+        already is continued if it serves, else given up for the new one.
+
         Args:
             begin_index: where the log begins now.
             snapshot_index: -1 when there is none.
@@ -234,32 +273,51 @@ class Applier:
             StateLost: what the state lacks is nowhere on this node.
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
-        if snapshot_index > self._applied_index:
+        if snapshot_index > self._reached_index:
             self._load_newest(begin_index)
-        elif self._applied_index < begin_index - 1:
-            raise StateLost(self._applied_index, begin_index, self._snapshots.damaged)
+        elif self._reached_index < begin_index - 1:
+            raise StateLost(self._reached_index, begin_index, self._snapshots.damaged)
         self._commit_index = max(self._commit_index, begin_index - 1)
 
+    @property
+    def _reached_index(self) -> int:
+        """The last entry in the state, or in the snapshot that is being loaded."""
+        return self._applied_index if self._loading is None else self._loading.info.index
+
     def _load_newest(self, begin_index: int) -> None:
-        """Load the newest good snapshot; an older one only if the log reaches back to it."""
+        """Begin to load the newest good snapshot; an older one only if the log reaches back to it."""
         for info in self._snapshots.snapshots:
-            if info.index < max(self._applied_index, begin_index - 1):
+            if info.index < max(self._reached_index, begin_index - 1):
                 break
             try:
                 content = self._snapshots.load(info)
             except (SnapshotDamaged, SnapshotGone):
                 continue
-            self._load(info, content)
+            # With the first piece, before anything else of the node runs, the machine holds back what rests on state.
+            self._loading = _Loading(info, _pieces_of(self._machine, content))
+            self._load_piece(self._loading)
             break
-        if self._applied_index < begin_index - 1:
-            raise StateLost(self._applied_index, begin_index, self._snapshots.damaged)
+        if self._reached_index < begin_index - 1:
+            raise StateLost(self._reached_index, begin_index, self._snapshots.damaged)
 
-    def _load(self, info: SnapshotInfo, content: bytes) -> None:
+    def _load_piece(self, loading: _Loading) -> None:
+        """Load a piece; after the last one continue from the snapshot, which the state contains then."""
+        info, pieces = loading
         try:
-            self._machine.snapshot_load(content)
+            is_whole = next(pieces, _WHOLE) is _WHOLE
         except Exception as error:
             raise StateMachineFailed("snapshot_load", info.index, repr(error)) from error
-        self._snapshot = info
+        if not is_whole:
+            return
+        self._loading, self._snapshot = None, info
         self._applied_index, self._applied_term = info.index, info.term
         self._commit_index = max(self._commit_index, info.index)
         self._next_snapshot_at = info.index + self._threshold
+
+
+def _pieces_of(machine: StateMachine, content: bytes) -> Iterator[None]:
+    """Load a snapshot in pieces, or in a single one if the machine knows none."""
+    if isinstance(machine, LoadsInPieces):
+        yield from machine.snapshot_loading(content)
+    else:
+        machine.snapshot_load(content)

@@ -1,5 +1,7 @@
 """The state machine of a running node: committed entries go in, a piece a turn; results and snapshots come out.
 
+A snapshot that was received is loaded in turns, too, if the machine can; what is committed waits for it.
+
 Place on the way of an append: between the commit and its answer, for an append is answered with what the machine made
 of it. A snapshot is saved in a thread of its own; meanwhile nothing is applied, and all other work continues.
 
@@ -111,7 +113,8 @@ class NodeMachine:
         # Hardly ever is one being saved just now; the files of both must not meet.
         self._worker.settle()
         self._applier.on_reset(begin_index, snapshot_index)
-        self._ask_step()
+        # Also if nothing is left to apply: readers may wait for what the snapshot contains.
+        self._step_soon()
 
     # -------------------------------------------------------------------------------------------------------- turns
 
@@ -136,9 +139,12 @@ class NodeMachine:
             self._turns.soon(self._step)
 
     def _step(self, _driver: Driver) -> None:
-        """Apply a piece, and say so; save a snapshot when one is due."""
+        """Apply a piece, and say so; save a snapshot when one is due. Or load a piece of one that was received."""
         self._is_step_due = False
         self._applier.step()
+        if self._applier.is_loading:
+            self._ask_step()
+            return
         self._answers.on_applied(self.applied_index, self.take)
         if self._applier.is_snapshot_due:
             self._is_saved.clear()

@@ -318,6 +318,9 @@ class SimProcess:
         """Apply what is committed to the state machine; offer its snapshot, if one was due, to peers that need it."""
         while applier.is_behind:
             applier.step()
+            if applier.is_loading:
+                # The next piece comes in the next turn: what else happens in between must do no harm.
+                return
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
                 self._world.work.add(Work.SNAPSHOT_SAVED)

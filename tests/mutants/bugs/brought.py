@@ -4,14 +4,20 @@ Most of these did not leave a trace in a thousand seeds. So a story, a crash poi
 """
 
 from dataclasses import replace
+from itertools import islice
 
 import dledger.core.catch_up
 import dledger.core.follower
 import dledger.core.reads
 import dledger.entries.membership_file
+import dledger.node.state_machine
+from cluster.replica.replicated_state import ReplicatedState
+from dledger.node.state_machine import Applier
 from dledger.types import UNKNOWN_TERM
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
+LOADING = "tests/unit/dledger/node/test_snapshot_loading.py::"
+LOADED = "tests/unit/cluster/replica/test_replicated_state.py::"
 CATCH_UP = "tests/unit/dledger/core/test_catch_up.py::"
 
 # ------------------------------------------------------------------------------------------- memberships
@@ -97,6 +103,27 @@ def lease_counts_from_the_quickest_answer(patch):
     patch.setattr(dledger.core.reads, "has_lease", has_lease)
 
 
+def half_loaded_state_counts(patch):
+    original = dledger.node.state_machine._pieces_of
+    patch.setattr(
+        dledger.node.state_machine, "_pieces_of", lambda machine, content: islice(original(machine, content), 1)
+    )
+
+
+def newer_snapshot_is_ignored_while_another_one_is_loaded(patch):
+    original = Applier.on_reset
+
+    def on_reset(self, begin_index, snapshot_index):
+        if not self.is_loading:
+            original(self, begin_index, snapshot_index)
+
+    patch.setattr(Applier, "on_reset", on_reset)
+
+
+def messages_are_dispatched_while_a_snapshot_is_loaded(patch):
+    patch.setattr(ReplicatedState, "is_loading", property(lambda self: False))
+
+
 # ------------------------------------------------------------------------------------------- beginnings
 
 
@@ -139,6 +166,21 @@ MUTANTS = (
         progress_of_another_snapshot_is_believed,
         "the state machine sees every entry",
         Tests(CATCH_UP + "test_late_progress_of_another_snapshot_is_not_taken_for_that_of_this_one"),
+    ),
+    Mutant(
+        half_loaded_state_counts,
+        "the state machine sees every entry",
+        Tests(LOADING + "test_what_is_committed_and_asked_for_waits_until_all_pieces_are_loaded"),
+    ),
+    Mutant(
+        newer_snapshot_is_ignored_while_another_one_is_loaded,
+        "the state machine sees every entry",
+        Tests(LOADING + "test_newer_snapshot_takes_the_place_of_the_one_that_is_being_loaded"),
+    ),
+    Mutant(
+        messages_are_dispatched_while_a_snapshot_is_loaded,
+        "queue offsets are given out once",
+        Tests(LOADED + "test_readers_find_the_state_as_before_until_the_last_piece_is_loaded"),
     ),
     Mutant(
         snapshot_that_the_log_outgrew_is_sent_to_its_end,

@@ -1,10 +1,12 @@
 """A node that begins its log anew behind the others' retention: queues, index and queue offsets follow."""
 
 import shutil
+import threading
 
 import pytest
 
 from cluster.protocol.topic_config import TopicConfig
+from cluster.state.broker_state import BrokerState
 from cluster.state.commands import SetTopic
 from store.model.message import QueueKey
 from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
@@ -44,23 +46,29 @@ async def fill(group):
         await group.level()
 
 
+async def make_one_lag(group):
+    """Stop one node until the others have deleted what it needs; return its name."""
+    await group.start()
+    await group.put(*numbered(range(5)))
+    leader = await group.level()
+    away = next(name for name in group.open if group.open[name] is not leader)
+    await group.stop(away)
+    await fill(group)
+    await group.durable()
+    for each in group.open.values():
+        await until(lambda each=each: each.parts.machine.retention_offset(each.node.snapshot) > 0)
+        await delete_all_that_may_go(each)
+    return away
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True], ids=["behind", "wiped"])
 def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_reuse(tmp_path, is_wiped):
     async def story():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
-            await group.start()
-            await group.put(*numbered(range(5)))
-            leader = await group.level()
-            away = next(name for name in group.open if group.open[name] is not leader)
-            await group.stop(away)
+            away = await make_one_lag(group)
             if is_wiped:
                 shutil.rmtree(tmp_path / away)
-            await fill(group)
-            await group.durable()
-            for each in group.open.values():
-                await until(lambda each=each: each.parts.machine.retention_offset(each.node.snapshot) > 0)
-                await delete_all_that_may_go(each)
             await group.start(away)
             late = group.open[away]
             await group.level()
@@ -96,4 +104,42 @@ def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_re
                 1,
             ]
 
+    run(story())
+
+
+@pytest.mark.slow
+def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_again(tmp_path, monkeypatch):
+    """It stops at once, dispatches nothing before, and its queues are as those of the others afterwards."""
+    whole = BrokerState.snapshot_loading
+
+    def without_end(state, content):
+        while not may_load.is_set():
+            yield
+        yield from whole(state, content)
+
+    async def story():
+        async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
+            away = await make_one_lag(group)
+            await group.start(away)
+            late = group.open[away]
+            await until(lambda: late.parts.machine.is_loading)
+            assert late.parts.entries.begin_index > 0
+            end = late.store.derived.dispatcher.offset
+            # Other turns come in between, also those that dispatch.
+            await group.put(*numbered(range(3)))
+            assert late.parts.machine.is_loading
+            assert late.store.derived.dispatcher.offset == end
+            assert not late.status().is_serving_puts
+            await group.stop(away)
+            may_load.set()
+            await group.start(away)
+            late = group.open[away]
+            leader = await group.level()
+            await until(lambda: late.parts.machine.loaded is None)
+            for queue_id in range(3):
+                assert late.store.max_offset("T", queue_id) == leader.store.max_offset("T", queue_id)
+            assert late.state.topics == leader.state.topics != {}
+
+    may_load = threading.Event()
+    monkeypatch.setattr(BrokerState, "snapshot_loading", without_end)
     run(story())

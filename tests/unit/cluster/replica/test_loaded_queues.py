@@ -25,7 +25,7 @@ def store(tmp_path):
 @pytest.fixture
 def following(store):
     """Return (what follows, the machine that loads snapshots, how often stranded files were dropped)."""
-    machine, dropped = SimpleNamespace(loaded=None), []
+    machine, dropped = SimpleNamespace(loaded=None, is_loading=False), []
     log = SimpleNamespace(drop_stranded_files=lambda: dropped.append(True))
     return LoadedQueues(store.messages.derived, log, machine), machine, dropped
 
@@ -46,6 +46,17 @@ def test_queues_are_restored_some_a_turn_and_only_then_dispatch_goes_on(store, f
     assert machine.loaded is None
     assert set(store.messages.derived.queues.next_offsets().values()) == {7}
     assert dropped == [True]
+
+
+def test_nothing_is_dispatched_while_the_snapshot_is_being_loaded(store, following):
+    loaded_queues, machine, dropped = following
+    machine.is_loading = True
+    assert not loaded_queues.turn(float("inf"))
+    assert dropped == []
+    machine.loaded, machine.is_loading = ends(0, 7), False
+    while machine.loaded is not None:
+        loaded_queues.turn(float("inf"))
+    assert set(store.messages.derived.queues.next_offsets().values()) == {7}
 
 
 def test_queues_of_a_stretch_that_is_gone_are_dropped_some_a_turn(store, following, monkeypatch):

@@ -84,6 +84,7 @@ def test_snapshot_with_other_bytes_or_too_few_is_refused_or_read_but_never_half_
     except Unreadable:
         assert set(other.state.topics) == {"before"}
         assert other.machine.loaded is None
+        assert not other.machine.is_loading
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,39 @@ def test_snapshot_with_other_bytes_or_too_few_is_refused_or_read_but_never_half_
 def test_what_is_no_snapshot_of_a_broker_is_refused_with_the_place(content, expected):
     with pytest.raises(Unreadable, match=expected):
         Machine().machine.snapshot_load(content)
+
+
+def test_readers_find_the_state_as_before_until_the_last_piece_is_loaded():
+    one, other = Machine(100, {QueueKey("T", number): number for number in range(5_000)}), Machine(50, {})
+    one.machine.apply([command(number, f"T{number}") for number in range(3_000)])
+    other.machine.apply([command(0, "before")])
+    pieces = other.machine.snapshot_loading(one.save())
+    for _ in pieces:
+        assert set(other.state.topics) in ({"before"}, set(one.state.topics))
+        assert other.machine.is_loading
+        assert other.machine.loaded is None, "nothing is dispatched before it is known whole"
+        assert [other.machine.trusted_offset(offset) for offset in (50, 150)] == [50, 100]
+    assert other.state.topics == one.state.topics
+    assert other.machine.loaded == one.ends
+    assert not other.machine.is_loading
+    other.ends = one.ends
+    assert other.save() == one.save()
+
+
+def test_snapshot_that_is_loaded_in_place_of_another_one_leaves_nothing_of_that():
+    first, second, other = Machine(100, {QueueKey("A", 0): 1}), Machine(200, {QueueKey("B", 0): 2}), Machine()
+    first.machine.apply([command(number, f"first{number}") for number in range(3_000)])
+    second.machine.apply([command(0, "second")])
+    given_up = other.machine.snapshot_loading(first.save())
+    for _ in range(3):
+        next(given_up)
+    pieces = other.machine.snapshot_loading(second.save())
+    next(pieces)
+    given_up.close()
+    assert other.machine.trusted_offset(300) == 200
+    assert list(pieces) == []
+    assert (set(other.state.topics), other.machine.loaded) == ({"second"}, second.ends)
+    assert other.machine.trusted_offset(300) == 200
 
 
 def test_everything_is_kept_until_there_is_a_snapshot():

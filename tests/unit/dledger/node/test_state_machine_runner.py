@@ -218,9 +218,47 @@ def test_new_beginning_brings_the_state_of_the_snapshot_that_came_in(machine):
         target.machine.committed(20)
         await target.turn_all()
         assert target.machine.take(20, 20) == [b"did 20"]
+        assert target.applied == [20]
         await target.machine.stop()
 
     asyncio.run(main())
+
+
+def test_state_is_loaded_a_piece_a_turn_and_readers_are_woken_by_the_last(machine):
+    async def main():
+        source = Host(machine, threshold=1000)
+        source.append(*(b"%d" % number for number in range(20)))
+        source.machine.committed(19)
+        await source.turn_all()
+        source.machine._save()
+        snapshot = source.machine.snapshot
+        content = source.machine.read_chunk(snapshot, 0, snapshot.size_bytes)
+        await source.machine.stop()
+
+        def loading(content):
+            yield
+            yield
+            target.state.applied = content.split(b"\n")[:-1]
+
+        target = Host(type(machine)(), threshold=1)
+        target.state.snapshot_loading = loading
+        target.machine.write_chunk(snapshot, 0, content)
+        assert target.machine.finish(snapshot)
+        target.log.reset(20, 4096, 1)
+        target.machine.on_reset(20, 19)
+        target.machine.committed(19)
+        target.machine.ask_snapshot()
+        for _ in range(2):
+            assert (target.machine.applied_index, target.applied) == (-1, [])
+            assert len(target.turns) == 1, "other turns come in between"
+            target.turns.popleft()(target.driver)
+        assert target.applied == [19], "also if nothing is left to apply"
+        assert target.state.applied == source.state.applied
+        await target.turn_all()
+        assert target.driver.saved == [], "it has been loaded just now"
+        await target.machine.stop()
+
+    run(main())
 
 
 def test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots(machine):
