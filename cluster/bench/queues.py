@@ -72,9 +72,9 @@ def opening_s(folder: Path, queues: int, *, is_killed: bool) -> float:
     if is_killed:
         for batch in _batches(queues // 10, queues):
             store.messages.put_many(batch)
-        store.keeper.flush_log()
+        store.lifecycle.flush_log()
         store.messages.dispatch()
-        store.keeper.abandon()
+        store.lifecycle.abandon()
     else:
         store.close()
     opened: list[PlainStore] = []
@@ -111,7 +111,7 @@ def _service(folder: Path, *, is_flush_sync: bool) -> Iterator[StoreService]:
     store_config = MessageStoreConfig(flush_consume_queue_thorough_interval_ms=_FLUSH_INTERVAL_MS)
     config = PlainStoreConfig(CommitLogConfig(is_flush_sync=is_flush_sync), store_config)
     store = open_plain_store(OsFiles(), str(folder), config)
-    service = StoreService(store.messages, store.log, store.keeper, store_config, is_flush_sync=is_flush_sync)
+    service = StoreService(store.messages, store.log, store.lifecycle, store_config, is_flush_sync=is_flush_sync)
     service.start()
     yield service
 

@@ -83,7 +83,7 @@ class ReplicatedReplica:
             recover_queue_offsets=messages.recover_queue_offsets,
         )
         self._upkeep = ReplicatedUpkeep(
-            messages, log, parts.node, self._leadership, parts.machine, parts.keeper, config.store, self._looked
+            messages, log, parts.node, self._leadership, parts.machine, parts.lifecycle, config.store, self._looked
         )
         self._upkeep.failure.add_done_callback(self._part_failed)
         self._import = StateImport(
@@ -140,7 +140,7 @@ class ReplicatedReplica:
         if self._is_stopping:
             return
         self._is_stopping = True
-        keeper, is_in_order = self.parts.keeper, False
+        lifecycle, is_in_order = self.parts.lifecycle, False
         self._import.stop()
         self._looked()
         await self._upkeep.end()
@@ -149,7 +149,7 @@ class ReplicatedReplica:
                 # This reads the log. What is committed after it is dispatched by the next process. A node that ends
                 # while it loads a snapshot leaves its queues as a crash would: the next start loads it at once.
                 self._upkeep.prepare_to_end()
-                keeper.flush()
+                lifecycle.flush()
                 is_in_order = True
         except DiskFull as error:
             # Nothing is lost: the next start finds that the store was not closed in order, and dispatches the rest.
@@ -159,7 +159,7 @@ class ReplicatedReplica:
                 await self.node.stop()
             finally:
                 try:
-                    keeper.abandon(is_in_order=is_in_order)
+                    lifecycle.abandon(is_in_order=is_in_order)
                 finally:
                     self.parts.log.close()
         if self._failure.done():

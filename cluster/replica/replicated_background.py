@@ -17,7 +17,7 @@ from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.node.node import Node
 from store.access.message_store import MessageStore
 from store.maintenance.background import TURN_S, StoreUpkeep
-from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.lifecycle import DerivedLifecycle
 from store.model.config import MessageStoreConfig
 
 
@@ -30,7 +30,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         node: whose log it is.
         leadership: of the node.
         machine: may hold the queue ends of a snapshot.
-        keeper: of the store.
+        lifecycle: of the store.
         config: of the store.
         on_look: called with the readiness of the leader, whenever it may have changed.
 
@@ -45,11 +45,11 @@ class ReplicatedUpkeep(StoreUpkeep):
         node: Node,
         leadership: Leadership,
         machine: ReplicatedState,
-        keeper: DerivedKeeper,
+        lifecycle: DerivedLifecycle,
         config: MessageStoreConfig,
         on_look: Callable[[], None],
     ) -> None:
-        super().__init__(store, keeper, config)
+        super().__init__(store, lifecycle, config)
         self.readiness: Readiness = leadership.look()
         self._log = log
         self._node = node
@@ -68,7 +68,7 @@ class ReplicatedUpkeep(StoreUpkeep):
 
     def _bring_snapshot_forward(self) -> None:
         """Request a snapshot if a missing one is the only reason to keep files: else it may come late, or never."""
-        retention, derived = self._keeper.retention, self.store.derived
+        retention, derived = self._lifecycle.retention, self.store.derived
         if retention.is_held_back or self._node.is_retention_held_back:
             kept = self._machine.retention_offset(self._node.snapshot)
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):

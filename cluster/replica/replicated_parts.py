@@ -38,7 +38,7 @@ from store.dispatch.catch_up import Progress
 from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading
 from store.maintenance.directory import StoreRoot
-from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.retention import StoreRetention
 from store.model.config import MessageStoreConfig
 from store.model.queue_ends import QueueEnds
@@ -93,7 +93,7 @@ class ReplicatedParts(NamedTuple):
     machine: ReplicatedState
     log: DLedgerCommitLog
     messages: MessageStore
-    keeper: DerivedKeeper
+    lifecycle: DerivedLifecycle
     old_state: OldState
 
 
@@ -153,10 +153,10 @@ def open_parts(
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         retention = StoreRetention(messages, log, files, path, config.store, clocks, needed_from, _in_steps)
-        keeper = DerivedKeeper(messages, root, retention)
-        keeper.save_checkpoint()
+        lifecycle = DerivedLifecycle(messages, root, retention)
+        lifecycle.save_checkpoint()
         on_failure.pop_all()
-    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
+    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, lifecycle, old_state)
 
 
 def _in_steps() -> None:

@@ -68,12 +68,12 @@ class StandaloneReplica:
         try:
             local = LocalState.open(files, config.path)
         except BaseException:
-            plain.keeper.abandon()
+            plain.lifecycle.abandon()
             raise
         service = StoreService(
             plain.messages,
             plain.log,
-            plain.keeper,
+            plain.lifecycle,
             config.plain.store,
             is_flush_sync=config.plain.log.is_flush_sync,
         )

@@ -18,7 +18,7 @@ from store.dispatch.catch_up import Progress
 from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.maintenance.directory import StoreRoot
-from store.maintenance.lifecycle import StoreKeeper
+from store.maintenance.lifecycle import StoreLifecycle
 from store.model.config import MessageStoreConfig
 
 LOG_DIRECTORY = "commitlog"
@@ -48,14 +48,14 @@ class PlainStore:
     Attributes:
         messages: to put, read and find.
         log: its log.
-        keeper: to flush, expire and close.
+        lifecycle: to flush, expire and close.
         root: its directory.
         notes: what opening repaired or found, one sentence each.
     """
 
     messages: MessageStore
     log: PlainCommitLog
-    keeper: StoreKeeper
+    lifecycle: StoreLifecycle
     root: StoreRoot
     notes: tuple[str, ...]
 
@@ -65,11 +65,11 @@ class PlainStore:
 
     def flush(self) -> None:
         """Make log, queues and index durable."""
-        self.keeper.flush()
+        self.lifecycle.flush()
 
     def close(self) -> None:
         """Flush and close the store in order, and release its lock."""
-        self.keeper.close()
+        self.lifecycle.close()
 
 
 def open_plain_store(
@@ -117,11 +117,11 @@ def open_plain_store(
         accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
-        keeper = StoreKeeper(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)
-        keeper.save_checkpoint()
+        lifecycle = StoreLifecycle(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)
+        lifecycle.save_checkpoint()
         on_failure.pop_all()
     notes = (*log.recovery_notes, *messages.derived.notes)
-    return PlainStore(messages, log, keeper, root, notes)
+    return PlainStore(messages, log, lifecycle, root, notes)
 
 
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:

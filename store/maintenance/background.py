@@ -32,7 +32,7 @@ from store.errors import DiskFull, StorageFailed, StoreStopped
 from store.fs.storage_thread import StorageThread
 from store.maintenance.debouncer import PacedTurn
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
-from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.paced_flush import PacedFlush
 from store.model.config import MessageStoreConfig
 from store.queues.pending_units import FLUSH_ABOVE_BYTES
@@ -59,16 +59,16 @@ class StoreUpkeep:
 
     Args:
         store: open.
-        keeper: of the store.
+        lifecycle: of the store.
         config: of the store.
 
     Attributes:
         store: the store.
     """
 
-    def __init__(self, store: MessageStore, keeper: DerivedKeeper, config: MessageStoreConfig) -> None:
+    def __init__(self, store: MessageStore, lifecycle: DerivedLifecycle, config: MessageStoreConfig) -> None:
         self.store = store
-        self._keeper = keeper
+        self._lifecycle = lifecycle
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._other_thread = StorageThread("store-other")
@@ -88,7 +88,7 @@ class StoreUpkeep:
         # The steps that shorten the queues to the log's begin, if under way, and the begin that was used last.
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
-        keeper.retention.leave_expiry()
+        lifecycle.retention.leave_expiry()
         now_ms = monotonic_ms()
         self._queue_policy = FlushPolicy(
             FlushSettings(
@@ -113,7 +113,7 @@ class StoreUpkeep:
         """Begin to run; returns at once."""
         assert not self._is_running
         self._is_running = True
-        self._keeper.retention.archive.look_aside()
+        self._lifecycle.retention.archive.look_aside()
         self.dispatch_soon()
         self._tick()
 
@@ -244,8 +244,8 @@ class StoreUpkeep:
             if now_ms >= self._retention_due_ms:
                 self._retention_due_ms = now_ms + self._config.clean_resource_interval_ms
                 # It goes by the look before.
-                self._keeper.retention.archive.look_aside()
-                self._keeper.retention.begin_round()
+                self._lifecycle.retention.archive.look_aside()
+                self._lifecycle.retention.begin_round()
                 self._loop.call_soon(self._expire)
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
@@ -296,7 +296,7 @@ class StoreUpkeep:
         if not self._is_running:
             return
         try:
-            if self._keeper.retention.step():
+            if self._lifecycle.retention.step():
                 self._loop.call_soon(self._expire)
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
@@ -389,8 +389,8 @@ class StoreUpkeep:
         if now_ms < self._checkpoint_due_ms:
             return
         self._checkpoint_due_ms = now_ms + self._config.checkpoint_interval_ms
-        if self._keeper.write_checkpoint():
-            self._other_thread.run(self._keeper.sync_checkpoint, self._finished)
+        if self._lifecycle.write_checkpoint():
+            self._other_thread.run(self._lifecycle.sync_checkpoint, self._finished)
 
     def _finished(self, error: Exception | None) -> None:
         if error is not None:

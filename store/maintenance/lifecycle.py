@@ -1,11 +1,11 @@
-"""What an open store needs again and again: flush, checkpoint, retention, an end in order.
+"""The lifecycle of an open store: flushes, checkpoints, retention, and an end in order.
 
-This is the way for programs without an event loop, and what `store.maintenance.service` does in one.
+Programs without an event loop call it directly; in an event loop `store.maintenance.background` does.
 
-| class           | log                                                     |
-| --------------- | ------------------------------------------------------- |
-| `DerivedKeeper` | any: the owner of the log flushes it and closes it      |
-| `StoreKeeper`   | in files of this machine alone: is flushed and closed, too |
+| class              | log                                                            |
+| ------------------ | -------------------------------------------------------------- |
+| `DerivedLifecycle` | any: its owner flushes and closes it                           |
+| `StoreLifecycle`   | in files of this machine alone: it is flushed and closed, too  |
 
 Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that records it.
 Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
@@ -27,21 +27,34 @@ from store.model.config import MessageStoreConfig
 from store.model.local_log import LocalLog
 
 
-class DerivedKeeper:
-    """Maintains queues and index of one store, and reports where they end.
+class DerivedLifecycle:
+    """Queues, index and checkpoint of one store, to their end.
 
     Args:
         store: open.
         root: its directory.
         retention: of its log's files.
+        durable_log_end: returns the offset below which no record can be lost; 0 where none is safe, as in a replicated
+            log, which may be cut or replaced.
+        close_log: closes the log's files, after the store and before the directory is given back.
 
     Attributes:
         retention: deletes old files; call its `run` once in a while.
     """
 
-    def __init__(self, store: MessageStore, root: StoreRoot, retention: StoreRetention) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        root: StoreRoot,
+        retention: StoreRetention,
+        *,
+        durable_log_end: Callable[[], int] = lambda: 0,
+        close_log: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._root = root
+        self._durable_log_end = durable_log_end
+        self._close_log = close_log
         self.retention = retention
 
     def flush(self) -> None:
@@ -68,10 +81,6 @@ class DerivedKeeper:
             derived.index_timestamp,
             log_end=self._durable_log_end(),
         )
-
-    def _durable_log_end(self) -> int:
-        """Return the offset below which no record can be lost; 0: a replicated log may be cut, or begun again."""
-        return 0
 
     def sync_checkpoint(self) -> None:
         """Make the checkpoint durable; any thread may call it.
@@ -115,11 +124,12 @@ class DerivedKeeper:
 
     def _close(self, *, is_in_order: bool) -> None:
         self._store.close()
+        self._close_log()
         self._root.close(is_in_order=is_in_order)
 
 
-class StoreKeeper(DerivedKeeper):
-    """Keeps one store whose log is its own.
+class StoreLifecycle:
+    """A store whose log is its own, to its end.
 
     Args:
         store: open.
@@ -129,6 +139,9 @@ class StoreKeeper(DerivedKeeper):
         config: of the store.
         log_directory: where the log's files are.
         clocks: the machine's, unless a test brings others.
+
+    Attributes:
+        derived: the lifecycle of what follows the log.
     """
 
     def __init__(
@@ -141,8 +154,20 @@ class StoreKeeper(DerivedKeeper):
         log_directory: str,
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
-        super().__init__(store, root, StoreRetention(store, LocalLogFiles(log), files, log_directory, config, clocks))
+        self._store = store
         self._log = log
+        self.derived = DerivedLifecycle(
+            store,
+            root,
+            StoreRetention(store, LocalLogFiles(log), files, log_directory, config, clocks),
+            durable_log_end=lambda: log.flushed_offset,
+            close_log=lambda: log.abandon(store.stop_reason),
+        )
+
+    @property
+    def retention(self) -> StoreRetention:
+        """Deletes old files; call its `run` once in a while."""
+        return self.derived.retention
 
     def flush_log(self) -> None:
         """Make the log durable; puts that wait for that end.
@@ -163,10 +188,10 @@ class StoreKeeper(DerivedKeeper):
         """Make everything durable: log, queues and index, brought to the log's end, and the checkpoint.
 
         Raises:
-            as `DerivedKeeper.flush`.
+            as `DerivedLifecycle.flush`.
         """
         self.flush_log()
-        super().flush()
+        self.derived.flush()
 
     def close(self) -> None:
         """Flush and close everything, so that the next start finds it in order.
@@ -182,10 +207,10 @@ class StoreKeeper(DerivedKeeper):
         finally:
             self.abandon(is_in_order=is_in_order)
 
-    def _durable_log_end(self) -> int:
-        return self._log.flushed_offset
+    def save_checkpoint(self) -> None:
+        """Write what is durable, and make that durable; raises as `DerivedLifecycle.save_checkpoint`."""
+        self.derived.save_checkpoint()
 
-    def _close(self, *, is_in_order: bool) -> None:
-        self._store.close()
-        self._log.abandon(self._store.stop_reason)
-        self._root.close(is_in_order=is_in_order)
+    def abandon(self, *, is_in_order: bool = False) -> None:
+        """Close everything as it is; see `DerivedLifecycle.abandon`."""
+        self.derived.abandon(is_in_order=is_in_order)

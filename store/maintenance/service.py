@@ -24,7 +24,7 @@ from store.errors import Certainty, StorageFailed
 from store.fs.storage_thread import StorageThread
 from store.maintenance.background import StoreUpkeep, monotonic_ms
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
-from store.maintenance.lifecycle import StoreKeeper
+from store.maintenance.lifecycle import StoreLifecycle
 from store.model.commit_log import PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.local_log import LocalLog
@@ -39,7 +39,7 @@ class StoreService(StoreUpkeep):
     Args:
         store: open.
         log: its log.
-        keeper: of the store.
+        lifecycle: of the store.
         config: of the store.
         is_flush_sync: puts wait until they are durable.
 
@@ -51,14 +51,14 @@ class StoreService(StoreUpkeep):
         self,
         store: MessageStore,
         log: LocalLog[Any],
-        keeper: StoreKeeper,
+        lifecycle: StoreLifecycle,
         config: MessageStoreConfig,
         *,
         is_flush_sync: bool,
     ) -> None:
-        super().__init__(store, keeper, config)
+        super().__init__(store, lifecycle.derived, config)
         self._log = log
-        self._log_keeper = keeper
+        self._store_lifecycle = lifecycle
         self._is_flush_sync = is_flush_sync
         self._log_thread = StorageThread("store-log")
         self.flush_listener: Callable[[float], None] | None = None
@@ -84,7 +84,7 @@ class StoreService(StoreUpkeep):
         self._is_running = False
         await self._log_thread.stop()
         await self.end()
-        self._log_keeper.close()
+        self._store_lifecycle.close()
         if self._failure.done():
             raise self._failure.result()
 

@@ -88,15 +88,15 @@ class OpenedBroker:
         """Note how far entries are committed, and queues and index durable, as a running node does now and then."""
         self.parts.entries.save_checkpoint(self.node.commit_index)
         self.parts.messages.derived.flush()
-        self.parts.keeper.save_checkpoint()
+        self.parts.lifecycle.save_checkpoint()
 
     def close(self):
         """End in order."""
         self.commit()
-        self.parts.keeper.flush()
+        self.parts.lifecycle.flush()
         self.parts.entries.save_checkpoint(self.node.commit_index)
         self.parts.node.abandon()
-        self.parts.keeper.abandon(is_in_order=True)
+        self.parts.lifecycle.abandon(is_in_order=True)
         self.parts.log.close()
 
     def found(self):
@@ -118,7 +118,7 @@ def write_plain(disk, clock, *, is_closed):
         store.messages.put_many([message])
         if number == 9:
             store.flush()
-    store.keeper.flush_log()
+    store.lifecycle.flush_log()
     if is_closed:
         store.close()
     else:

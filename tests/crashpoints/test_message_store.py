@@ -68,7 +68,7 @@ class Workload:
     def flush_log(self):
         self.step = "flush the log"
         count = len(self.puts)
-        self.store.keeper.flush_log()
+        self.store.lifecycle.flush_log()
         self.flushed_count = count
 
     def dispatch(self):
@@ -88,11 +88,11 @@ class Workload:
         self.dispatch()
         ticket.sync()
         self.store.messages.end_flush(ticket)
-        self.store.keeper.save_checkpoint()
+        self.store.lifecycle.save_checkpoint()
 
     def save_checkpoint(self):
         self.step = "save the checkpoint"
-        self.store.keeper.save_checkpoint()
+        self.store.lifecycle.save_checkpoint()
 
     def expire(self):
         self.step = "expire"

@@ -57,7 +57,7 @@ def test_java_finds_all_when_we_were_killed_between_two_flushes(java, tmp_path):
     puts = puts_of_every_kind(seed=13, count=300)
     store = OurStore(tmp_path / "store")
     store.put(puts)
-    store.plain.keeper.flush_log()
+    store.plain.lifecycle.flush_log()
     killed = store.killed_copy(tmp_path / "killed")
     queues = store.queues
     store.close()

@@ -166,7 +166,7 @@ class OneStore(RuleBasedStateMachine):
         done = []
         self.store.messages.put_many([put.message for put in puts]).when_done(done.append)
         if not done:
-            self.store.keeper.flush_log()
+            self.store.lifecycle.flush_log()
         (outcome,) = done
         assert outcome.certainty == "Appended"
         for put, place in zip(puts, outcome.places, strict=True):
@@ -192,7 +192,7 @@ class OneStore(RuleBasedStateMachine):
 
     @rule()
     def flush_log(self):
-        self.store.keeper.flush_log()
+        self.store.lifecycle.flush_log()
         self.note_durable()
 
     @rule(dies_in=st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]), is_power_cut=st.booleans(), pages_min=st.integers(0, 1))
@@ -205,14 +205,14 @@ class OneStore(RuleBasedStateMachine):
             if ticket is not None:
                 ticket.sync()
                 self.store.messages.end_flush(ticket)
-            self.store.keeper.save_checkpoint()
+            self.store.lifecycle.save_checkpoint()
 
         self.survives(run, dies_in, is_power_cut=is_power_cut)
 
     @rule(dies_in=st.integers(0, 20), is_power_cut=st.booleans())
     def expire(self, dies_in, is_power_cut):
         """The disk is nearly full: the oldest file goes, if all of it is dispatched, for certain."""
-        retention = self.store.keeper.retention
+        retention = self.store.lifecycle.retention
         floor = self.store.messages.derived.durable_offset
         self.disk.capacity_bytes = self.disk.used_bytes * 100 // 87
         retention.begin_round()

@@ -31,7 +31,7 @@ def opened(tmp_path, clock):
 
     yield open_one
     for store in stores:
-        store.keeper.abandon()
+        store.lifecycle.abandon()
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ def test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_tha
         disk.used_ratio = 0.87
         async with running_group([config], files={"n0": disk}) as group:
             replica = group.open_node("n0")
-            log, retention = replica.parts.log, replica.parts.keeper.retention
+            log, retention = replica.parts.log, replica.parts.lifecycle.retention
             retention.run()
             assert log.begin_offset == 0
             await replica.start()

@@ -16,7 +16,7 @@ TOPIC, QUEUES = "TopicTest", range(4)
 def opened(tmp_path):
     opened = open_small(tmp_path / "store", SMALL)
     yield opened
-    opened.keeper.abandon()
+    opened.lifecycle.abandon()
 
 
 def watched(opened, story):

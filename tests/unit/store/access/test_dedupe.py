@@ -164,7 +164,7 @@ def test_the_window_is_the_same_after_a_restart(shop, is_clean):
     if is_clean:
         shop.store.close()
     else:
-        shop.store.keeper.abandon()
+        shop.store.lifecycle.abandon()
 
     shop.open(count=5)
 

@@ -43,7 +43,7 @@ def test_unreadable_record_is_passed_over_and_told_and_offsets_stay_right(tmp_pa
     assert store.messages.get("TopicTest", 0, 6, 1).messages[0].queue_offset == 6
     assert store.messages.derived.queues.get(("TopicTest", 0)).units(4, 1).sizes.tolist() == [BLANK_SIZE]
     assert store.messages.put(numbered(9, queues=1)).outcome.places[0].queue_offset == 9
-    store.keeper.abandon()
+    store.lifecycle.abandon()
 
 
 def test_store_with_a_corrupt_record_opens_only_when_told_to_read_on_behind_it(tmp_path):

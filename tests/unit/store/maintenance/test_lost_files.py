@@ -93,12 +93,12 @@ def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
         # Large ones: times are looked up by files of the log, so the promise must lie in another file.
         store.messages.put(numbered(number, "often", queues=1, body_size=1000))
         clock.pass_s(0.1)
-    store.keeper.flush_log()
+    store.lifecycle.flush_log()
     store.messages.dispatch()
     ticket = store.messages.begin_flush(1)
     ticket.sync()
     store.messages.end_flush(ticket)
-    store.keeper.save_checkpoint()
+    store.lifecycle.save_checkpoint()
     shutil.copytree(tmp_path / "killed", tmp_path / "found")
     store.close()
 
@@ -256,12 +256,12 @@ def test_closing_asks_nothing_of_a_log_that_is_closed_already(tmp_path, monkeypa
     """A node closes the files of a replicated log before queues and index are closed."""
     store = open_small(tmp_path)
     store.messages.put(Message("orders", b"x"))
-    store.keeper.flush()
+    store.lifecycle.flush()
 
     def closed(_):
         raise AssertionError("the log is closed")
 
     monkeypatch.setattr(type(store.log), "flushed_store_timestamp", property(closed))
-    store.keeper.abandon(is_in_order=True)
+    store.lifecycle.abandon(is_in_order=True)
 
     assert read_checkpoint(OsFiles(), str(tmp_path)).queues_digest >= 0

@@ -57,7 +57,7 @@ class Case:
 
     def run(self):
         before = len(self.log_files())
-        self.store.keeper.retention.run()
+        self.store.lifecycle.retention.run()
         return before - len(self.log_files())
 
 
@@ -71,7 +71,7 @@ def case(tmp_path):
 
     yield make
     for one in made:
-        one.store.keeper.abandon()
+        one.store.lifecycle.abandon()
 
 
 def test_old_files_go_at_the_hour_ten_at_once(case):
@@ -138,7 +138,7 @@ def test_puts_are_refused_while_the_disk_is_full(case):
     outcome = one.store.messages.put(numbered(1)).outcome
     assert outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert "90 % full" in outcome.detail
-    assert one.store.keeper.retention.is_disk_full
+    assert one.store.lifecycle.retention.is_disk_full
     one.disk.used_ratio = 0.90
     one.run()
     assert one.store.messages.put(numbered(1)).outcome.status is PutStatus.PUT_OK
@@ -194,7 +194,7 @@ def test_queue_of_which_all_is_expired_knows_its_next_offset(case):
     while one.run():
         pass
     assert one.store.messages.min_offset("Rare", 0) == one.store.messages.max_offset("Rare", 0) == 3
-    one.store.keeper.abandon()
+    one.store.lifecycle.abandon()
     one.open()
 
     assert one.store.messages.put(numbered(0, topic="Rare", queues=1)).outcome.places[0].queue_offset == 3
@@ -206,7 +206,7 @@ def test_clock_that_jumps_deletes_nothing(case):
     assert one.run() == 0
     one.clock.wall_s += 10 * 365 * 24 * HOUR
     assert one.run() == 0
-    assert not one.store.keeper.retention.is_clock_trusted
+    assert not one.store.lifecycle.retention.is_clock_trusted
     one.clock.pass_s(72 * HOUR)
     assert one.run() == 10
 
@@ -250,7 +250,7 @@ def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp
         return one.run()
 
     assert one.run() == 0
-    assert "does not exist" in one.store.keeper.retention.archive.trouble
+    assert "does not exist" in one.store.lifecycle.retention.archive.trouble
     good = encode_mark(ArchiveMark("broker-a", 0, ends[2]))
     assert allowed(good[:-3]) == 0
     assert allowed(good.replace(b'"end":', b'"end":9')) == 0
@@ -258,7 +258,7 @@ def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp
     assert allowed(encode_mark(ArchiveMark("broker-a", 1, ends[2]))) == 0
     assert len(one.log_files()) == ALL_FULL
     assert allowed(good) == 3
-    assert one.store.keeper.retention.archive.trouble == ""
+    assert one.store.lifecycle.retention.archive.trouble == ""
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[4] - 1))) == 1
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[-1] + 1))) == 10
     assert sum("archive_mark" in line for line in caplog.messages) >= 5
@@ -271,7 +271,7 @@ def test_mark_that_cannot_be_read_keeps_everything_and_stops_nobody(case, tmp_pa
     one.clock.pass_s(100 * HOUR)
     one.disk.used_ratio = 0.89
     assert one.run() == 0
-    assert "cannot be read" in one.store.keeper.retention.archive.trouble
+    assert "cannot be read" in one.store.lifecycle.retention.archive.trouble
     mark.rmdir()
     end = int(one.log_files()[1].name)
     mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))

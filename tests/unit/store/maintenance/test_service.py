@@ -38,7 +38,7 @@ async def running(root, config=SYNC, files=None):
     service = StoreService(
         opened.messages,
         opened.log,
-        opened.keeper,
+        opened.lifecycle,
         config.store,
         is_flush_sync=config.log.is_flush_sync,
     )
@@ -96,14 +96,14 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
         async with running(tmp_path, config) as service:
             await service.put_many([numbered(number) for number in range(10)])
             saved = asyncio.Event()
-            sync_checkpoint = service._keeper.sync_checkpoint
+            sync_checkpoint = service._lifecycle.sync_checkpoint
 
             def syncing():
                 sync_checkpoint()
                 if all(timestamps(tmp_path)):
                     loop.call_soon_threadsafe(saved.set)
 
-            loop, service._keeper.sync_checkpoint = asyncio.get_running_loop(), syncing
+            loop, service._lifecycle.sync_checkpoint = asyncio.get_running_loop(), syncing
             async with asyncio.timeout(PATIENCE_S):
                 await saved.wait()
             assert service.store.derived.durable_offset == service.store.log.end_offset
@@ -119,7 +119,7 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
     async def run():
         clock = Clock()
         opened = open_small(tmp_path / "store", config, clock=clock)
-        arguments = opened.messages, opened.log, opened.keeper, config.store
+        arguments = opened.messages, opened.log, opened.lifecycle, config.store
         service = StoreService(*arguments, is_flush_sync=True)
         service.start()
         derived = opened.messages.derived
@@ -129,7 +129,7 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
                 await service.put(numbered(number, tag="t", body_size=300))
                 await service.dispatched_to(opened.log.end_offset)
                 await until(lambda: derived.dispatcher.offset - derived.durable_offset < 2 * bound)
-            told = lambda: opened.keeper._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            told = lambda: opened.lifecycle.derived._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
             await until(lambda: opened.log.offset_at_timestamp(told()) >= derived.durable_offset - 1000)
             count = 300
             if derived.durable_offset == opened.log.end_offset:

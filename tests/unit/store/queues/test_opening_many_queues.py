@@ -55,8 +55,8 @@ def killed(tmp_path, monkeypatch):
         opened.messages.put(numbered(number, queues=10))
         if number == 50:
             opened.flush()
-    opened.keeper.flush_log()
-    opened.keeper.abandon()
+    opened.lifecycle.flush_log()
+    opened.lifecycle.abandon()
     return tmp_path / "store", clock
 
 
@@ -70,7 +70,7 @@ def test_units_of_many_queues_are_written_after_the_opening_and_until_then_nothi
         assert opened.messages.derived.queues.pending_count == 10
         assert read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp == before
         assert sum(len(rows) for rows in queued(opened).values()) == 100
-        opened.keeper.abandon()
+        opened.lifecycle.abandon()
 
     opened = open_small(root, clock=clock)
     opened.flush()
