@@ -15,7 +15,7 @@ from broker_topics import create_topics
 from pyspark.sql import DataFrame, SparkSession
 
 from cluster.local.node import choose_ports
-from cluster.local.process import LocalProcess
+from cluster.local.process import START_LIMIT_S, LocalProcess
 from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas
@@ -45,7 +45,6 @@ _TASKS = 64
 _TRIGGER_ROWS = 400_000
 _TOPIC = "bench"
 _SINK_ROWS = 200_000
-_START_S = 60.0
 
 Extra = dict[str, float]
 Run = Callable[[], Extra | None]
@@ -291,7 +290,7 @@ def _broker(bench: Bench) -> Iterator[str]:
     broker = LocalProcess("the broker", words, folder / "broker.log")
     broker.launch()
     try:
-        broker.wait_ready(time.monotonic() + _START_S)
+        broker.wait_ready(time.monotonic() + START_LIMIT_S)
         create_topics(address, [_TOPIC])
         yield address
     finally:
@@ -329,7 +328,7 @@ def _node_of(bench: Bench) -> Iterator[str]:
     node = LocalProcess("the node", ["server", *words], folder / "node.log")
     node.launch()
     try:
-        node.wait_ready(time.monotonic() + _START_S)
+        node.wait_ready(time.monotonic() + START_LIMIT_S)
         create_topics(client, [path.name for path in (bench.store / "consumequeue").iterdir()])
         yield client
     finally:

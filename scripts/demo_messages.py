@@ -27,13 +27,12 @@ from cluster.client.producer.producer import BlockingProducer
 from cluster.local.brokers import LocalBrokers
 from cluster.local.cluster import LocalCluster
 from cluster.local.node import choose_ports
-from cluster.local.process import LocalProcess
+from cluster.local.process import START_LIMIT_S, LocalProcess
 
 TOPIC = "lines"
 _MESSAGES_MAX = 20_000
 _BATCH_MAX = 200
 _BATCH_SIZE_BYTES_MAX = 512 * 1024
-_START_S = 60.0
 _POLL_S = 0.02
 
 
@@ -113,7 +112,7 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
     broker = LocalProcess("the broker", ["broker", "--standalone", str(store), "--listen", address, *flags], log)
     broker.launch()
     try:
-        broker.wait_ready(time.monotonic() + _START_S)
+        broker.wait_ready(time.monotonic() + START_LIMIT_S)
         create_topics(address, [TOPIC])
         with Producer(address, compression=None) as producer, counting_bar(console) as progress:
             task = progress.add_task("old messages", total=len(lines))
@@ -129,14 +128,14 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
 def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -> Conversion:
     """Wait until a node takes messages."""
     began = time.monotonic()
-    brokers.start(_START_S)
+    brokers.start()
     while True:
         statuses = [status_of(cluster.endpoint_of(node_id)) for node_id in cluster.node_ids]
         leader = next((each for each in statuses if each is not None and each.is_serving_puts), None)
         if leader is not None:
             break
-        if time.monotonic() - began > _START_S:
-            raise DemoError(f"no node takes messages within {_START_S:.0f} s; look at {brokers.folder}")
+        if time.monotonic() - began > START_LIMIT_S:
+            raise DemoError(f"no node takes messages within {START_LIMIT_S:.0f} s; look at {brokers.folder}")
         time.sleep(_POLL_S)
     conversion = Conversion(leader.divided_offset, time.monotonic() - began)
     say(console, f"{leader.self_id} leads; old files end at offset {leader.divided_offset:,}, and entries begin there")

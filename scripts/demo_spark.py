@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 LOGS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "loghub"
 PAGE = Path("dist") / "demo-report.html"
 _BATCH = 100
-_START_S = 60.0
 _CATCH_UP_S = 120.0
 _POLL_S = 0.2
 
