@@ -317,7 +317,7 @@ class _Stay:
         try:
             while True:
                 async with asyncio.timeout(SILENCE_MS_MAX / _MS_PER_S):
-                    await self._heard(await anext(iterator))
+                    await self._on_request(await anext(iterator))
         except (StoreError, DLedgerError) as error:
             self._error = error
         except TimeoutError:
@@ -329,7 +329,7 @@ class _Stay:
             self._is_over = True
             self.news.set()
 
-    async def _heard(self, request: pb.JoinGroupRequest) -> None:
+    async def _on_request(self, request: pb.JoinGroupRequest) -> None:
         self._check_bounds(request)
         await self._core.check_current()
         await self._core.known_group(request.group)
@@ -342,7 +342,7 @@ class _Stay:
             return
         if (request.group, request.client_id) != (self.group, self._member.client_id):
             raise IllegalRequest("group and client_id", f"{self.group} and {self._member.client_id}", request.group)
-        self._member.heard_ms = monotonic_ms()
+        self._member.last_message_ms = monotonic_ms()
         self._member.subscriptions = subscriptions
 
     @property

@@ -29,14 +29,14 @@ class Member:
         client_id: identifies it in the group.
         instance: identifies this process of it among earlier ones.
         subscriptions: tags expressions by topic.
-        heard_ms: when its last request was received.
+        last_message_ms: when its last request was received.
         on_change: called when the group has changed.
     """
 
     client_id: str
     instance: int
     subscriptions: Mapping[str, str]
-    heard_ms: int
+    last_message_ms: int
     on_change: Callable[[], None]
 
 
@@ -82,7 +82,7 @@ class GroupMembers:
         if known is None and self._count >= MEMBERS_MAX:
             raise RequestFailed(Reason.TOO_MANY_WAITERS, f"{self._count} consumers are here, and no more may be")
         if known is not None and known.instance != member.instance:
-            silent_ms = member.heard_ms - known.heard_ms
+            silent_ms = member.last_message_ms - known.last_message_ms
             if silent_ms < SILENCE_MS_MAX:
                 raise RequestFailed(
                     Reason.CLIENT_ID_IN_USE,

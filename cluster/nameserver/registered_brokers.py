@@ -67,7 +67,7 @@ class _Entry:
 
     registration: Registration
     topics: dict[str, TopicQueues]
-    heard_ms: int
+    last_message_ms: int
     is_writable: bool = True
 
 
@@ -140,7 +140,7 @@ class RouteTable:
         for name in extent.deleted:
             known.topics.pop(name, None)
         self.topics_count += len(known.topics) - before
-        known.registration, known.heard_ms = head, now_ms
+        known.registration, known.last_message_ms = head, now_ms
         return Taken.CHANGED
 
     def _take_piece(self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int) -> Taken:
@@ -175,7 +175,7 @@ class RouteTable:
         """Put all topics of a broker in place of those that are known."""
         known = self._brokers.get(head.broker)
         if known is not None and known.registration == head and known.topics == topics:
-            known.heard_ms = now_ms
+            known.last_message_ms = now_ms
             return Taken.UNCHANGED
         before = 0 if known is None else len(known.topics)
         self._check_room(len(topics), len(topics) - before)
@@ -207,7 +207,7 @@ class RouteTable:
             StaleRegistration: see `register`.
         """
         entry, pieces = self._brokers.get(registration.broker), self._pieces.get(registration.broker)
-        if entry is None or now_ms - entry.heard_ms >= SILENCE_MS_MAX:
+        if entry is None or now_ms - entry.last_message_ms >= SILENCE_MS_MAX:
             return None
         known = entry.registration
         _check_newer(known, registration)
@@ -233,7 +233,7 @@ class RouteTable:
             return HeartbeatAnswer.REGISTER
         if (term, sequence) < known.registration.version:
             raise StaleRegistration(broker, (term, sequence), known.registration.version)
-        known.heard_ms = now_ms
+        known.last_message_ms = now_ms
         return HeartbeatAnswer.KNOWN
 
     def unregister(self, broker: str, term: int, now_ms: int, life: bytes = b"") -> None:
@@ -254,7 +254,7 @@ class RouteTable:
 
     def scan(self, now_ms: int) -> list[str]:
         """Drop brokers that were silent for `SILENCE_MS_MAX`; return their names. Call it every `SCAN_INTERVAL_MS`."""
-        silent = [name for name, entry in self._brokers.items() if now_ms - entry.heard_ms >= SILENCE_MS_MAX]
+        silent = [name for name, entry in self._brokers.items() if now_ms - entry.last_message_ms >= SILENCE_MS_MAX]
         for name in silent:
             self._drop(name, now_ms)
         for name in [name for name, each in self._pieces.items() if now_ms - each.began_ms >= PIECES_MS_MAX]:
@@ -324,7 +324,7 @@ class RouteTable:
         return [
             KnownBroker(
                 entry.registration,
-                now_ms - entry.heard_ms,
+                now_ms - entry.last_message_ms,
                 entry.is_writable,
                 len(entry.topics) - (AUTO_CREATE_TOPIC in entry.topics),
             )

@@ -243,7 +243,7 @@ class _Start:
         """Settle with the others; files that are lacking are here then."""
         if self.own.claim is not Claim.NOTHING:
             self._show_settings()
-        answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._hear)
+        answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._take_answer)
         server = BootstrapServer(self._config, answers)
         if self._others:
             await server.start()
@@ -253,7 +253,7 @@ class _Start:
         finally:
             await server.stop()
 
-    def _hear(self, peer_id: str, statement: Statement) -> None:
+    def _take_answer(self, peer_id: str, statement: Statement) -> None:
         """Handle the statement of a node that asks this one: only a difference counts; its files are asked for."""
         if peer_id not in self._others or self._difference is not None:
             return
@@ -265,10 +265,12 @@ class _Start:
     async def _ask_all(self, handshake: Handshake) -> bool:
         """Ask all others at once; return whether the old files are settled now."""
         answers = await asyncio.gather(*(self._ask(handshake, peer_id) for peer_id in self._others))
-        heard = {peer_id: answer for peer_id, answer in zip(self._others, answers, strict=True) if answer is not None}
+        statements = {
+            peer_id: answer for peer_id, answer in zip(self._others, answers, strict=True) if answer is not None
+        }
         if self._difference is not None:
             raise self._difference
-        decided = decide(self.own, heard, self._others, is_joining=self._config.is_joining)
+        decided = decide(self.own, statements, self._others, is_joining=self._config.is_joining)
         if isinstance(decided, Waiting):
             self._say("", f"this node waits {decided.reason}")
             return False
@@ -280,9 +282,9 @@ class _Start:
                 )
                 self._show_settings()
                 self.own = replace(self.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide)
-            if not await self._fetch(handshake, decided, heard):
+            if not await self._fetch(handshake, decided, statements):
                 return False
-        if not self.own.config_size_bytes and not await self._get_config(handshake, decided.sources, heard):
+        if not self.own.config_size_bytes and not await self._get_config(handshake, decided.sources, statements):
             return False
         await in_thread(lambda: self.settle(manifest))
         logger.info(
@@ -300,12 +302,12 @@ class _Start:
             self._say(peer_id, f"{peer_id} does not say what old files it has: {str(error) or type(error).__name__}")
             return None
 
-    async def _fetch(self, handshake: Handshake, decided: Settlement, heard: Mapping[str, Statement]) -> bool:
+    async def _fetch(self, handshake: Handshake, decided: Settlement, statements: Mapping[str, Statement]) -> bool:
         """Fetch what is lacking from the next source; return whether everything is here."""
         sources, manifest = decided.sources, decided.manifest
         source = sources[self._attempts % len(sources)] if sources else ""
         # Of files that expired in the whole group nothing is wanted, nor kept.
-        wanted = manifest.behind(heard[source].begin if source else manifest.divide)
+        wanted = manifest.behind(statements[source].begin if source else manifest.divide)
         places = self._places
         fetch: OldFilesFetch | None = None
         try:
@@ -334,13 +336,15 @@ class _Start:
                 await in_thread(fetch.close)
         return True
 
-    async def _get_config(self, handshake: Handshake, first: Sequence[str], heard: Mapping[str, Statement]) -> bool:
+    async def _get_config(
+        self, handshake: Handshake, first: Sequence[str], statements: Mapping[str, Statement]
+    ) -> bool:
         """Get the configuration of the old store from a node that has it, if any has; return whether that is done."""
-        sources = [peer for peer in (*first, *sorted(heard)) if heard[peer].config_size_bytes]
+        sources = [peer for peer in (*first, *sorted(statements)) if statements[peer].config_size_bytes]
         if not sources:
             return True
         source = sources[0]
-        if heard[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
+        if statements[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
             logger.warning("config_too_large from=%s: it alone can take over what it knew of topics", source)
             return True
         files, root, node_directory = self._files, self._config.store_base_dir, self._places.node_directory

@@ -103,14 +103,14 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
     voters = wanted.voters
     if not voters:
         raise _Refused(ResponseCode.UNEXPECTED_ARGUMENT, "the last voter cannot be removed")
-    silent = [voter for voter in voters if voter != state.self_id and not _is_heard(state, wanted, voter)]
+    silent = [voter for voter in voters if voter != state.self_id and not _is_in_contact(state, wanted, voter)]
     if len(voters) - len(silent) < quorum_of(len(voters)):
         names = ", ".join(voters)
         message = f"of the voters {names} then too few would live: {', '.join(silent)} cannot be counted now"
         raise _Refused(ResponseCode.INCONSISTENT_STATE, message)
 
 
-def _is_heard(state: State, wanted: Membership, voter: str) -> bool:
+def _is_in_contact(state: State, wanted: Membership, voter: str) -> bool:
     """Return whether `voter` answered within an election timeout, with the incarnation that `wanted` counts."""
     progress, member = state.leader.progress[voter], wanted.get(voter)
     is_live = progress.is_live(state.now_ms, state.config.max_election_timeout_ms)

@@ -65,7 +65,7 @@ def _ask(state: State, *, request_term: int) -> None:
         _count_vote(state, state.self_id, is_founding=state.is_founding)
 
 
-def hears_leader(state: State) -> bool:
+def has_live_leader(state: State) -> bool:
     """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
 
     A node that has just started may have had contact with a leader before.
@@ -113,7 +113,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
     """Say whether we would vote so: nothing of ours changes, neither term nor timer."""
     is_granted = (
         request.term > state.term
-        and not hears_leader(state)
+        and not has_live_leader(state)
         and pasts.has_vote(state, request)
         and _holds_enough(state, sender, request)
     )
@@ -124,7 +124,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
 def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     """Vote for the first candidate of a term whose log is at least as up to date as ours."""
     if request.term > state.term:
-        if hears_leader(state) and not request.is_transfer:
+        if has_live_leader(state) and not request.is_transfer:
             # "If a server receives a RequestVote within the minimum election timeout of hearing from a current
             # leader, it does not update its term or grant its vote" (dissertation §4.2.3).
             return

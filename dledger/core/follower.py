@@ -15,7 +15,7 @@ from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, Role, Span
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
     """Keep following; learn what is committed, and say so when that is more than was compared in this life."""
-    hear_leader(state, sender, is_founding=heartbeat.is_founding)
+    note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
     response = HeartbeatResponse(
         state.term,
@@ -33,7 +33,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
     Raises:
         InvariantBroken: the leader's log contradicts a committed entry; the node must stop.
     """
-    hear_leader(state, sender, is_founding=push.is_founding)
+    note_leader_contact(state, sender, is_founding=push.is_founding)
     log = state.log
     if push.prev_index > log.last_index:
         _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
@@ -88,7 +88,7 @@ def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool
     """Refuse entries for which there is no room, or whose bytes do not verify; the leader sends them again later."""
     if push.term != state.term or state.role is Role.LEADER or state.leader_id not in (None, sender):
         return
-    hear_leader(state, sender, is_founding=push.is_founding)
+    note_leader_contact(state, sender, is_founding=push.is_founding)
     refusal = PushRefused(
         term=state.term,
         rejected_prev_index=push.prev_index,
@@ -101,7 +101,7 @@ def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool
     state.send(sender, refusal)
 
 
-def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None:
+def note_leader_contact(state: State, sender: str, *, is_founding: bool = False) -> None:
     """Take `sender` for the leader of the current term, and its sign of life."""
     # Of a second leader nothing is believed (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)

@@ -116,12 +116,12 @@ def on_written(state: State) -> None:
         replication.push(state, peer)
 
 
-def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
+def _note_answer(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
     """Record an answer. None: it is from an earlier incarnation of a node that was wiped since."""
     progress = state.leader.progress[sender]
     if incarnation is not None and not pasts.recognise(state, sender, progress, incarnation):
         return None
-    progress.heard(state.now_ms, state.config.max_election_timeout_ms)
+    progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
     if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
         changes.readmit(state, sender, progress)
     return progress
@@ -129,7 +129,7 @@ def _heard(state: State, sender: str, incarnation: int | None = None) -> Progres
 
 def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
     """Move the follower's match index, commit what a majority holds, and push on."""
-    progress = _heard(state, sender, response.incarnation)
+    progress = _note_answer(state, sender, response.incarnation)
     if progress is None or response.match_index > state.log.last_index:
         return
     if progress.installation is not None and response.match_index < state.log.begin_index - 1:
@@ -144,7 +144,7 @@ def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
 
 def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
     """Find, without walking entry by entry, where the follower's log can meet ours (Raft §5.3, last paragraphs)."""
-    progress = _heard(state, sender)
+    progress = _note_answer(state, sender)
     assert progress is not None
     if progress.installation is not None:
         return
@@ -227,7 +227,7 @@ def on_persisted(state: State) -> None:
 
 def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse) -> None:
     """Record that the peer follows us; answer the reads that waited for it; restart a probe that was lost."""
-    progress = _heard(state, sender, response.incarnation)
+    progress = _note_answer(state, sender, response.incarnation)
     if progress is None:
         return
     if progress.is_healthy != response.is_healthy:
@@ -242,6 +242,6 @@ def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse
 
 def on_snapshot_progress(state: State, sender: str, response: SnapshotProgress) -> None:
     """Continue the installation of a snapshot on a follower."""
-    progress = _heard(state, sender)
+    progress = _note_answer(state, sender)
     if progress is not None:
         catch_up.on_snapshot_progress(state, progress, sender, response)

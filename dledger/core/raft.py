@@ -294,10 +294,10 @@ class Raft(RaftStatus):
             case TimeoutNow():
                 election.on_timeout_now(state, sender, message)
             case SnapshotChunk():
-                follower.hear_leader(state, sender)
+                follower.note_leader_contact(state, sender)
                 catch_up.on_snapshot_chunk(state, sender, message)
             case ResetLog():
-                follower.hear_leader(state, sender)
+                follower.note_leader_contact(state, sender)
                 catch_up.on_reset(state, sender, message)
 
     def _lead(self, sender: str, message: Message) -> None:

@@ -25,16 +25,16 @@ class PeerLink:
         address: where the other node listens.
         is_member: it belongs to the group as this node knows it; a non-member otherwise.
         host: from which a non-member connected; that of `address` otherwise.
-        heard_at: when it last said anything, in seconds of the event loop's clock.
+        last_message_at: when it last said anything, in seconds of the event loop's clock.
         client_address: of its LogService; empty until it has sent it.
         is_reported_unreachable: the listener knows that it does not take what is sent.
     """
 
-    def __init__(self, address: Address, *, is_member: bool, heard_at: float, host: str = "") -> None:
+    def __init__(self, address: Address, *, is_member: bool, last_message_at: float, host: str = "") -> None:
         self.address = address
         self.is_member = is_member
         self.host = host or address.host
-        self.heard_at = heard_at
+        self.last_message_at = last_message_at
         self.client_address = ""
         self.is_reported_unreachable = False
         self._slots: list[PeerConnection | None] = [None] * 4

@@ -235,7 +235,7 @@ class PeerTransport:
         if not connection.is_proven and link.is_proven_at(connection):
             connection.close(DLedgerError(f"{peer_id}, which proved that it is of this group, is connected already"))
             return
-        link.heard_at = self._loop.time()
+        link.last_message_at = self._loop.time()
         link.client_address = connection.client_address
         link.put(connection)
         self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
@@ -259,7 +259,7 @@ class PeerTransport:
         if stray is not None:
             connection.close(BadFrame(f"a {type(stray).__name__} on a connection that carries none"))
             return
-        link.heard_at = self._loop.time()
+        link.last_message_at = self._loop.time()
         self._listener.on_messages(connection.peer_id, messages)
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
@@ -315,7 +315,9 @@ class PeerTransport:
             self._forget(oldest, DLedgerError(reason))
 
     def _begin(self, peer_id: str, address: Address, *, is_member: bool, host: str = "") -> None:
-        link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time(), host=host)
+        link = self._links[peer_id] = PeerLink(
+            address, is_member=is_member, last_message_at=self._loop.time(), host=host
+        )
         link.begin(*(self._new_dialer(peer_id, address, is_bulk) for is_bulk in (False, True)))
         if not is_member:
             logger.info("guest peer=%r address=%s", peer_id, address)
@@ -351,10 +353,10 @@ class PeerTransport:
             self._non_member_timer.cancel()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
         now = self._loop.time()
-        longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].heard_at)
+        longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].last_message_at)
         too_many = len(longest_silent_first) - NON_MEMBERS_MAX
         for number, peer_id in enumerate(longest_silent_first):
-            if number < too_many or now - self._links[peer_id].heard_at > NON_MEMBER_IDLE_S:
+            if number < too_many or now - self._links[peer_id].last_message_at > NON_MEMBER_IDLE_S:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
 
     def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:

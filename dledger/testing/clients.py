@@ -121,9 +121,9 @@ class Client:
     def _answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
         """Bring an answer back; called by the node in the middle of its turn, so it only takes the way here."""
         latency_us = int(self._random.random() * _LATENCY_MAX_US)
-        self._world.scheduler.after(latency_us, self._hear, number, outcome, leader_id)
+        self._world.scheduler.after(latency_us, self._take_answer, number, outcome, leader_id)
 
-    def _hear(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
+    def _take_answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
         if outcome is OperationOutcome.APPENDED:
             self.appended_count += 1
         if number == self._number:

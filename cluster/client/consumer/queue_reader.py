@@ -130,7 +130,7 @@ class QueueReader:
         self._refused: tuple[float, RequestFailed] | None = None
         self._opened_at = 0.0
         self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
-        self._heard_at = time.monotonic()
+        self._last_message_at = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -147,7 +147,7 @@ class QueueReader:
     @property
     def silent_s(self) -> float:
         """For how long the broker has sent nothing, although there is room; 0 while there is none."""
-        return time.monotonic() - self._heard_at if self._has_room() else 0.0
+        return time.monotonic() - self._last_message_at if self._has_room() else 0.0
 
     @property
     def refused(self) -> tuple[float, RequestFailed] | None:
@@ -246,7 +246,7 @@ class QueueReader:
             while True:
                 await self._wait_room()
                 response = await next_response(call, "the stream was silent for too long")
-                self._heard_at = time.monotonic()
+                self._last_message_at = time.monotonic()
                 check_answer(response.answer, address)
                 self._was_served, self._is_held_up, self._refused = True, False, None
                 if not await self._take_in(response, address):
@@ -352,4 +352,4 @@ class QueueReader:
         while not self._has_room():
             self._room.clear()
             await self._room.wait()
-            self._heard_at = time.monotonic()
+            self._last_message_at = time.monotonic()

@@ -144,7 +144,7 @@ class Progress:
             self.in_flight_size_bytes -= in_flight.popleft()[1]
         self.sent_ms = now_ms
 
-    def heard(self, now_ms: int, gap_ms_max: int) -> None:
+    def note_contact(self, now_ms: int, gap_ms_max: int) -> None:
         """Take note of an answer; one that comes after more than `gap_ms_max` begins a new steady time."""
         if now_ms - self.contact_ms > gap_ms_max:
             self.steady_since_ms = now_ms

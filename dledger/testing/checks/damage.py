@@ -124,7 +124,7 @@ class Damage:
 
         A voter that does not know it cannot count their votes: if another one were lost now, a vote could not be won.
         """
-        heard = []
+        readmitted = []
         for node_id in self.non_voting:
             incarnation = self._incarnations.get(node_id)
             settled = self._settled.get(node_id)
@@ -136,8 +136,8 @@ class Damage:
             members = [None if membership is None else membership.get(node_id) for membership in knowing]
             if all(member is not None and member.incarnation == incarnation for member in members):
                 self._non_voting.remove(node_id)
-                heard.append(node_id)
-        return heard
+                readmitted.append(node_id)
+        return readmitted
 
     def _is_founded(self) -> bool:
         """Say whether every founder has met the group: before, a wiped one would forget a promise that others count."""

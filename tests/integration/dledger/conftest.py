@@ -155,8 +155,8 @@ class Cluster:
         pairs = [(one, other) for one in self.nodes.values() for other in self.nodes if other != one.config.self_id]
         await self.eventually(lambda: all(one._transport.is_connected_to(other) for one, other in pairs))
 
-    async def heard(self) -> Node:
-        """Wait until the leader has heard from all others that run, and counts them; return it.
+    async def in_contact(self) -> Node:
+        """Wait until the leader has an answer of every other running node, and counts it; return the leader.
 
         Who knows the leader has not answered it yet.
         """

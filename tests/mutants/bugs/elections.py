@@ -45,8 +45,8 @@ def pre_vote_raises_the_term(patch):
     patch.setattr(dledger.core.election, "on_pre_vote_request", on_pre_vote_request)
 
 
-def vote_is_given_while_a_leader_is_heard(patch):
-    patch.setattr(dledger.core.election, "hears_leader", lambda state: state.role is Role.LEADER)
+def vote_is_given_while_a_leader_is_live(patch):
+    patch.setattr(dledger.core.election, "has_live_leader", lambda state: state.role is Role.LEADER)
 
 
 def late_votes_are_counted(patch):
@@ -106,9 +106,9 @@ MUTANTS = (
         Tests(CORE + "test_election.py::test_pre_vote_changes_neither_term_nor_timer_of_the_voter"),
     ),
     Mutant(
-        vote_is_given_while_a_leader_is_heard,
+        vote_is_given_while_a_leader_is_live,
         "a node that was cut off disturbs nobody",
-        Tests(CORE + "test_election.py::test_a_follower_that_hears_its_leader_ignores_a_vote_request_of_a_higher_term"),
+        Tests(CORE + "test_election.py::test_a_follower_with_a_live_leader_ignores_a_vote_request_of_a_higher_term"),
     ),
     Mutant(
         late_votes_are_counted,

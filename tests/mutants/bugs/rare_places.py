@@ -187,7 +187,7 @@ def core_is_not_told_of_deleted_entries(patch):
     patch.setattr(Raft, "step", step)
 
 
-def state_machine_hears_nothing_of_a_reset(patch):
+def state_machine_is_not_told_of_a_reset(patch):
     patch.setattr(Applier, "on_reset", lambda self, begin_index, snapshot_index: None)
 
 
@@ -245,7 +245,7 @@ ALL = (
     (chain_goes_on_from_what_was_cut, "log matching"),
     (checkpoint_outlives_a_cut, "a store opens after a crash"),
     (core_is_not_told_of_deleted_entries, "pushes begin where the log does"),
-    (state_machine_hears_nothing_of_a_reset, "the state machine sees every entry"),
+    (state_machine_is_not_told_of_a_reset, "the state machine sees every entry"),
     (commits_are_counted_by_the_settled_membership, "a quorum in common"),
     (learners_are_counted_as_soon_as_they_are_added, "a quorum of voters"),
     (follower_whose_disk_was_full_is_left_alone, "liveness"),

@@ -101,15 +101,15 @@ def lease_begins_before_the_no_op_commits(patch):
 
 def node_votes_right_after_its_start(patch):
     """It may have promised its leader a lease a moment ago."""
-    original = dledger.core.election.hears_leader
+    original = dledger.core.election.has_live_leader
 
-    def hears_leader(state):
+    def has_live_leader(state):
         quiet_until_ms, state.quiet_until_ms = state.quiet_until_ms, 0
-        heard = original(state)
+        contacts = original(state)
         state.quiet_until_ms = quiet_until_ms
-        return heard
+        return contacts
 
-    patch.setattr(dledger.core.election, "hears_leader", hears_leader)
+    patch.setattr(dledger.core.election, "has_live_leader", has_live_leader)
 
 
 MUTANTS = (

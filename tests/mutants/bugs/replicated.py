@@ -143,7 +143,7 @@ def dedupe_window_is_empty_at_the_start(patch):
     patch.setattr(DedupeWindow, "load", load)
 
 
-def dedupe_window_hears_nothing_of_the_log(patch):
+def dedupe_window_does_not_follow_the_log(patch):
     """It knows what this node was given itself, and nothing of what was put at the leader before it."""
     patch.setattr(DedupeWindow, "dispatched", lambda self, batch: None)
 
@@ -172,8 +172,8 @@ def group_is_founded_without_those_that_are_silent(patch):
     """As if one that is not reachable could have no old store."""
     rule = cluster.replica.bootstrap.decide
 
-    def decide(own, heard, _founders, *, is_joining):
-        return rule(own, heard, (), is_joining=is_joining)
+    def decide(own, received, _founders, *, is_joining):
+        return rule(own, received, (), is_joining=is_joining)
 
     patch.setattr(cluster.replica.bootstrap, "decide", decide)
 
@@ -341,7 +341,7 @@ MUTANTS = (
         Tests("tests/unit/store/access/test_dedupe.py::test_the_window_is_the_same_after_a_restart"),
     ),
     Mutant(
-        dedupe_window_hears_nothing_of_the_log,
+        dedupe_window_does_not_follow_the_log,
         "a retry is put once",
         Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_is_answered_with_the_first_place"),
     ),

@@ -135,7 +135,7 @@ def appends_of_a_node_that_stops_are_called_refused(patch):
     patch.setattr(PendingAppends, "end", lambda self, _: original(self, AppendResult(ResponseCode.NOT_LEADER)))
 
 
-def appends_do_not_hear_of_truncations(patch):
+def appends_do_not_end_at_truncations(patch):
     patch.setattr(NodeObserver, "on_truncated", lambda *_: None)
 
 
@@ -329,7 +329,7 @@ MUTANTS = (
     Mutant(append_that_waits_too_long_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
     Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_short_reigns)),
     Mutant(appends_of_a_node_that_stops_are_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_failing_disks)),
-    Mutant(appends_do_not_hear_of_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(appends_do_not_end_at_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
     Mutant(service_reads_what_the_node_knows, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)),
     Mutant(read_joins_a_question_that_is_under_way, "reads are linearizable", ShellSeeds(READ)),
     Mutant(failed_sync_is_reported_as_done, "acknowledged is durable", ShellSeeds(FAILED + LOST, with_failing_disks)),

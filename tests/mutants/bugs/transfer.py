@@ -172,28 +172,28 @@ def wiped_node_counts_for_its_own_readmission(patch):
 
 
 def wiped_node_keeps_its_name(patch):
-    original = dledger.core.follower.hear_leader
+    original = dledger.core.follower.note_leader_contact
 
-    def hear_leader(state, sender, *, is_founding=False):
+    def note_leader_contact(state, sender, *, is_founding=False):
         was_founding = state.is_founding
         original(state, sender, is_founding=is_founding)
         if was_founding:
             state.incarnation = 0
 
-    patch.setattr(dledger.core.follower, "hear_leader", hear_leader)
+    patch.setattr(dledger.core.follower, "note_leader_contact", note_leader_contact)
 
 
 def what_a_wiped_node_acknowledged_before_still_counts(patch):
-    def heard(state, sender, incarnation=None):
+    def note_answer(state, sender, incarnation=None):
         progress = state.leader.progress[sender]
         if incarnation is not None:
             progress.incarnation = incarnation
-        progress.heard(state.now_ms, state.config.max_election_timeout_ms)
+        progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
         if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
             dledger.core.changes.readmit(state, sender, progress)
         return progress
 
-    patch.setattr(dledger.core.leader, "_heard", heard)
+    patch.setattr(dledger.core.leader, "_note_answer", note_answer)
 
 
 def leader_with_a_full_disk_leads_on(patch):

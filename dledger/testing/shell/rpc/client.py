@@ -132,11 +132,11 @@ class RpcChannel:
         for call in list(self._calls.values()):
             call.fail(grpc.StatusCode.UNAVAILABLE, text)
 
-    def heard(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Take a frame of the server."""
         call = self._calls.get(frame.call_id)
         if call is not None:
-            call.heard(frame)
+            call.on_frame(frame)
 
     def lost(self, connection: _ClientConnection) -> None:
         """Fail all calls of a connection that broke."""
@@ -177,7 +177,7 @@ class _ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for frame in self._reader.received(data):
             if frame.kind is not FrameKind.SETTINGS:
-                self._channel.heard(frame)
+                self._channel.on_frame(frame)
             elif not self.settings.done():
                 self.settings.set_result(None)
 
@@ -306,7 +306,7 @@ class RpcCall:
             self._channel.send(frame)
         self._wake()
 
-    def heard(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Take a frame of the server."""
         if frame.kind is FrameKind.MESSAGE:
             self._responses.append(frame.payload)

@@ -106,7 +106,7 @@ class _ServerConnection(asyncio.Protocol):
             if frame.kind is FrameKind.CALL:
                 self._begin(frame)
             elif frame.call_id in self._calls:
-                self._calls[frame.call_id].heard(frame)
+                self._calls[frame.call_id].on_frame(frame)
 
     def _begin(self, frame: Frame) -> None:
         handler = self._server.methods.get(frame.payload.decode())
@@ -140,7 +140,7 @@ class _ServerCall:
         self._deadline = loop.call_later(begun.number / 1e6, self.cancel) if begun.number else None
         self.task = loop.create_task(self._run())
 
-    def heard(self, frame: Frame) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Take a frame of the client."""
         if frame.kind is FrameKind.MESSAGE:
             self._requests.append(frame.payload)

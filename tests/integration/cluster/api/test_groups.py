@@ -112,8 +112,8 @@ def test_members_hear_of_each_other_and_of_who_leaves(shop):
             assert list((await first.read()).client_ids) == ["a"]
             await second.write(pb.JoinGroupRequest(group="billing", client_id="b", instance=2))
             assert list((await second.read()).client_ids) == ["a", "b"]
-            heard = await first.read()
-            assert (list(heard.client_ids), heard.version) == (["a", "b"], 2)
+            answer = await first.read()
+            assert (list(answer.client_ids), answer.version) == (["a", "b"], 2)
             in_use = await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))
             assert in_use.answer.reason == "GROUP_IN_USE"
 

@@ -48,7 +48,7 @@ async def join(stub, client_id, instance=1):
     return call
 
 
-async def heard(call, *client_ids):
+async def expect(call, *client_ids):
     """Read until these are the members."""
     while list((answer := await call.read()).client_ids) != list(client_ids):
         assert not answer.answer.code, answer
@@ -99,17 +99,17 @@ def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
     async def story():
         async with opened(shop) as stub:
             first, second = await join(stub, "a"), await join(stub, "b", 2)
-            await heard(second, "a", "b")
+            await expect(second, "a", "b")
             assert locked(await lock(stub, "a", 0)) == [0]
             assert locked(await lock(stub, "b", 0, 1)) == [1]
             first.cancel()
-            await heard(second, "b")
+            await expect(second, "b")
             assert locked(await lock(stub, "b", 0, 1)) == [0, 1]
 
             shop.replica.move(FOLLOWER)
             assert (await lock(stub, "b", 0)).answer.reason == "NOT_LEADER"
             shop.replica.move(LEADER_AGAIN)
-            await heard(await join(stub, "c", 3), "c")
+            await expect(await join(stub, "c", 3), "c")
             assert locked(await lock(stub, "c", 0, 1)) == [0, 1]
 
     run(story)
@@ -138,7 +138,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anythi
             # Both hear of both, whoever came first.
             third = await join(stub, "c", 3)
             for member in (first, second, third):
-                await heard(member, "a", "b", "c")
+                await expect(member, "a", "b", "c")
             assert locked(await lock(stub, "a", 0)) == [0]
 
     run(story)

@@ -116,11 +116,11 @@ def test_consumer_hears_of_what_it_does_not_get(shop, caplog):
     async def story():
         async with shop.open():
             await put_with_damage(shop)
-            heard = []
-            async with consumer_of(shop, on_skipped=heard.append) as consumer:
+            reported = []
+            async with consumer_of(shop, on_skipped=reported.append) as consumer:
                 assert await poll_until(consumer, b"4") == [b"0", b"1", b"3", b"4"]
                 await consumer.poll(1, 0.0)
-            (skipped,) = heard
+            (skipped,) = reported
             assert skipped[:6] == (TOPIC, "b", 0, 2, 3, SkipCause.DAMAGED)
             assert "offset 2: skipped: damaged record at" in str(skipped)
             assert "messages_skipped" not in caplog.text

@@ -120,10 +120,10 @@ def test_what_the_leaders_disk_has_damaged_comes_from_another_node_in_its_place(
         frozenset({4, 8, 9}),
         frozenset({8, 9}),
     )
-    heard: list[SkippedMessages] = []
+    reported: list[SkippedMessages] = []
 
     async def main() -> list[int]:
-        async with consumer_of(leader, topics={"orders": tags}, on_skipped=heard.append) as consumer:
+        async with consumer_of(leader, topics={"orders": tags}, on_skipped=reported.append) as consumer:
             wanted = [at for at in range(20) if at not in (8, 9) and (tags == "*" or not at % 2)]
             messages = await take(consumer, len(wanted))
             assert wanted == [message.queue_offset for message in messages]
@@ -131,7 +131,7 @@ def test_what_the_leaders_disk_has_damaged_comes_from_another_node_in_its_place(
         return wanted
 
     run(main())
-    assert [(8, 10)] == [(each.begin, each.end) for each in heard]
+    assert [(8, 10)] == [(each.begin, each.end) for each in reported]
     assert 20 == offset_of(leader)
     assert 0 < first.gets + second.gets < 20
 
@@ -146,16 +146,16 @@ def test_node_that_stays_silent_is_waited_for_once_and_not_for_each_damaged_mess
     silent.stop()
     leader.stored.fill("orders", 20)
     leader.damaged, sound.damaged = frozenset(range(0, 20, 2)), frozenset(range(0, 10, 2))
-    heard: list[SkippedMessages] = []
+    reported: list[SkippedMessages] = []
 
     async def main() -> None:
-        async with consumer_of(leader, on_skipped=heard.append) as consumer:
+        async with consumer_of(leader, on_skipped=reported.append) as consumer:
             assert [b"%d" % at for at in range(20) if at % 2 or at >= 10] == [
                 body.strip() for body in bodies(await take(consumer, 15))
             ]
 
     run(main())
-    assert [0, 2, 4, 6, 8] == [each.begin for each in heard]
+    assert [0, 2, 4, 6, 8] == [each.begin for each in reported]
     tried = [record.args[1] for record in caplog.records if silent.address in record.getMessage()]
     assert {0} == set(tried)
 
@@ -164,16 +164,16 @@ def test_damaged_messages_of_a_broker_of_one_node_are_told_at_once(make_broker: 
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 6)
     broker.damaged = frozenset({0, 5})
-    heard: list[SkippedMessages] = []
+    reported: list[SkippedMessages] = []
 
     async def main() -> None:
-        async with consumer_of(broker, on_skipped=heard.append) as consumer:
+        async with consumer_of(broker, on_skipped=reported.append) as consumer:
             assert [b"1", b"2", b"3", b"4"] == bodies(await take(consumer, 4))
             broker.stored.fill("orders", 1)
             assert [b"0"] == bodies(await take(consumer, 1))
 
     run(main())
-    assert [(0, 1), (5, 6)] == [(each.begin, each.end) for each in heard]
+    assert [(0, 1), (5, 6)] == [(each.begin, each.end) for each in reported]
     assert not broker.gets
 
 

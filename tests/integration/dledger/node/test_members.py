@@ -101,7 +101,7 @@ def test_leader_that_removes_itself_hands_over_and_says_that_it_is_no_member(run
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"one")
-        leader = await cluster.heard()
+        leader = await cluster.in_contact()
         result = await leader.change_membership(MembershipAction.REMOVE, leader.config.self_id)
         assert result.code is ResponseCode.SUCCESS, result
         await cluster.eventually(lambda: not leader.is_leader)

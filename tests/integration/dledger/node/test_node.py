@@ -262,7 +262,7 @@ def test_metrics_show_the_node_s_standing(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"x")
-        leader = await cluster.heard()
+        leader = await cluster.in_contact()
         registry = cluster.registries[leader.config.self_id]
         labels = {"group": "test", "self_id": leader.config.self_id}
         assert registry.get_sample_value("dledger_role", {**labels, "role": "LEADER"}) == 1

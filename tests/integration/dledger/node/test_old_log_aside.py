@@ -20,7 +20,7 @@ def test_group_of_one_can_begin_with_a_log_that_was_set_aside(cluster, run, tmp_
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a", b"b")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop()
         config, directory = cluster.configs["n1"], tmp_path / "dledger-n1"
         reset_log(directory, config, 1_000)
@@ -44,7 +44,7 @@ def test_follower_shows_its_old_log_until_it_has_caught_up(cluster, run, tmp_pat
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a", b"b")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop("n1")
         reset_log(tmp_path / "dledger-n1", cluster.configs["n1"], 10)
 

@@ -93,7 +93,7 @@ def test_whoever_reaches_the_port_neither_stops_a_node_nor_changes_it(cluster, r
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a", b"b")
-        await cluster.heard()
+        await cluster.in_contact()
         target = await cluster.follower() if name == "stranger" else cluster.nodes["n0"]
         terms = {node_id: node.term for node_id, node in cluster.nodes.items()}
         liar = replace(cluster.configs["n1"], self_id=name, peers=(*cluster.configs["n1"].peers,))
@@ -113,9 +113,9 @@ def test_whoever_reaches_the_port_neither_stops_a_node_nor_changes_it(cluster, r
                         stranger.send(message)
                     stranger.close()
         # A false member takes the place of the true one's connections: they are dialled again, perhaps by a new leader.
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.append(b"c")
-        await cluster.heard()
+        await cluster.in_contact()
 
         assert all(node.is_running for node in cluster.nodes.values())
         if name == "stranger":
@@ -138,7 +138,7 @@ def test_nobody_answers_in_the_name_of_a_member_who_was_not_dialled(cluster, run
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop("n2")
         # Once an append of its term is acknowledged, a leader has nothing left to commit.
         await cluster.append(b"b")
@@ -160,14 +160,14 @@ def test_connections_that_say_nothing_keep_nobody_out(cluster, run):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop("n2")
         idle = [await Stranger.dial(cluster.configs["n0"]) for _ in range(3 * STRANGERS_PER_ADDRESS_MAX)]
         for stranger in idle[: 2 * STRANGERS_PER_ADDRESS_MAX]:
             await stranger.ended()
 
         await cluster.start("n2")
-        await cluster.heard()
+        await cluster.in_contact()
 
         for stranger in idle:
             stranger.close()
@@ -193,14 +193,14 @@ def test_node_on_a_directory_of_another_group_changes_nothing_and_is_named(clust
             await cluster.stop(leader.config.self_id)
             await cluster.leader()
             await cluster.start(leader.config.self_id, store_base_dir=other)
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop()
         hard_state = HardStateFile.open(OsFiles(), f"{other}/dledger-n2")
         saved = hard_state.load()
         hard_state.save(replace(saved, term=saved.term + 100, voted_for=None))
         await cluster.start()
         await cluster.append(b"important")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop("n2")
         cluster.wipe("n2")
         shutil.move(f"{other}/dledger-n2", f"{tmp_path}/dledger-n2")
@@ -224,13 +224,13 @@ def test_old_copy_of_a_directory_is_refused_and_its_node_stops(cluster, run, tmp
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop("n2")
         directory, copy = tmp_path / "dledger-n2", tmp_path / "copy"
         shutil.copytree(directory, copy)
         await cluster.start("n2")
         await cluster.append(b"b")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.linked()
         await cluster.stop("n2")
         shutil.rmtree(directory)
@@ -246,7 +246,7 @@ def test_old_copy_of_a_directory_is_refused_and_its_node_stops(cluster, run, tmp
         shutil.rmtree(directory)
         await cluster.start("n2")
         await cluster.append(b"c")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop()
 
     run(main())
@@ -264,11 +264,11 @@ def test_directories_that_do_not_say_whose_they_are_are_adopted_once(cluster, ru
 
         await cluster.start(is_adopting=True)
         await cluster.append(b"b")
-        leader = await cluster.heard()
+        leader = await cluster.in_contact()
         assert cluster.bodies(leader, leader.commit_index) == [b"a", b"b"]
         await cluster.stop()
         await cluster.start()
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.stop()
 
     run(main())

@@ -23,7 +23,7 @@ def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committe
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
-        await cluster.heard()
+        await cluster.in_contact()
         term = (await cluster.leader()).term
 
         await cluster.eventually(lambda: are_proven(cluster))
@@ -37,7 +37,7 @@ def test_false_member_takes_the_place_of_no_connection_of_a_proven_one(cluster, 
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
-        await cluster.heard()
+        await cluster.in_contact()
         await cluster.eventually(lambda: are_proven(cluster))
         target = cluster.nodes["n0"]
         held = target._transport._links["n2"].connections()

@@ -103,13 +103,13 @@ def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Config
 
     async def main() -> None:
         n0, _ = await started(configs["n0"])
-        n1, heard = await started(configs["n1"])
+        n1, received = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         for message in sent:
             n0.send("n1", message)
-        await eventually(lambda: len(heard.messages) == len(sent))
-        assert all(sender == "n0" for sender, _ in heard.messages)
-        assert all(message in sent for _, message in heard.messages)
+        await eventually(lambda: len(received.messages) == len(sent))
+        assert all(sender == "n0" for sender, _ in received.messages)
+        assert all(message in sent for _, message in received.messages)
         assert n1.client_address_of("n0") == str(configs["n0"].client_address)
         await n0.stop()
         await n1.stop()
@@ -158,13 +158,13 @@ def test_messages_sent_in_one_turn_arrive_in_order_and_mostly_together(
 ) -> None:
     async def main() -> None:
         n0, _ = await started(configs["n0"])
-        n1, heard = await started(configs["n1"])
+        n1, received = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         for number in range(1000):
             n0.send("n1", Heartbeat(1, -1, number))
-        await eventually(lambda: len(heard.messages) == 1000)
-        assert [message for _, message in heard.messages] == [Heartbeat(1, -1, number) for number in range(1000)]
-        assert len(heard.reads) < 500
+        await eventually(lambda: len(received.messages) == 1000)
+        assert [message for _, message in received.messages] == [Heartbeat(1, -1, number) for number in range(1000)]
+        assert len(received.reads) < 500
         await n0.stop()
         await n1.stop()
 
@@ -173,14 +173,14 @@ def test_messages_sent_in_one_turn_arrive_in_order_and_mostly_together(
 
 def test_peer_that_goes_is_reported_once_and_found_again(run: Run, configs: Configs, eventually: Eventually) -> None:
     async def main() -> None:
-        n0, heard = await started(configs["n0"])
+        n0, received = await started(configs["n0"])
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         await n1.stop()
         # The connection for bulk is reported; that for control may be seen to end a moment later.
-        await eventually(lambda: heard.unreachable and not n0._links["n1"].connections())
+        await eventually(lambda: received.unreachable and not n0._links["n1"].connections())
         n0.send("n1", Heartbeat(1, -1, 1))
-        assert heard.unreachable == ["n1"]
+        assert received.unreachable == ["n1"]
         assert n0.dropped_messages_count == 1
         n1, heard_again = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
@@ -201,13 +201,13 @@ def test_node_of_another_group_is_refused_and_the_reason_logged_once(
         return [record.getMessage() for record in caplog.records if re.search(r"\b400\b", record.getMessage())]
 
     async def main() -> None:
-        n0, heard = await started(configs["n0"])
+        n0, received = await started(configs["n0"])
         n1, heard_by_stranger = await started(replace(configs["n1"], group="other"))
         _, dialer = n1._links["n0"]._dialers
         await eventually(lambda: dialer.attempts_count >= 4)
         assert not n0.is_connected_to("n1")
         assert not n1.is_connected_to("n0")
-        assert not heard.messages
+        assert not received.messages
         assert not heard_by_stranger.messages
         assert any("group: expected" in line for line in refusals())
         assert len(refusals()) == len(set(refusals())) <= 4
@@ -222,7 +222,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
     run: Run, configs: Configs, eventually: Eventually, is_greeted: bool
 ) -> None:
     async def main() -> None:
-        n0, heard = await started(configs["n0"])
+        n0, received = await started(configs["n0"])
         address = configs["n0"].self_address
         reader, writer = await asyncio.open_connection(address.host, address.port)
         if is_greeted:
@@ -233,7 +233,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
         assert is_greeted == bool(rest)
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-        assert not heard.messages
+        assert not received.messages
         writer.close()
         await n0.stop()
         await n1.stop()
@@ -259,16 +259,16 @@ def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         holder.bind((address.host, address.port))
         server = await asyncio.start_server(greet, sock=holder)
-        n0, heard = await started(configs["n0"])
+        n0, received = await started(configs["n0"])
         await eventually(lambda: n0.is_connected_to("n1"))
         for _ in range(100):
             n0.send("n1", push)
-        await eventually(lambda: heard.unreachable)
+        await eventually(lambda: received.unreachable)
         assert 0 < n0.dropped_messages_count < 100
         for _ in range(100):
             n0.send("n1", push)
         await asyncio.sleep(0)
-        assert heard.unreachable == ["n1"]
+        assert received.unreachable == ["n1"]
         server.close()
         await n0.stop()
 
@@ -321,18 +321,18 @@ def test_member_that_moved_is_dialled_at_its_new_address(
             Peer(peer.id, free_address() if peer.id == "n1" else peer.address) for peer in configs["n1"].peers
         )
         moved = replace(configs["n1"], peers=peers)
-        n1, heard = await started(moved)
+        n1, received = await started(moved)
         n0.set_members(members_of(moved))
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         n0.send("n1", Heartbeat(1, -1, 2))
-        await eventually(lambda: heard.messages)
+        await eventually(lambda: received.messages)
         await n0.stop()
         await n1.stop()
 
     run(main())
 
 
-def test_node_of_the_group_that_is_not_known_is_heard_and_dialled_back(
+def test_node_of_the_group_that_is_not_known_is_read_and_dialled_back(
     run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
 ) -> None:
     newcomer = replace(
@@ -343,16 +343,16 @@ def test_node_of_the_group_that_is_not_known_is_heard_and_dialled_back(
     )
 
     async def main() -> None:
-        n0, heard = await started(configs["n0"])
-        n9, heard_by_newcomer = await started(newcomer)
+        n0, received = await started(configs["n0"])
+        n9, received_by_newcomer = await started(newcomer)
         await eventually(lambda: is_linked(n0, "n0", n9, "n9"))
         assert n0.non_members == ["n9"]
         assert n0.client_address_of("n9") == str(newcomer.client_address)
         n9.send("n0", Heartbeat(1, -1, 1))
         n0.send("n9", ReadIndexRequest(1, 1))
-        await eventually(lambda: heard.messages and heard_by_newcomer.messages)
-        assert heard.messages == [("n9", Heartbeat(1, -1, 1))]
-        assert heard_by_newcomer.messages == [("n0", ReadIndexRequest(1, 1))]
+        await eventually(lambda: received.messages and received_by_newcomer.messages)
+        assert received.messages == [("n9", Heartbeat(1, -1, 1))]
+        assert received_by_newcomer.messages == [("n0", ReadIndexRequest(1, 1))]
 
         n0.set_members(members_of(newcomer))
         assert n0.non_members == []

@@ -35,7 +35,7 @@ def test_every_node_lists_the_members_and_the_leader_also_how_far_they_are(run: 
         await cluster.start()
         await cluster.linked()
         result = await cluster.append(b"one")
-        leader = await cluster.heard()
+        leader = await cluster.in_contact()
         await cluster.eventually(lambda: all(p.match_index == result.first_index for p in leader.status().peers))
         # Followers learn of a commit with the leader's next message.
         nodes = cluster.nodes.values()

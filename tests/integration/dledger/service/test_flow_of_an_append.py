@@ -22,7 +22,7 @@ def test_append_goes_the_way_that_the_documents_show(run: Run, cluster: Cluster)
     order = CallOrder()
 
     async def append() -> list[str]:
-        node = await cluster.heard()
+        node = await cluster.in_contact()
         server = await start_server(node, node.config.client_address)
         async with grpc.aio.insecure_channel(str(node.config.client_address)) as channel:
             order.forget()

@@ -6,8 +6,10 @@ from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
 from cluster.protocol.errors import Reason, RequestFailed
 
 
-def member(client_id="a", instance=1, heard_ms=0, told=None):
-    return Member(client_id, instance, {}, heard_ms, (lambda: None) if told is None else lambda: told.append(client_id))
+def member(client_id="a", instance=1, last_message_ms=0, told=None):
+    return Member(
+        client_id, instance, {}, last_message_ms, (lambda: None) if told is None else lambda: told.append(client_id)
+    )
 
 
 def test_all_members_are_told_of_each_change():
@@ -22,7 +24,7 @@ def test_all_members_are_told_of_each_change():
 
 def test_a_silent_member_is_replaced_by_a_new_one_of_its_id_and_its_end_changes_nothing():
     members = GroupMembers()
-    old, new = member(instance=1), member(instance=2, heard_ms=SILENCE_MS_MAX)
+    old, new = member(instance=1), member(instance=2, last_message_ms=SILENCE_MS_MAX)
     members.join("g", old)
     members.join("g", new)
     members.leave("g", old)
@@ -33,10 +35,10 @@ def test_a_living_member_keeps_its_id():
     members = GroupMembers()
     members.join("g", member(instance=1))
     with pytest.raises(RequestFailed, match="another consumer") as raised:
-        members.join("g", member(instance=2, heard_ms=SILENCE_MS_MAX - 1))
+        members.join("g", member(instance=2, last_message_ms=SILENCE_MS_MAX - 1))
     assert raised.value.reason is Reason.CLIENT_ID_IN_USE
     members.join("other", member(instance=2))
-    members.join("g", member(instance=1, heard_ms=5))
+    members.join("g", member(instance=1, last_message_ms=5))
     assert len(members) == 2
 
 

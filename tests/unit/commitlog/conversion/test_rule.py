@@ -29,17 +29,17 @@ def settled(manifest=WHOLE, begin=0):
 AWAITED = Statement(Claim.AWAITED, WHOLE, DIVIDE)
 
 
-def decided(own, *, is_joining=False, founders=OTHERS, **heard):
-    return decide(own, heard, founders, is_joining=is_joining)
+def decided(own, *, is_joining=False, founders=OTHERS, **received):
+    return decide(own, received, founders, is_joining=is_joining)
 
 
 @pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
-@pytest.mark.parametrize("heard", [{}, {"n1": NOTHING}, {"n1": held()}, {"n2": AWAITED}])
-def test_founder_waits_until_every_other_one_has_said_something_and_names_who_has_not(own, heard):
-    waiting = decided(own, **heard)
+@pytest.mark.parametrize("received", [{}, {"n1": NOTHING}, {"n1": held()}, {"n2": AWAITED}])
+def test_founder_waits_until_every_other_one_has_said_something_and_names_who_has_not(own, received):
+    waiting = decided(own, **received)
 
     assert isinstance(waiting, Waiting)
-    missing = [peer for peer in OTHERS if peer not in heard]
+    missing = [peer for peer in OTHERS if peer not in received]
     assert waiting.reason.startswith(f"for {' '.join(missing)}:")
 
 
@@ -83,7 +83,7 @@ def test_node_that_joins_founds_nothing():
 
 
 @pytest.mark.parametrize(
-    ("own", "heard", "named"),
+    ("own", "received", "named"),
     [
         (held(), {"n1": held(OTHER)}, f"n1: file {FILES[2].name}"),
         (AWAITED, {"n2": held(OTHER)}, f"n2: file {FILES[2].name}"),
@@ -97,9 +97,9 @@ def test_node_that_joins_founds_nothing():
         (held(), {"n1": settled(Manifest(DIVIDE, FILES[1:]), SIZE)}, f"file {FILES[0].name} is here, and not known"),
     ],
 )
-def test_different_files_are_refused_with_the_first_difference_whoever_is_missing(own, heard, named):
+def test_different_files_are_refused_with_the_first_difference_whoever_is_missing(own, received, named):
     with pytest.raises(OldFilesDiffer) as differ:
-        decided(own, **heard)
+        decided(own, **received)
     assert named in str(differ.value)
 
 
@@ -139,10 +139,10 @@ class FoundingNode:
     def is_settled(self):
         return self.statement.claim is Claim.SETTLED
 
-    def step(self, heard, founders, *, is_fetch_done):
+    def step(self, received, founders, *, is_fetch_done):
         """Decide, as `cluster.replica.bootstrap` does; its fetch may be cut short."""
         try:
-            decision = decide(self.statement, heard, founders, is_joining=False)
+            decision = decide(self.statement, received, founders, is_joining=False)
         except OldFilesDiffer:
             self.is_ended = True
             return
@@ -168,9 +168,9 @@ def test_founders_that_hear_each_other_in_any_order_settle_the_same_or_nothing(s
         name, node = draw.choice(list(nodes.items()))
         reached = [peer for peer in nodes if peer != name and draw.random() < 0.8]
         # One that refused to form a group does not answer any more.
-        heard = {peer: nodes[peer].statement for peer in reached if not nodes[peer].is_ended}
+        received = {peer: nodes[peer].statement for peer in reached if not nodes[peer].is_ended}
         if not node.is_settled and not node.is_ended:
-            node.step(heard, [peer for peer in nodes if peer != name], is_fetch_done=draw.random() < 0.7)
+            node.step(received, [peer for peer in nodes if peer != name], is_fetch_done=draw.random() < 0.7)
     manifests = {node.statement.manifest for node in nodes.values() if node.is_settled}
     assert len(manifests) <= 1
     kinds = {store for store in stores if store != EMPTY}

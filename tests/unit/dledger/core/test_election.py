@@ -129,7 +129,7 @@ def test_dledger_325_an_isolated_node_does_not_inflate_its_term_and_rejoins_with
     assert cluster["c"].raft.leader_id == "a"
 
 
-def test_a_follower_that_hears_its_leader_ignores_a_vote_request_of_a_higher_term(group):
+def test_a_follower_with_a_live_leader_ignores_a_vote_request_of_a_higher_term(group):
     cluster = group(THREE)
     cluster.campaign("a")
 

@@ -61,7 +61,7 @@ class Disk:
         self.threads: list[str] = []
         self.synced_count = 0
         self.failures: list[Exception] = []
-        self.heard = asyncio.Event()
+        self.reported = asyncio.Event()
 
     def sync(self) -> None:
         self.threads.append(threading.current_thread().name)
@@ -75,18 +75,18 @@ class Disk:
         assert ticket is self
         assert duration_s >= 0
         self.synced_count += 1
-        self.heard.set()
+        self.reported.set()
 
     def on_sync_failed(self, error: Exception) -> None:
         self.failures.append(error)
-        self.heard.set()
+        self.reported.set()
 
 
 async def sync_once(syncer: GroupSyncer, disk: Disk) -> None:
-    disk.heard.clear()
+    disk.reported.clear()
     syncer.start(disk)  # type: ignore[arg-type]
-    assert not disk.heard.is_set(), "the end must never be reported from within start"
-    await disk.heard.wait()
+    assert not disk.reported.is_set(), "the end must never be reported from within start"
+    await disk.reported.wait()
 
 
 def test_syncs_run_in_the_thread_until_the_disk_has_shown_itself_fast() -> None:
