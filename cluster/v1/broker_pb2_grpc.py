@@ -167,32 +167,32 @@ class BrokerServiceServicer:
 
     def Put(self, request, context):
         """------------------------------------------------------------------------------------------------------- messages
-        Puts all messages of the request behind each other, all or none; answers when they are committed. Only where the
-        answer leaves it open may the first ones be there without the rest, when a leader has died; the same request with the
-        same UNIQ_KEYs puts what is missing.
+        Puts all messages of the request consecutively, all or none; answers when they are committed. Only if the outcome
+        is unknown, after the death of a leader, may the first ones be stored without the rest; the same request with the
+        same UNIQ_KEYs puts the missing ones.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutStream(self, request_iterator, context):
-        """The same, pipelined: many requests in flight on one stream, each answered once, matched by request_id. Responses may
-        overtake one another; messages of one queue keep the order of their requests.
+        """The same, pipelined: many requests in flight on one stream, each answered once, matched by request_id. Responses
+        may overtake one another; messages of one queue keep the order of their requests.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Reads one queue from an offset on; waits for a message when there is none yet and `wait_ms` says so.
+        """Reads one queue from an offset on; waits up to `wait_ms` for a message if there is none yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Subscribe(self, request, context):
-        """Reads several queues from their offsets on, without end. A reader that does not read is not sent more than the
-        connection's buffers hold; nothing else waits for it.
+        """Reads several queues from their offsets on, without end. A reader that stops reading gets no more than the
+        connection's buffers hold; it delays no other client.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,71 +220,72 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Offsets(self, request, context):
-        """Where queues begin and end, and where a time stands in them.
+        """The first and the next offset of queues, and the offset of a time in them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeLog(self, request, context):
-        """--------------------------------------------------------------------------------------- the log in great pieces
-        What there is to read of topics: all their queues, and the log below them. For readers of many queues at once.
+        """--------------------------------------------------------------------------------------- the log in large chunks
+        The readable range of topics: all their queues, and of the log. For readers of many queues at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PlanLog(self, request, context):
-        """What such a reader takes next: which of the wanted messages come first in the log, and where they stand in it.
+        """The next range for such a reader: the requested messages that come first in the log, with their offsets in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadLog(self, request, context):
-        """The bytes of the log themselves, all of a stretch or those of one queue, as they are stored and in great chunks. A
-        reader that does not read is sent no more than the connection's buffers hold; nothing else waits for it. Served by
-        every node, in every role: what is committed has the same bytes at the same place on all of them.
+        """The bytes of the log, of a whole range or of one queue, as they are stored and in large chunks. A reader that stops
+        reading gets no more than the connection's buffers hold; it delays no other client. Served by every node, in every
+        role: committed entries have the same bytes at the same position on all of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CommitOffset(self, request, context):
-        """------------------------------------------------------------------------------------------------ groups' progress
-        Says how far a group has consumed queues of a topic. An offset never goes back: see CommitOutcome.
+        """------------------------------------------------------------------------------------------------ groups' offsets
+        Stores the offsets up to which a group has consumed queues of a topic. An offset never goes back: see
+        CommitOutcome.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FetchOffset(self, request, context):
-        """How far a group has consumed queues of a topic.
+        """The offsets up to which a group has consumed queues of a topic.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResetOffset(self, request, context):
-        """Sets offsets of a group, forwards or back; what its consumers commit of before counts no more.
+        """Sets offsets of a group, forwards or back; later commits of offsets from before the reset are ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def JoinGroup(self, request_iterator, context):
-        """Keeps a consumer in its group for as long as the stream lasts. The client sends a request at once and every 30 s; the
-        broker answers with the members of the group at once and at each change. A client that is silent for 120 s is out.
-        ALREADY_EXISTS (CLIENT_ID_IN_USE) when another living client of that id is in the group.
+        """Keeps a consumer in its group for as long as the stream lasts. The client sends a request at once and every 30 s;
+        the broker answers with the members of the group at once and at each change. A client that is silent for 120 s is
+        removed. ALREADY_EXISTS (CLIENT_ID_IN_USE) if another live client with that id is in the group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LockQueues(self, request, context):
-        """Gives queues to one consumer alone, for 60 s or until it gives them back; it asks again every 20 s. Locks live in the
-        leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group by
-        JoinGroup; its locks end when it is no longer.
+        """Locks queues for one consumer, for 60 s or until it unlocks them; it repeats the request every 20 s. Locks are in
+        the leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group
+        by JoinGroup; its locks end when it leaves.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -305,7 +306,7 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Deletes a topic and what groups have consumed of it. NOT_FOUND (UNKNOWN_TOPIC).
+        """Deletes a topic and the groups' offsets of it. NOT_FOUND (UNKNOWN_TOPIC).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -325,7 +326,7 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteGroup(self, request, context):
-        """Deletes a group and what it has consumed. NOT_FOUND (UNKNOWN_GROUP); FAILED_PRECONDITION (GROUP_IN_USE) while
+        """Deletes a group and its offsets. NOT_FOUND (UNKNOWN_GROUP); FAILED_PRECONDITION (GROUP_IN_USE) while
         consumers are in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -339,14 +340,14 @@ class BrokerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Route(self, request, context):
-        """As NameServer.Route, for this broker alone: for clients that know brokers and no name server.
+        """As NameServer.Route, for this broker alone: for clients with addresses of brokers and no name server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """What this node knows of its messages. Served by every node, in every role; of the log: dledger.v1.LogService.Status.
+        """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

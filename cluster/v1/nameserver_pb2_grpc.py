@@ -76,8 +76,8 @@ class NameServerServicer:
 
     def Register(self, request, context):
         """Called by the leader of a broker: when it begins to lead, when something changes, and when Heartbeat asks for it.
-        FAILED_PRECONDITION (STALE_REGISTRATION) when a later one is known: that of a higher term, or of a higher sequence.
-        UNAVAILABLE (REGISTRATION_UNCONFIRMED) when another process registered the broker, and no node of that registration
+        FAILED_PRECONDITION (STALE_REGISTRATION) if a later one is known: one with a higher term, or a higher sequence.
+        UNAVAILABLE (REGISTRATION_UNCONFIRMED) if another process registered the broker, and no node of that registration
         confirms this one; send it again. Accepted without confirmation once the known registration is 120 s old.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -85,21 +85,21 @@ class NameServerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """The leader still lives, and what it registered still holds; every 30 s. Who is silent for 120 s is dropped.
+        """The leader is alive and its registration unchanged; every 30 s. A broker that is silent for 120 s is dropped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Unregister(self, request, context):
-        """The broker ends for good. Not called when only its leader changes.
+        """The broker is removed permanently. Not called when only its leader changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Route(self, request, context):
-        """Which brokers have these topics, and who leads them.
+        """The brokers of these topics, and their leaders.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,16 +113,16 @@ class NameServerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListBrokers(self, request, context):
-        """All brokers, with how long ago they were heard.
+        """All brokers, with the time since their last message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetWritable(self, request, context):
-        """Clients shall put no more messages to a broker, or again; before and after it is serviced. Ask every name server:
-        each keeps it in memory, over new leaders and registrations, until it is taken back, the broker is dropped or the
-        name server ends. NOT_FOUND (UNKNOWN_BROKER).
+        """Forbids, or allows again, that clients put messages to a broker; before and after maintenance. Call every name
+        server: each keeps it in memory, across new leaders and registrations, until it is reverted, the broker is dropped
+        or the name server ends. NOT_FOUND (UNKNOWN_BROKER).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -65,14 +65,14 @@ class AdminServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListMembers(self, request, context):
-        """The members as this node knows them; on a leader also how far each of them is.
+        """The members as this node knows them; on a leader also the progress of each of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddMember(self, request, context):
-        """Adds a learner; answers when that is committed. The node itself may be started before or after.
+        """Adds a learner; answers when the change is committed. The node itself may be started before or after.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,14 +86,14 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveMember(self, request, context):
-        """Removes a member, the leader itself included; 401 for a node that is none.
+        """Removes a member, the leader itself included; 401 for a node that is not a member.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TransferLeadership(self, request, context):
-        """Hands the leadership to a voter that has caught up; answers when that has happened.
+        """Transfers the leadership to a voter that has caught up; answers when that has happened.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

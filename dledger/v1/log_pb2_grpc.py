@@ -82,7 +82,7 @@ class LogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """What this node knows of itself and, on a leader, of its peers. Served by every node, in every role.
+        """The state of this node and, on a leader, of its peers. Served by every node, in every role.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
