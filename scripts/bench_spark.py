@@ -1,8 +1,8 @@
-"""Measures the data pipeline on this machine: every figure beside its target, as a table and as JSON.
+"""Measures the data pipeline on this machine: every figure with its target, as a table and as JSON.
 
 The log is 1 GiB of a replicated store, about 1.85 million messages of 580 bytes; it is made once, by our own code, and
-kept. Each part runs a few times, and the best run counts, for a machine is never quieter than it is; the processor time
-beside it tells what a busy machine hides.
+kept. Each part runs a few times, and the best run counts, because other load can only slow it down; the processor time
+is shown, too, because it depends less on other load.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _make_store(store: Path, size_mib: int, console: Console) -> None:
     if (store / DONE).exists():
         return
     if store.exists():
-        sys.exit(f"{store} is there and not complete: remove it, it is made anew")
+        sys.exit(f"{store} is incomplete: remove it, and it is created again")
     columns = (TextColumn("making the log"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=size_mib * MIB)

@@ -1,4 +1,4 @@
-"""What `make bench-spark` measures, part by part."""
+"""The parts of `make bench-spark`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Run = Callable[[], Extra | None]
 
 
 class Bench:
-    """What the parts share.
+    """Resources shared by the parts.
 
     Attributes:
         spark: the session.
@@ -74,11 +74,11 @@ class Bench:
         self.messages = sum(part.end_index - part.begin_index for part in self.slices)
 
     def frame(self, **options: str) -> DataFrame:
-        """Return the log as Spark reads it."""
+        """Return the log as a data frame."""
         return self.spark.read.format("dledger").options(path=str(self.store), **options).load()
 
     def warm_up(self) -> None:
-        """Let Spark compile what it needs, and the system read the log into memory."""
+        """Warm up: let Spark compile its code, and fill the page cache with the log."""
         self.frame(columns="topic,storeSize").groupBy("topic").count().collect()
 
     def folder(self, name: str) -> Path:
@@ -89,7 +89,7 @@ class Bench:
         return folder
 
     def close(self) -> None:
-        """End what parts started, and remove what they wrote."""
+        """End the processes of parts, and remove their files."""
         self.running.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -100,7 +100,7 @@ def _mb_a_second(bench: Bench, seconds: float, _extra: Extra) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that is measured.
+    """One measurement.
 
     Attributes:
         name: for `--only`.

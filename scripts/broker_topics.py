@@ -12,7 +12,7 @@ _TIMEOUT_S = 30.0
 
 
 def create_topics(endpoints: str, names: Iterable[str], queues: int = 4) -> None:
-    """Create topics that can be read and put to, each with so many queues.
+    """Create topics that can be read and put to, each with `queues` queues.
 
     Raises:
         cluster.RequestFailed: the broker does not answer, or refuses.

@@ -48,7 +48,7 @@ _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s]+)\)")
 
 
 def main() -> int:
-    """Stage, generate and build; 1 when a link leads nowhere."""
+    """Stage, generate and build; 1 if a link is dead."""
     shutil.rmtree(SOURCE.parent, ignore_errors=True)
     for page, place in places().items():
         target = SOURCE / place
@@ -98,7 +98,7 @@ def _link(page: str, match: re.Match[str]) -> str:
 
 
 def settings() -> str:
-    """Return the page of settings: what `dledger server --help-config` prints."""
+    """Return the page of settings: the output of `dledger server --help-config`."""
     text = (
         "# Settings\n\nThe output of `dledger server --help-config`: every setting of a node, with its range, default "
         "and meaning.\n[Operations](../operations.md#settings) explains how they act together.\n\n"
@@ -128,7 +128,7 @@ def _helps(command: Any, parent: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def api() -> str:
-    """Return the page of the API: what the docstrings of the public classes say."""
+    """Return the page of the API: the docstrings of the public classes."""
     text = "# API\n\nThe public classes, from their docstrings. The clients have an asyncio and a blocking face.\n"
     for title, names in API.items():
         text += f"\n## {title}\n\n" + "\n".join(f"::: {name}\n" for name in names)

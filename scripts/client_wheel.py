@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def write_sources(folder: Path) -> None:
-    """Write the wheel's sources and its pyproject.toml; what was in the folder is removed."""
+    """Write the wheel's sources and its pyproject.toml; older files of the folder are removed."""
     shutil.rmtree(folder, ignore_errors=True)
     modules, others = needed()
     for module in sorted(modules):

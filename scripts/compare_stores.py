@@ -1,4 +1,4 @@
-"""Measures our message store and RocketMQ's beside each other: same machine, same puts, same gets, one process each.
+"""Measures our message store and RocketMQ's side by side: same machine, same puts, same gets, one process each.
 
 Used by `make interop`. What is compared is what both programs do: put batches of 100, get calls of 32 with decoding,
 and open a log that has lost its queues and index. RocketMQ dispatches in a thread of its own while it puts, so its
@@ -56,7 +56,7 @@ def compare(jar: Path, folder: Path | None = None) -> None:
         ("put, batches of 100", "put"),
         ("put and dispatch", "put_and_dispatch"),
         ("get, calls of 32", "get"),
-        ("queues and index anew", "rebuild"),
+        ("rebuild of queues and index", "rebuild"),
     ):
         table.add_row(label, *_row(sorted(getattr(s, name) for s in ours), sorted(getattr(s, name) for s in java)))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""Counts the processor time of this process and of all below it, those that have ended included.
+"""Counts the processor time of this process and all its descendants, including those that have ended.
 
 Each process is asked for its own time, again and again: what an ended one had used is what it was seen with last. The
 kernel would add it to its parent's, but PySpark's daemon lets its workers end unseen (it ignores SIGCHLD).
@@ -36,7 +36,7 @@ class CpuClock:
         self._watcher.join()
 
     def seconds(self) -> float:
-        """Return what was used so far; it never gets less."""
+        """Return the time used so far; it never decreases."""
         own = psutil.Process()
         with self._lock:
             for process in (own, *own.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""`make demo`: three nodes take in a text, lose their leader in the middle, and give every line back.
+"""`make demo`: three nodes store a text, lose their leader in the middle, and return every line.
 
 That in three acts:
 
@@ -38,7 +38,7 @@ from cluster.local.node import ClusterError
 from dledger import LogClient
 from dledger.errors import DLedgerError
 
-# Small inputs, too, are cut into so many batches that the leader dies between two of them.
+# Small inputs, too, are cut into enough batches for the leader to die between two of them.
 _BATCHES_MIN = 20
 _CATCH_UP_S = 30.0
 
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _on_terminate(_number: int, _frame: object) -> NoReturn:
-    """Leave by the way that stops the nodes and removes their folder."""
+    """Exit through the code that stops the nodes and removes their folder."""
     raise KeyboardInterrupt
 
 
@@ -143,7 +143,7 @@ class Drill:
 
 
 def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
-    """Append all lines. The leader dies while the batch in the middle is under way, and comes back later."""
+    """Append all lines. The leader is killed while the batch in the middle is in flight, and is restarted later."""
     line_count_max = max(1, min(BATCH_LINES_MAX, corpus.line_count // _BATCHES_MIN))
     drill: Drill | None = None
     restart: Future[None] | None = None
@@ -164,7 +164,7 @@ def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
             if drill is not None and restart is None and writer.term > drill.term:
                 drill.failed_over_at = time.monotonic()
                 progress.console.print(
-                    f"  [green]appends go on[/] after {drill.failover_s:.2f} s, in term {writer.term}"
+                    f"  [green]appends continue[/] after {drill.failover_s:.2f} s, in term {writer.term}"
                 )
                 restart = other_thread.submit(cluster.start_node, drill.victim)
         if drill is None or restart is None:
@@ -213,7 +213,7 @@ def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, resu
 
 def _counts_table(corpus: Corpus, writer: Writer) -> Table:
     counts = writer.counts
-    table = Table("lines", "count", title="What the client was told", title_justify="left")
+    table = Table("lines", "count", title="Outcomes at the client", title_justify="left")
     table.columns[1].justify = "right"
     for name, count in (
         ("in the input", corpus.line_count),

@@ -1,4 +1,4 @@
-"""Reads a node's whole log back and compares it, byte for byte, with what was put in."""
+"""Reads a node's whole log back and compares it, byte for byte, with the input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLL_S = 0.02
 
 @dataclass(slots=True)
 class NodeResult:
-    """What one node gave back.
+    """The result of reading one node.
 
     Attributes:
         read: entries with a body of a client.
@@ -38,7 +38,7 @@ class NodeResult:
 
 
 def wait_caught_up(client: LogClient, endpoint: str, last_index: int, timeout_s: float) -> bool:
-    """Wait until the node at `endpoint` knows everything up to `last_index` to be committed; False when it does not."""
+    """Wait until the node at `endpoint` has committed everything up to `last_index`; False if it does not."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
@@ -61,7 +61,7 @@ def check_node(client: LogClient, node_id: str, endpoint: str, expected: Iterato
 
 
 def compare(node_id: str, found: Iterable[tuple[int, bytes]], expected: Iterator[tuple[int, bytes]]) -> NodeResult:
-    """Walk through two sequences of (index, body) that ascend in index, and count where they differ."""
+    """Compare two sequences of (index, body) in order of index, and count the differences."""
     result = NodeResult(node_id)
     digest = hashlib.sha256()
     wanted = next(expected, None)

@@ -1,4 +1,4 @@
-"""The text that the demo takes in: any file, or the sources of Python's standard library.
+"""The input of the demo: any file, or the sources of Python's standard library.
 
 A *line* here is what goes into one entry: bytes up to and including the newline, whatever they are (CRLF, invalid
 UTF-8, zeros, no newline at the end). So the bodies of all entries, one after the other, are the input itself. A line
@@ -20,12 +20,12 @@ LIBRARY_SIZE_BYTES_MAX = 12 << 20
 
 
 class CorpusError(Exception):
-    """There is nothing to take in; the message says why and what to do."""
+    """There is no input; the message names the cause and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The first `size_bytes` of a file: what comes later to a file that grows is left alone."""
+    """The first `size_bytes` of a file: later growth of the file is ignored."""
 
     path: Path
     size_bytes: int
@@ -53,7 +53,7 @@ class Corpus:
 
 
 def open_corpus(path: Path | None) -> Corpus:
-    """Read through the file `path` (None: the standard library's sources) and say what it holds.
+    """Read through the file `path` (None: the standard library's sources) and return its size and digest.
 
     Raises:
         CorpusError: no such file, not a file, not readable, or empty.
@@ -100,7 +100,7 @@ def _library_parts() -> tuple[Part, ...]:
 
 
 def _library_files(folder: Path) -> Iterator[Path]:
-    """Yield the library's own sources in a fixed order, without what was installed beside them."""
+    """Yield the library's own sources in a fixed order, without installed packages."""
     for here, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__"))
         yield from (Path(here, name) for name in sorted(names) if name.endswith(".py"))

@@ -2,7 +2,7 @@
 
 One machine's broker writes old messages into a plain store. That very directory is then opened by the first of three
 nodes; the other two begin empty and fetch the old files from it. More messages follow, the leader dies among them, and
-in the end every node gives back all of them by queue, and some by key and by message id.
+in the end every node returns all of them by queue, and some by key and by message id.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message that was acknowledged: what it was, its key, and its place."""
+    """An acknowledged message: its body, its key, and its offsets."""
 
     body: bytes
     key: str
@@ -47,7 +47,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Conversion:
-    """From plain store to three nodes, and what happened to their leader.
+    """The results of the conversion and of the failover.
 
     Attributes:
         divide: offset at which old files end.
@@ -63,13 +63,13 @@ class Conversion:
 
 
 def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
-    """Show it; return whether every message is where it must be, on every node.
+    """Run the act; return whether every message has its offset on every node.
 
     Raises:
-        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the act cannot continue.
     """
     lines = list(islice(corpus.lines(), _MESSAGES_MAX))
-    # A single line is told twice: there must be an old message, and a new one.
+    # A single line is sent twice: there must be an old message, and a new one.
     lines = lines if len(lines) > 1 else lines * 2
     half = len(lines) // 2
     brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS)
@@ -106,7 +106,7 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
     store.mkdir(parents=True)
     (port,) = choose_ports(1, None)
     address = f"127.0.0.1:{port}"
-    # The files of a plain store are those of the log that goes on from it: they have one size.
+    # A plain store and the log that continues it share files: they need the same file size.
     settings = {"mapped_file_size": DATA_FILE_SIZE, **INDEX_OPTIONS}
     flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
     broker = LocalProcess("the broker", ["broker", "--standalone", str(store), "--listen", address, *flags], log)
@@ -126,7 +126,7 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
 
 
 def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -> Conversion:
-    """Wait until a node takes messages."""
+    """Wait until a node accepts messages."""
     began = time.monotonic()
     brokers.start()
     while True:
@@ -150,7 +150,7 @@ def _send_more(
     conversion: Conversion,
     console: Console,
 ) -> list[Sent]:
-    """Send the rest; the leader dies while the batch in the middle is under way."""
+    """Send the rest; the leader is killed while the batch in the middle is in flight."""
     create_topics(cluster.endpoints, [TOPIC])
     sent: list[Sent] = []
     with (
@@ -171,7 +171,7 @@ def _send_more(
                 sent += _send(producer, batch[len(batch) // 2 :])
                 conversion.failover_s = time.monotonic() - killed_at
                 progress.console.print(f"  [red]kill -9[/] of {conversion.victim} at message {len(sent):,}")
-                progress.console.print(f"  [green]puts go on[/] after {conversion.failover_s:.2f} s")
+                progress.console.print(f"  [green]puts continue[/] after {conversion.failover_s:.2f} s")
             progress.update(task, completed=len(sent))
     return sent
 
@@ -185,7 +185,7 @@ def _send(producer: BlockingProducer, batch: Sequence[tuple[str, bytes]]) -> lis
 
 
 def _batches(lines: Sequence[bytes], first: int) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield (key, line) in batches, at least twenty of them if there are so many lines."""
+    """Yield (key, line) in batches, at least twenty of them if there are twenty lines."""
     count_max = max(1, min(_BATCH_MAX, len(lines) // 20))
     batch: list[tuple[str, bytes]] = []
     size_bytes = 0

@@ -2,7 +2,7 @@
 
 Each file of logs is a topic of a broker of three nodes, a line a message. While they are put, a query of Spark follows
 the broker and writes Parquet; in the middle the leader gets a kill -9. In the end every line must be in the lake
-exactly once, and a page tells what is in the log.
+exactly once, and a report shows the contents of the log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _POLL_S = 0.2
 
 @dataclass(slots=True)
 class Drill:
-    """The kill -9 of the leader: which node, at which message, and how long puts stood still."""
+    """The kill -9 of the leader: its node, the message at which it came, and the pause of puts."""
 
     victim: str = ""
     at: int = 0
@@ -63,10 +63,10 @@ def why_not() -> str | None:
 
 
 def third_act(folder: Path, console: Console) -> bool:
-    """Show it; return whether every line is in the lake exactly once.
+    """Run the act; return whether every line is in the lake exactly once.
 
     Raises:
-        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the act cannot continue.
     """
     from pipeline.spark.session import SparkChoice, spark_session  # only where it is installed
 
@@ -93,7 +93,7 @@ def third_act(folder: Path, console: Console) -> bool:
         raise DemoError(str(error)) from error
     is_exact = _told(topics, found, console)
     console.print(
-        f"{drill.victim} got its kill -9 at message {drill.at:,}; puts went on after {drill.failover_s:.2f} s. "
+        f"{drill.victim} was killed at message {drill.at:,}; puts continued after {drill.failover_s:.2f} s. "
         f"The report: {PAGE.absolute()}"
     )
     return is_exact
@@ -163,19 +163,19 @@ def _wait(query: StreamingQuery, lake: Path, count: int, console: Console) -> No
     query.processAllAvailable()
     batches = len({each["batchId"] for each in query.recentProgress if each["numInputRows"]})
     query.stop()
-    say(console, f"The query has caught up, {time.monotonic() - began:.1f} s behind the last put, in {batches} batches")
+    say(console, f"The query has caught up, {time.monotonic() - began:.1f} s after the last put, in {batches} batches")
 
 
 def _wait_for_rows(lake: Path, count: int) -> None:
     began = time.monotonic()
     while _rows(lake) < count:
         if time.monotonic() - began > _CATCH_UP_S:
-            raise DemoError(f"the lake has {_rows(lake):,} lines after {_CATCH_UP_S:.0f} s: the query does not go on")
+            raise DemoError(f"the lake has {_rows(lake):,} lines after {_CATCH_UP_S:.0f} s: the query has stalled")
         time.sleep(_POLL_S)
 
 
 def _rows(lake: Path) -> int:
-    """Return how many rows are committed to the lake; without Spark, for it is asked for again and again."""
+    """Return how many rows are committed to the lake; without Spark, because it is called often."""
     from pipeline.lake.lake import Lake  # only where Arrow is installed
     from pipeline.lake.manifest import DamagedLake
 

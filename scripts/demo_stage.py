@@ -1,4 +1,4 @@
-"""What the acts of the demo share: how they speak, and how small the files of their brokers are."""
+"""Shared by the acts of the demo: console output, and the small file sizes of their brokers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BROKER_OPTIONS = {"mapped_file_size_for_entry_data": DATA_FILE_SIZE, **INDEX_OPT
 
 
 def say(console: Console, text: str) -> None:
-    """Print what comes next."""
+    """Print the next step."""
     console.print(f"[bold cyan]>[/] {text}")
 
 
 def counting_bar(console: Console, unit: str = "") -> Progress:
-    """Return a bar that counts."""
+    """Return a progress bar with a count."""
     return Progress(
         TextColumn("  {task.description}"),
         BarColumn(),

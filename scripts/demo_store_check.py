@@ -1,4 +1,4 @@
-"""Reads all messages of a broker's node back, by queue, by key and by message id, and compares them with what was sent.
+"""Reads all messages of a broker's node, by queue, by key and by message id, and compares them with the sent ones.
 
 What is read is the node's own copy: nothing is asked of a leader.
 """
@@ -29,7 +29,7 @@ Expected = tuple[MessageAppended, bytes, str]
 
 @dataclass(slots=True)
 class StoreResult:
-    """What one node gave back.
+    """The result of reading one node.
 
     Attributes:
         read: messages in all queues.
@@ -57,7 +57,7 @@ class StoreResult:
 
 
 def status_of(endpoint: str) -> pb.BrokerStatusResponse | None:
-    """Return how a node stands; None when it does not answer."""
+    """Return the status of a node; None if it does not answer."""
     with BrokerCalls(endpoint, 1.0) as calls:
         try:
             return calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
@@ -83,7 +83,7 @@ def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
 
 
 def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreResult:
-    """Read the node's own copy of everything, and compare.
+    """Read the node's own copy of all messages, and compare.
 
     Raises:
         RequestFailed: the node does not answer.
@@ -107,7 +107,7 @@ def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreR
 def compare(
     result: StoreResult, queue_id: int, found: Iterable[tuple[int, bytes]], expected: dict[tuple[int, int], bytes]
 ) -> None:
-    """Count the (queue offset, body) of one queue; those that were expected are taken out of `expected`."""
+    """Count the (queue offset, body) of one queue; expected ones are removed from `expected`."""
     for offset, body in found:
         result.read += 1
         wanted = expected.pop((queue_id, offset), None)

@@ -1,7 +1,7 @@
-"""Appends a corpus to the log, line by line and in order, and knows afterwards which line stands at which index.
+"""Appends a corpus to the log, line by line and in order, and records the index of each line.
 
-The client says of every batch that it was appended, that it was not, or that it may have been. The last case is settled
-here by looking: when the log has come to rest, either the batch's first lines stand behind the last known line, or they
+Every batch ends as appended, not appended, or unknown. The last case is settled here by reading: when the log has no
+uncommitted entries, either the batch's first lines follow the last known line, or they
 never will. So every line is in the log exactly once, in order, and nothing is sent twice on a guess.
 """
 
@@ -21,12 +21,12 @@ _POLL_S = 0.02
 
 
 class DemoError(Exception):
-    """The demo cannot go on, or found what must not be; the message says what."""
+    """The demo cannot continue, or a check failed; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Lines `first_line` up to `first_line + count` stand at the indexes from `first_index` on."""
+    """Lines `first_line` up to `first_line + count` are at the indexes from `first_index` on."""
 
     first_line: int
     first_index: int
@@ -35,7 +35,7 @@ class Run:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the lines on their way.
+    """Outcomes of the lines.
 
     Attributes:
         acknowledged: answered with "appended".
@@ -57,9 +57,9 @@ class Writer:
     """The only writer of the log.
 
     Attributes:
-        client: appends and looks.
-        counts, runs: what became of the lines, and where they stand.
-        end_index: index behind the last line that is in the log.
+        client: appends and reads.
+        counts, runs: outcomes of the lines, and their indexes.
+        end_index: index after the last line that is in the log.
         term: of the leader that had the last lines in its log; -1 before the first.
     """
 
@@ -76,7 +76,7 @@ class Writer:
         return self._line
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append `lines`, whatever it takes; return when all of them are in the log.
+        """Append `lines`, with retries; return when all of them are in the log.
 
         Raises:
             DemoError: it takes too long, or cannot be done.
@@ -108,22 +108,23 @@ class Writer:
         self._note(first_index, len(done))
 
     def _settle(self, lines: Sequence[bytes], deadline: float) -> int:
-        """Return how many of `lines` are in the log, from the first on, once no more of them can come."""
+        """Return how many of `lines` are in the log, from the first on, after no more of them can be committed."""
         last_index = self._wait_rest(deadline)
         if last_index < self.end_index:
             return 0
         found = 0
         for entry in self.client.read(begin=self.end_index):
             if found == len(lines) or entry.body != lines[found]:
-                raise DemoError(f"entry {entry.index} is none of ours: does somebody else write to this log?")
+                raise DemoError(f"entry {entry.index} is not from this demo: does another client write to this log?")
             self._note(entry.index, 1)
             found += 1
         return found
 
     def _wait_rest(self, deadline: float) -> int:
-        """Wait until a leader has committed all that it holds; return the last index.
+        """Wait until a leader has committed its whole log; return the last index.
 
-        Nobody else writes, so whatever was under way is then in the log or lost with the leader that it was sent to.
+        There is no other writer, so every batch in flight is then in the log, or lost with the leader that it was sent
+        to.
         """
         while time.monotonic() < deadline:
             # A leader that was deposed may not know it yet: the latest term counts.
@@ -139,9 +140,9 @@ class Writer:
         return [status for status in self.client.statuses().values() if not isinstance(status, str)]
 
     def _note(self, first_index: int, lines: int) -> None:
-        """Remember where the next `lines` stand."""
+        """Record the indexes of the next `lines`."""
         if first_index < self.end_index:
-            raise DemoError(f"lines were acknowledged at index {first_index}, behind which others stand already")
+            raise DemoError(f"lines were acknowledged at index {first_index}, but the log has lines after it already")
         last = self.runs[-1] if self.runs else None
         if last is not None and last.first_index + last.count == first_index:
             self.runs[-1] = Run(last.first_line, last.first_index, last.count + lines)

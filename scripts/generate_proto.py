@@ -1,4 +1,4 @@
-"""Generate the Python stubs of `proto/` into the packages, or (--check) compare them with what is committed."""
+"""Generate the Python stubs of `proto/` into the packages, or (--check) compare them with the committed ones."""
 
 from __future__ import annotations
 

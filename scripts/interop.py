@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _what_is_missing() -> str:
-    """Return what to install before this can run; empty when all is there."""
+    """Return what has to be installed first; empty if nothing is missing."""
     if shutil.which("java") is None or shutil.which("javac") is None or _java_version() < _JAVA_VERSION:
         package = f"openjdk-{_JAVA_VERSION}-jdk-headless"
         return f"needs a JDK, {_JAVA_VERSION} or newer, on the PATH (on Debian and Ubuntu: {package})"
@@ -56,7 +56,7 @@ def _java_version() -> int:
 
 
 def _build() -> None:
-    """Make the jar unless it is newer than all it is made from; first without the network."""
+    """Build the jar unless it is newer than its sources; first without the network."""
     sources = [POM, *sorted(POM.parent.rglob("*.java"))]
     if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
         return

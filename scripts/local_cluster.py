@@ -1,4 +1,4 @@
-"""Start, stop and look at a cluster of nodes on this machine: everything it makes lies in one folder.
+"""Start, stop and inspect a cluster of nodes on this machine; all its files are in one folder.
 
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
     python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
@@ -34,7 +34,7 @@ DEFAULT_FOLDER = Path("run")
 
 
 def main() -> int:
-    """Run one command; 1 when it could not be done."""
+    """Run one command; 1 if it failed."""
     options = _parse()
     try:
         options.run(options)
@@ -178,7 +178,7 @@ def _show_brokers(brokers: LocalBrokers) -> None:
 
 
 def _show(cluster: LocalCluster) -> None:
-    """Print one row a node: its process, its place in the group, its addresses."""
+    """Print one row per node: its process, its role in the group, its addresses."""
     with LogClient(cluster.endpoints, group=cluster.group) as client:
         statuses = client.statuses()
     columns = ("node", "process", "role", "term", "committed", "clients", "metrics")

@@ -26,7 +26,7 @@ _HEAD = ("planted bug", "what it breaks", "rung", "caught by", "events", "second
 
 
 def main() -> int:
-    """Run what the command line asks for and return the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description="Plant bugs and see that each is caught.")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="WORD", help="only bugs whose name holds this")
@@ -58,7 +58,7 @@ def run(name: str) -> Any:
 
 
 def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
-    """Put the table into the page on testing, and the seeds beside the mutants; those not tried keep what they had."""
+    """Write the table into the page on testing and the seeds into their file; rows of bugs not tried are kept."""
     page = PAGE.read_text("utf-8")
     found = _PLACE.search(page)
     assert found is not None, PAGE

@@ -22,7 +22,7 @@ FOUND = ROOT / "tests" / "mutants" / "blind.json"
 
 
 def main() -> int:
-    """Run what the command line asks for and return the exit status."""
+    """Run the command and return the exit status."""
     parser = argparse.ArgumentParser(description="Judge planted bugs by the default gate as it is.")
     parser.add_argument("--jobs", type=int, default=2, help="worker processes (default: %(default)s)")
     parser.add_argument("--only", default="", metavar="WORD", help="only bugs whose name contains this")

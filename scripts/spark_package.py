@@ -1,11 +1,10 @@
-"""Packs what Spark's hosts need to run the pipeline: our modules as a zip, or a whole environment as an archive.
+"""Packs the files that Spark's hosts need for the pipeline: our modules as a zip, or a whole environment as an archive.
 
     python scripts/spark_package.py zip dist/dledger.zip      for --py-files; hosts have numpy, pyarrow and the rest
     python scripts/spark_package.py environment dist/env.tar.gz    for --archives; hosts have Python alone
 
 Native libraries (numpy, pyarrow) cannot be imported from a zip. Where the hosts do not have them, send an environment:
-it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made independent of where
-it stands. The hosts need the Python that it was made with, at the same place.
+it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made relocatable. The hosts need the Python that it was made with, at the same place.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SUFFIXES = {".py", ".css", ".properties"}
 
 
 def main() -> int:
-    """Write the file that was asked for."""
+    """Write the requested file."""
     parser = argparse.ArgumentParser(description="Pack the pipeline for Spark's hosts.")
     parser.add_argument("kind", choices=("zip", "environment"))
     parser.add_argument("file", type=Path)
@@ -36,7 +35,7 @@ def main() -> int:
 
 
 def sources() -> Iterator[tuple[Path, str]]:
-    """Give our files, and their names in a package."""
+    """Yield our files, with their names in a package."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
             if path.suffix in SUFFIXES:
@@ -47,7 +46,7 @@ def sources() -> Iterator[tuple[Path, str]]:
 
 
 def write_zip(file: Path) -> int:
-    """Write our modules; return how many files there are."""
+    """Write our modules; return the number of files."""
     count = 0
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, name in sources():
@@ -57,7 +56,7 @@ def write_zip(file: Path) -> int:
 
 
 def write_environment(file: Path) -> int:
-    """Write this environment, and our modules into its libraries; return how many files there are."""
+    """Write this environment, with our modules in its libraries; return the number of files."""
     environment = Path(sys.prefix)
     libraries = next(environment.glob("lib/python*/site-packages"))
     count = 0

@@ -1,9 +1,9 @@
-"""Runs a command while one of the processes below it after the other stands still for a moment, as on a busy machine.
+"""Runs a command and pauses its descendant processes for short times, one after the other, as on a busy machine.
 
     python scripts/with_stalls.py [--seed N] [--longest S] COMMAND [WORD...]
 
-Which process is stopped, when and for how long follows from the seed, which is printed. What somebody else has stopped
-is left alone. The exit status is that of the command.
+The seed, which is printed, determines the process, the time and the length of each pause. A process that was stopped
+otherwise is left alone. The exit status is that of the command.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import suppress
 
 import psutil
 
-# Between two stalls; one process at a time stands still.
+# Between two pauses; one process at a time is paused.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.3, 1.2
 _STALL_MIN_S = 0.1
 
 
 def main() -> int:
-    """Run what the command line asks for and return the exit status."""
-    parser = argparse.ArgumentParser(description="Run a command whose processes stand still now and then.")
+    """Run the command and return the exit status."""
+    parser = argparse.ArgumentParser(description="Run a command and pause its processes at random.")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32), help="of all choices")
     parser.add_argument("--longest", type=float, default=1.6, metavar="S", help="seconds of a stall (%(default)s)")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run")
@@ -49,7 +49,7 @@ def _has_ended(process: subprocess.Popen[bytes], limit_s: float) -> bool:
 
 
 def _stall_one(pid: int, chance: random.Random, longest_s: float) -> bool:
-    """Let one of the processes below another one stand still; return whether one did."""
+    """Pause one descendant of a process; return whether there was one."""
     with suppress(psutil.NoSuchProcess):
         below = psutil.Process(pid).children(recursive=True)
         if not below:
