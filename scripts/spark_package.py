@@ -4,7 +4,8 @@
     python scripts/spark_package.py environment dist/env.tar.gz    for --archives; hosts have Python alone
 
 Native libraries (numpy, pyarrow) cannot be imported from a zip. Where the hosts do not have them, send an environment:
-it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made relocatable. The hosts need the Python that it was made with, at the same place.
+it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made relocatable. The
+hosts need the Python that it was made with, at the same place.
 """
 
 from __future__ import annotations
