@@ -12,7 +12,7 @@ from commitlog.plain.file_scan import scan_file
 from commitlog.record.record import BadRecord, Fault, Record, decode
 from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
-from dledger.entries.reader import EntryReader
+from dledger.entries.store import EntryStore
 from store.errors import CorruptData
 from store.fs.mapped_file import MappedFile
 from store.model.dispatch_batch import DispatchBatch
@@ -28,7 +28,7 @@ class EntryRecords:
         entries: the log.
     """
 
-    def __init__(self, entries: EntryReader) -> None:
+    def __init__(self, entries: EntryStore) -> None:
         self._entries = entries
 
     def read(self, physical_offset: int, size: int, end: int) -> Record | None:
@@ -193,7 +193,7 @@ class LastTimestamp:
         before: the store time of what precedes the first entry; -1: nothing does.
     """
 
-    def __init__(self, records: EntryRecords, entries: EntryReader, before: int) -> None:
+    def __init__(self, records: EntryRecords, entries: EntryStore, before: int) -> None:
         self._records = records
         self._entries = entries
         # The last index asked for, which never falls, and the answer for it.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dledger.entries.format.entry import INDEX_UNIT, INDEX_UNIT_SIZE
+from dledger.types import Span, TermRun
 from store.errors import CorruptData
 from store.fs.struct_type import numpy_type
 
@@ -106,7 +107,7 @@ class EntryIndex:
             done += len(part)
 
     def positions(self, first_index: int, last_index: int) -> NDArray[np.int64]:
-        """Return the positions of these entries, which are in the log.
+        """Return the positions of these entries, which are in the log; none if `last_index` is before `first_index`.
 
         Raises:
             store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
@@ -123,7 +124,7 @@ class EntryIndex:
                 raise self.corrupt(index)
             parts.append(units["position"].astype(np.int64))
             index += count
-        return np.concatenate(parts)
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def holds(self, first_index: int, units: bytes) -> bool:
         """Return whether exactly these units are stored from `first_index` on."""
@@ -189,6 +190,43 @@ class EntryIndex:
             else:
                 high = middle - 1
         return low
+
+    def term_runs(self, first_index: int, last_index: int) -> tuple[TermRun, ...]:
+        """Return the terms of entries; found by bisecting, for terms never fall."""
+        runs: list[TermRun] = []
+        while first_index <= last_index:
+            term = self.term_at(first_index)
+            runs.append(TermRun(first_index, term))
+            first_index = self.last_of_term(first_index, last_index, term) + 1
+        return tuple(runs)
+
+    def fit(self, first_index: int, last_index: int, size_bytes_max: int, file_size: int) -> Span:
+        """Return the longest span of entries of `[first_index, last_index]` that can travel together.
+
+        That is: of one term, in one data file of `file_size` bytes, and all together at most `size_bytes_max` bytes;
+        but the first entry always counts.
+        """
+        _, position, size, _, term = self.fields(first_index)
+        file_end = position - position % file_size + file_size
+        end_max = min(position + max(size_bytes_max, size), file_end)
+
+        def belongs(at_position: int, at_size: int, at_term: int) -> bool:
+            return at_term == term and at_position + at_size <= end_max
+
+        _, last_position, last_size, _, last_term = self.fields(last_index)
+        # Most often all that is there belongs.
+        if last_term != term or last_position + last_size > end_max:
+            last_index = self.last_where(first_index + 1, last_index - 1, belongs)
+            _, last_position, last_size, _, _ = self.fields(last_index)
+        return Span(first_index, last_index, term, position, last_position + last_size - position)
+
+    def span_of(self, first_index: int, last_index: int, file_size: int) -> Span:
+        """Return the span of these entries, which must `fit`; raises as `fields`."""
+        _, position, _, _, term = self.fields(first_index)
+        _, last_position, last_size, _, last_term = self.fields(last_index)
+        if term != last_term or position // file_size != last_position // file_size:
+            raise self.corrupt(last_index)
+        return Span(first_index, last_index, term, position, last_position + last_size - position)
 
     def last_of_term(self, first_index: int, last_index: int, term: int) -> int:
         """Return the last index of `[first_index, last_index]` with `term`, which `first_index` has."""

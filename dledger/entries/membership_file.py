@@ -14,11 +14,12 @@ Because the file is saved first, it may name an entry that a crash kept from bei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from crc32c import crc32c
 
-from dledger.entries.reader import EntryReader
+from dledger.entries.format.codec import EntryCodec
+from dledger.entries.format.entry import Entry
 from dledger.storage.membership_codec import (
     MembershipUnreadable,
     membership_from_object,
@@ -98,7 +99,18 @@ class MembershipFile:
         self._files.replace(self._path, content.ljust(FILE_SIZE_BYTES))
 
 
-def drop_unheld(entries: Sequence[MembershipEntry], log: EntryReader) -> tuple[MembershipEntry, ...]:
+class HeldEntries(Protocol):
+    """The log, as far as the check of memberships needs it."""
+
+    codec: EntryCodec
+    begin_index: int
+    last_index: int
+
+    def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
+        """Return these entries, checked and decoded."""
+
+
+def drop_unheld(entries: Sequence[MembershipEntry], log: HeldEntries) -> tuple[MembershipEntry, ...]:
     """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
 
     The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
@@ -117,7 +129,7 @@ def drop_unheld(entries: Sequence[MembershipEntry], log: EntryReader) -> tuple[M
     return ((first, *before)[-1], *(entry for entry in inside if _is_held(entry, log)))
 
 
-def _is_held(entry: MembershipEntry, log: EntryReader) -> bool:
+def _is_held(entry: MembershipEntry, log: HeldEntries) -> bool:
     (found,) = log.read_entries(entry.index, entry.index)
     return log.codec.decode(found.magic, found.channel, found.body) == entry.membership
 

@@ -10,7 +10,7 @@ from store.errors import DiskFull
 if TYPE_CHECKING:
     from dledger.entries.aside import Aside
     from dledger.entries.index import EntryIndex
-    from dledger.entries.reader import EntryReader
+    from dledger.entries.log_head import LogHead
     from dledger.types import Span
     from store.fs.mapped_file_queue import MappedFileQueue
 
@@ -47,12 +47,12 @@ class EntryRoom:
             else:
                 return
 
-    def reserve_span(self, span: Span, log: EntryReader, end_position: int) -> None:
-        """Make room for entries of a peer in `log`, which ends at `end_position`; raises as `reserve`."""
+    def reserve_span(self, span: Span, head: LogHead, end_index: int, end_position: int) -> None:
+        """Make room for entries of a peer in a log that begins with `head`; raises as `reserve`."""
         # Entries that begin after the end of the log will not be accepted: the logs differ.
         if span.position <= end_position - end_position % self._file_size + self._file_size:
             # A late push may begin with entries that were deleted here.
-            begin = max(min(end_position, span.position), log.begin_position)
-            begin_index = max(min(log.last_index + 1, span.first_index), log.begin_index)
-            if span.last_index >= begin_index:
-                self.reserve(begin, span.position + span.length, begin_index, span.last_index)
+            begin = max(min(end_position, span.position), head.begin_position)
+            first_index = max(min(end_index, span.first_index), head.begin_index)
+            if span.last_index >= first_index:
+                self.reserve(begin, span.position + span.length, first_index, span.last_index)

@@ -1,4 +1,4 @@
-"""The log on disk: appends, cuts at both ends and counts what is durable; reads as `EntryReader` does.
+"""The log on disk: appends, reads, cuts at both ends and counts what is durable.
 
 Data files hold the entries, index files hold the position of each one; no state is kept per entry in memory. A batch is
 joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
@@ -30,19 +30,26 @@ from dledger.entries.format.entry import (
     encode_blank,
 )
 from dledger.entries.format.placement import Run, lay_out
+from dledger.entries.format.walk import UNKNOWN
 from dledger.entries.log_head import LogHead, begin_anew
 from dledger.entries.opening import OpenLog, open_log
 from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_payload
-from dledger.entries.reader import EntryReader
+from dledger.entries.reader import EntryReader, decode_all
 from dledger.entries.room import EntryRoom
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
 from dledger.storage.membership_codec import MembershipUnreadable
-from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, MembershipEntry, Span
-from store.errors import DiskFull
+from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, LogState, MembershipEntry, Span, TermRun
+from store.errors import CorruptData, DiskFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dledger.entries.format.entry import Entry
+    from dledger.entries.index import IndexUnit
+    from store.fs.mapped_file import MappedFile
     from store.fs.ports import Files
 
 __all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]
@@ -51,28 +58,50 @@ __all__ += ["EntriesTicket", "EntryTooLarge"]
 _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
 
-class EntryStore(EntryReader):
+class EntryStore:
     """An append-only log of entries that can be cut at both ends. Construct it by `open`.
 
+    A caller that asks for an entry which the log does not hold gets `EntryNotFound`.
+
     Attributes:
+        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_position: the position of that entry, also of one not yet written.
+        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
+        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
+        last_index: the last entry; `begin_index - 1` when there is none.
+        last_term: the term of the last entry; -1 when there is none.
+        end_position: the position after the last entry.
+        codec: distinguishes a leader's own entries from those of clients.
+        data_file_size: bytes of each data file.
+        max_body_bytes: the largest body that an entry of this log can hold.
+        recovery_notes: what opening the log repaired or cut, one sentence each.
+        recovered_checkpoint: the checkpoint that was found at opening.
         aside: the log that a reset replaced.
     """
 
     def __init__(self, config: EntryStoreConfig, codec: EntryCodec, parts: OpenLog) -> None:
-        super().__init__(parts.data, parts.index, parts.log, codec)
-        self._config = config
+        log = parts.log
+        self.codec = codec
+        # `begin_index <= last_index + 1`, with equality in an empty log; only `delete_before` and `reset` move it.
+        self.begin_index, self.begin_position = log.begin_index, log.begin_position
+        self.begin_prev_term, self.begin_chain_crc = log.begin_prev_term, log.begin_chain_crc
+        self.last_index = log.last_index
+        self._data, self._index, self.data_file_size = parts.data, parts.index, parts.data.file_size
+        self._reader = EntryReader(parts.data, parts.index, codec)
+        self.max_body_bytes = config.max_body_bytes
+        self.recovery_notes, self.recovered_checkpoint = parts.notes, parts.checkpoint
         self._parts = parts
         self.aside = parts.aside
         self._room = EntryRoom(parts.data, parts.index, parts.aside)
         # Of the last entry, as `last_index`: the four change together (`_write`, `truncate`, `reset`). In an empty log
         # the term is `NO_TERM`, and the others are those that the first entry will follow.
-        self._last_term = parts.log.last_term
-        self._end_position = parts.log.end_position
-        self._chain_crc = parts.log.chain_crc
-        self._flush = EntriesFlushProgress(parts.log.last_index)  # recovery synced all files
+        self.last_term = log.last_term
+        self.end_position = log.end_position
+        self._chain_crc = log.chain_crc
+        self._flush = EntriesFlushProgress(log.last_index)  # recovery synced all files
         # Index units before these were synced at the last roll, or handed out with a ticket:
         # `_rolled_index <= _flushed_index <= last_index + 1`. Units after the last roll can be rebuilt by recovery.
-        self._rolled_index = self._flushed_index = parts.log.last_index + 1
+        self._rolled_index = self._flushed_index = log.last_index + 1
         # As last given to `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
         # What was done for the next write before the core decided on it: a push that was checked, the entry that its
@@ -129,34 +158,172 @@ class EntryStore(EntryReader):
     # ---------------------------------------------------------------------------------------------- what it holds
 
     @property
-    def last_term(self) -> int:
-        """The term of the last entry; -1 when there is none."""
-        return self._last_term
-
-    @property
-    def end_position(self) -> int:
-        """The position after the last entry."""
-        return self._end_position
-
-    @property
     def durable_index(self) -> int:
         """All entries up to this one are durable."""
         return self._flush.durable_index
 
     @property
-    def max_body_bytes(self) -> int:
-        """The largest body that an entry of this log can hold."""
-        return self._config.max_body_bytes
+    def head(self) -> LogHead:
+        """Where the log begins."""
+        return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
-    @property
-    def recovery_notes(self) -> tuple[str, ...]:
-        """What opening the log repaired or cut, one sentence each."""
-        return self._parts.notes
+    def term_before(self, index: int) -> int:
+        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it."""
+        if index == self.begin_index:
+            return self.begin_prev_term
+        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else UNKNOWN_TERM
 
-    @property
-    def recovered_checkpoint(self) -> Checkpoint:
-        """The checkpoint that was found at opening."""
-        return self._parts.checkpoint
+    def unit(self, index: int) -> IndexUnit:
+        """Return where and what an entry is; raises as `fit`."""
+        self._check_held(index)
+        return self._index.unit(index)
+
+    def term_runs(self) -> tuple[TermRun, ...]:
+        """Return the terms of all entries."""
+        return self._index.term_runs(self.begin_index, self.last_index)
+
+    def log_state(self) -> LogState:
+        """Return what the consensus core starts from."""
+        return LogState(self.begin_index, self.begin_prev_term, self.last_index, self.term_runs())
+
+    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
+        """Return the longest span from `first_index` to at most `last_index_max` that can travel together.
+
+        That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
+        always counts.
+
+        Raises:
+            EntryNotFound: `first_index` is not in the log.
+        """
+        self._check_held(first_index)
+        return self._index.fit(first_index, min(last_index_max, self.last_index), size_bytes_max, self.data_file_size)
+
+    def span_of(self, first_index: int, last_index: int) -> Span:
+        """Return the span of these entries, which must `fit`; raises as `fit`."""
+        self._check_held(first_index, last_index)
+        return self._index.span_of(first_index, last_index, self.data_file_size)
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry; raises as `fit`."""
+        self._check_held(index)
+        return self._index.term_at(index)
+
+    def position_of(self, index: int) -> int:
+        """Return where an entry begins; raises as `fit`."""
+        self._check_held(index)
+        return self._index.fields(index)[1]
+
+    def end_position_of(self, index: int) -> int:
+        """Return the position after an entry; raises as `fit`."""
+        self._check_held(index)
+        _, position, size, _, _ = self._index.fields(index)
+        return position + size
+
+    def index_at_position(self, position: int) -> int:
+        """Return the index of the entry that begins at `position`.
+
+        Raises:
+            EntryNotFound: none begins there.
+        """
+        index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at <= position)
+        if index < self.begin_index or self._index.fields(index)[1] != position:
+            raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
+        return index
+
+    def index_before(self, position: int) -> int:
+        """Return the last entry that begins before `position`; `begin_index - 1` when there is none."""
+        return self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
+
+    def positions_within(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the positions in `[begin, end)` at which entries begin.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+        """
+        first_index, last_index = self.index_before(begin) + 1, self.index_before(end)
+        return self._index.positions(first_index, last_index)
+
+    def predecessor(self, index: int) -> Predecessor:
+        """Return what an entry after `index` must agree with; `index` may be `begin_index - 1`."""
+        if index < self.begin_index:
+            return Predecessor(self.begin_position, self.begin_chain_crc)
+        # At the log's end it is known without a read.
+        if index == self.last_index:
+            return Predecessor(self.end_position, self._chain_crc)
+        return Predecessor(self.end_position_of(index), self.chain_crc_before(index + 1))
+
+    def chain_crc_before(self, index: int) -> int:
+        """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
+        return self.begin_chain_crc if index <= self.begin_index else self._reader.chain_crc_of(index - 1)
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def get(self, index: int) -> Entry:
+        """Return one entry, checked; raises as `read_entries`."""
+        return self.read_entries(index, index)[0]
+
+    def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
+        """Return these entries, which must `fit`, checked and decoded.
+
+        Raises:
+            EntryNotFound: they are not all in the log.
+            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+        """
+        return decode_all(self.read_checked(self.span_of(first_index, last_index)))
+
+    def read_channel(self, first_index: int, last_index: int, channel: int) -> list[Entry]:
+        """Return those of these entries that have `channel`, checked and decoded; raises as `read_entries`.
+
+        The others are not read: it costs some ten nanoseconds for each of them. All of them must be in one file.
+        """
+        self._check_held(first_index, last_index)
+        found = self._reader.entries_of_channel(first_index, last_index, channel)
+        return [entry for entry in map(self.get, found) if entry.channel == channel]
+
+    def read_checked(self, span: Span) -> bytes:
+        """Return the entries of a span that `fit` or `span_of` returned, as stored in the file.
+
+        All of their checksums are checked, which takes about a microsecond an entry.
+
+        Raises:
+            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+        """
+        return self._reader.read_checked(span, self.chain_crc_before(span.first_index))
+
+    def read_span(self, span: Span) -> bytes:
+        """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
+        if span.last_index > self._flush.durable_index:
+            return self._data.read(span.position, span.length)
+        return self.read_checked(span)
+
+    def data_file(self, position: int) -> MappedFile | None:
+        """Return the data file that holds the byte at `position`, if there is one; to read, as the log says."""
+        return self._data.find(position)
+
+    def old_files(self, count_max: int) -> list[tuple[str, int]]:
+        """Return (path, end index) of the oldest data files, at most that number; entries of a file are below its end.
+
+        The file that holds the last entry is not among them.
+
+        Raises:
+            store.errors.CorruptData: the index does not know the first entry of a file.
+        """
+        if self.last_index < self.begin_index:
+            return []
+        last_begin = self.position_of(self.last_index) // self.data_file_size * self.data_file_size
+        older = [file for file in self._data.mapped_files[:count_max] if file.begin_offset < last_begin]
+        try:
+            return [(file.path, self.index_at_position(file.end_offset)) for file in older]
+        except EntryNotFound as error:
+            directory = self._index.queue.directory
+            raise CorruptData(directory, 0, "the entry with which a data file begins", str(error)) from error
+
+    def newest_path(self) -> str | None:
+        """Return the path of the data file that holds the last entry; None when there is none."""
+        if self.last_index < self.begin_index:
+            return None
+        file = self._data.find(self.position_of(self.last_index))
+        return None if file is None else file.path
 
     # ------------------------------------------------------------------------------------------------- appending
 
@@ -170,11 +337,11 @@ class EntryStore(EntryReader):
             EntryTooLarge: refuse the batch.
             store.errors.DiskFull: refuse the batch; the log is unchanged.
         """
-        if (size_max := max(sizes_of_bodies)) > self._config.max_body_bytes:
-            raise EntryTooLarge(size_max, self._config.max_body_bytes)
-        runs = lay_out(sizes_of_bodies, self._end_position, self._file_size)
+        if (size_max := max(sizes_of_bodies)) > self.max_body_bytes:
+            raise EntryTooLarge(size_max, self.max_body_bytes)
+        runs = lay_out(sizes_of_bodies, self.end_position, self.data_file_size)
         end, last_index = runs[-1].end_position, self.last_index
-        self._room.reserve(self._end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
+        self._room.reserve(self.end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
         self._reserved = sizes_of_bodies, runs
         return runs
 
@@ -202,7 +369,7 @@ class EntryStore(EntryReader):
             store.errors.StorageFailed: the node must stop.
         """
         assert first_index == self.last_index + 1, (first_index, self.last_index)
-        assert term >= self._last_term, (term, self._last_term)
+        assert term >= self.last_term, (term, self.last_term)
         sizes, reserved = list(map(len, bodies)), self._reserved
         runs = reserved[1] if reserved is not None and reserved[0] == sizes else self.reserve(sizes)
         positions: list[int] = []
@@ -235,11 +402,11 @@ class EntryStore(EntryReader):
             MembershipUnreadable: the entries follow the local log, and one has a membership that this program cannot
                 read; stop the node.
         """
-        self._checked = push = check_payload(span, payload, self._file_size, self.codec)
+        self._checked = push = check_payload(span, payload, self.data_file_size, self.codec)
         before = None
         if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
             before = self.predecessor(span.first_index - 1)
-            check_follows(push, span.first_index, before, self._file_size)
+            check_follows(push, span.first_index, before, self.data_file_size)
         self._checked_after = before
         try:
             return push.memberships(self.codec) if push.special else ()
@@ -250,18 +417,13 @@ class EntryStore(EntryReader):
             # a membership.
             raise CorruptPush(span.first_index, error.expected, error.found) from error
 
-    def predecessor(self, index: int) -> Predecessor:
-        """Return what an entry after `index` must agree with; at the log's end it is known without a read."""
-        is_end = index == self.last_index >= self.begin_index
-        return Predecessor(self._end_position, self._chain_crc) if is_end else super().predecessor(index)
-
     def reserve_span(self, span: Span) -> None:
         """Make room for entries of a peer.
 
         Raises:
             store.errors.DiskFull: answer the peer so; the log is unchanged.
         """
-        self._room.reserve_span(span, self, self._end_position)
+        self._room.reserve_span(span, self.head, self.last_index + 1, self.end_position)
         self._reserved_span = span
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
@@ -278,15 +440,15 @@ class EntryStore(EntryReader):
         """
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         assert span.first_index <= first_index <= span.last_index, (span, first_index)
-        assert span.term >= self._last_term, (span.term, self._last_term)
+        assert span.term >= self.last_term, (span.term, self.last_term)
         push = self._checked
         if push is None or push.payload is not payload or push.span != span:
-            push = check_payload(span, payload, self._file_size, self.codec)
+            push = check_payload(span, payload, self.data_file_size, self.codec)
             self._checked_after = None
         before = self.predecessor(self.last_index)
         # A push that begins within the log, or that replaces a suffix, was checked against another entry.
         if first_index != span.first_index or before != self._checked_after:
-            check_follows(push, first_index, before, self._file_size)
+            check_follows(push, first_index, before, self.data_file_size)
         if span is not self._reserved_span:
             self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
@@ -295,13 +457,13 @@ class EntryStore(EntryReader):
 
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
         """Write entries that begin at `position`, which is the end of the log or the head of the next file."""
-        if position != self._end_position:
+        if position != self.end_position:
             self._leave_file(position)
         self._data.write(position, data)
         self._index.write(self.last_index + 1, units)
-        self._end_position = position + len(data)
+        self.end_position = position + len(data)
         self.last_index += len(units) // INDEX_UNIT_SIZE
-        self._last_term = term
+        self.last_term = term
         self._chain_crc = chain_crc
         self._drop_prepared()
 
@@ -311,8 +473,8 @@ class EntryStore(EntryReader):
 
     def _leave_file(self, next_position: int) -> None:
         """Fill the last data file with a blank; make the log durable, for recovery trusts what lies before a file."""
-        self._data.write(self._end_position, encode_blank(next_position - self._end_position))
-        self._data.sync(self._end_position, next_position)
+        self._data.write(self.end_position, encode_blank(next_position - self.end_position))
+        self._data.sync(self.end_position, next_position)
         end_index = self.last_index + 1
         self._index.queue.sync(self._rolled_index * INDEX_UNIT_SIZE, end_index * INDEX_UNIT_SIZE)
         self._rolled_index = self._flushed_index = end_index
@@ -331,14 +493,14 @@ class EntryStore(EntryReader):
         before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
         self._flush.cut(first_index)
-        self._data.truncate(before.end_position, self._end_position, is_durable=True)
+        self._data.truncate(before.end_position, self.end_position, is_durable=True)
         self._index.truncate(first_index, self.last_index)
         self._rolled_index = min(self._rolled_index, first_index)
         self._flushed_index = min(self._flushed_index, first_index)
         self._drop_prepared()
         self.last_index = first_index - 1
-        self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
-        self._end_position = before.end_position
+        self.last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
+        self.end_position = before.end_position
         self._chain_crc = before.chain_crc
 
     def delete_before(self, index: int) -> None:
@@ -354,13 +516,13 @@ class EntryStore(EntryReader):
         if self.begin_index >= index or self.last_index < self.begin_index:
             return
         position = self.position_of(min(index, self.last_index))
-        begin_position = position - position % self._file_size
+        begin_position = position - position % self.data_file_size
         if begin_position <= self.begin_position:
             return
         begin_index = self.index_at_position(begin_position)
         if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
             return
-        chain_crc = self.proven_chain_before(begin_index)
+        chain_crc = self._proven_chain_before(begin_index)
         head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1), prev_chain_crc=chain_crc)
         self._parts.head_file.save(head)
         self._begin_at(head)
@@ -385,8 +547,8 @@ class EntryStore(EntryReader):
             store.errors.StorageFailed: the node must stop; the same holds.
         """
         assert begin_index >= 0
-        offset = begin_position % self._file_size
-        assert offset == 0 or HEADER_SIZE <= offset <= self._file_size - BLANK_SIZE_MIN, begin_position
+        offset = begin_position % self.data_file_size
+        assert offset == 0 or HEADER_SIZE <= offset <= self.data_file_size - BLANK_SIZE_MIN, begin_position
         self._parts.checkpoint_file.withdraw(0)
         head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=prev_chain_crc)
         is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
@@ -403,16 +565,10 @@ class EntryStore(EntryReader):
         self._flush.reset(begin_index - 1)
         self._rolled_index = self._flushed_index = begin_index
         self._committed_index = self.last_index = begin_index - 1
-        self._last_term = NO_TERM
-        self._end_position = begin_position
+        self.last_term = NO_TERM
+        self.end_position = begin_position
         self._chain_crc = self.begin_chain_crc
         self._drop_prepared()
-
-    def read_span(self, span: Span) -> bytes:
-        """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
-        if span.last_index > self._flush.durable_index:
-            return self._data.read(span.position, span.length)
-        return self.read_checked(span)
 
     # -------------------------------------------------------------------------------------------------- flushing
 
@@ -434,6 +590,21 @@ class EntryStore(EntryReader):
         self._committed_index, end_index = committed_index, self._flush.durable_index
         return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(end_index, min(committed_index, end_index)))
 
-    def save_checkpoint(self, committed_index: int) -> bool:
-        """Save a checkpoint now, which takes two syncs; see `begin_checkpoint` and `CheckpointTicket.save`."""
-        return self.begin_checkpoint(committed_index).save()
+    # -------------------------------------------------------------------------------------------------- helpers
+
+    def _begin_at(self, head: LogHead) -> None:
+        self.begin_index, self.begin_position = head.begin_index, head.begin_position
+        self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
+
+    def _proven_chain_before(self, index: int) -> int:
+        """Return what the chain of an entry starts from, if that fits the entry; UNKNOWN (-1) if either is damaged."""
+        try:
+            self.get(index)
+        except CorruptData:
+            return UNKNOWN
+        return self.chain_crc_before(index)
+
+    def _check_held(self, *indexes: int) -> None:
+        for index in indexes:
+            if not self.begin_index <= index <= self.last_index:
+                raise EntryNotFound(f"with index {index}", self.begin_index, self.last_index)

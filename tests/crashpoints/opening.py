@@ -86,7 +86,7 @@ class OpenedBroker:
 
     def save_progress(self):
         """Note how far entries are committed, and queues and index durable, as a running node does now and then."""
-        self.parts.entries.save_checkpoint(self.node.commit_index)
+        self.parts.entries.begin_checkpoint(self.node.commit_index).save()
         self.parts.messages.derived.flush()
         self.parts.lifecycle.save_checkpoint()
 
@@ -94,7 +94,7 @@ class OpenedBroker:
         """End in order."""
         self.commit()
         self.parts.lifecycle.flush()
-        self.parts.entries.save_checkpoint(self.node.commit_index)
+        self.parts.entries.begin_checkpoint(self.node.commit_index).save()
         self.parts.node.abandon()
         self.parts.lifecycle.abandon(is_in_order=True)
         self.parts.log.close()

@@ -113,7 +113,7 @@ def past(request):
     assert is_lagging or group.run(group.are_equal)
     for machine in group.cluster.machines.values():
         if machine.node is not None:
-            machine.node.store.save_checkpoint(machine.node.store.last_index - 2)
+            machine.node.store.begin_checkpoint(machine.node.store.last_index - 2).save()
     entries = group.entries("n2")
     assert len({entry.term for entry in entries}) >= 2
     assert entries[-1].position > 2 * SETTINGS.data_file_size_bytes

@@ -154,7 +154,7 @@ class Workload:
 
     def checkpoint(self):
         self._step = "checkpoint"
-        assert self._store.save_checkpoint(self._store.durable_index)
+        assert self._store.begin_checkpoint(self._store.durable_index).save()
 
     def truncate(self, first_index):
         self._step = f"truncate {first_index}"

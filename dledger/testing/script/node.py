@@ -128,7 +128,7 @@ class ScriptNode:
         self.feed(Tick(self._machine.now_ms))
         if self._machine.now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = self._machine.now_ms + _CHECKPOINT_INTERVAL_MS
-            self.store.save_checkpoint(self.raft.commit_index)
+            self.store.begin_checkpoint(self.raft.commit_index).save()
 
     def append(self, bodies: list[tuple[str, bytes]]) -> None:
         """Take a client's append of some bodies, each with the name that the story gives it."""

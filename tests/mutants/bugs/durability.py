@@ -193,7 +193,7 @@ def recovery_does_not_check_checksums(patch):
 
 
 def entries_are_served_unchecked(patch):
-    patch.setattr(EntryReader, "read_checked", lambda self, span: self._data.read(span.position, span.length))
+    patch.setattr(EntryReader, "read_checked", lambda self, span, _: self._data.read(span.position, span.length))
 
 
 def entries_are_pushed_unchecked(patch):

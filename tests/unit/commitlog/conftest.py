@@ -115,7 +115,7 @@ class Opened:
 
     def close(self):
         self.log.close()
-        self.store.save_checkpoint(self.node.commit_index)
+        self.store.begin_checkpoint(self.node.commit_index).save()
         self.store.abandon()
 
     def scanned(self, size=700):

@@ -156,7 +156,7 @@ def test_checkpoint_says_what_is_durable_and_committed(log, fill, flush):
     flush(store)
     fill(store, 10)
 
-    assert store.save_checkpoint(committed_index=15)
+    assert store.begin_checkpoint(15).save()
     assert b"committedIndex=9\nendIndex=9\n" in log.checkpoint_path().read_bytes()
     store.close()
     log.store = None
@@ -218,7 +218,7 @@ def test_cut_withdraws_the_checkpoint_before_it_cuts(log, fill, flush):
     store = log.open()
     fill(store, 20)
     flush(store)
-    store.save_checkpoint(3)
+    store.begin_checkpoint(3).save()
 
     store.truncate(12)
 
@@ -231,7 +231,7 @@ def test_cut_removes_a_checkpoint_without_committed_entries(log, fill, flush):
     store = log.open()
     fill(store, 20)
     flush(store)
-    store.save_checkpoint(-1)
+    store.begin_checkpoint(-1).save()
 
     store.truncate(12)
 

@@ -272,12 +272,12 @@ def test_checkpoint_promises_nothing_of_a_log_that_was_dropped(log, fill, flush)
     store = log.open()
     fill(store, 10)
     flush(store)
-    store.save_checkpoint(9)
+    store.begin_checkpoint(9).save()
 
     store.reset(3, 0, 1)
 
     assert not log.checkpoint_path().exists()
-    store.save_checkpoint(store.durable_index)
+    store.begin_checkpoint(store.durable_index).save()
     assert log.reopen().recovered_checkpoint.end_index == 2
 
 
