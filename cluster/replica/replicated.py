@@ -7,7 +7,7 @@
 | message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
 | broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)     |
 | leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                          |
-| upkeep        | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
+| background    | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
 
 `open` brings the store into order (`cluster.replica.replicated_parts`), `start` joins the group. All belongs to the
 loop.
@@ -25,7 +25,7 @@ from typing import Final, Self
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
-from cluster.replica.replicated_background import ReplicatedUpkeep
+from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replica.state_import import StateImport
 from cluster.state.broker_state import Applied, BrokerState
@@ -82,10 +82,11 @@ class ReplicatedReplica:
             is_idle=lambda: not parts.node.pending_appends_count,
             recover_queue_offsets=messages.recover_queue_offsets,
         )
-        self._upkeep = ReplicatedUpkeep(
+        self._log_tasks = ReplicatedLogTasks(
             messages, log, parts.node, self._leadership, parts.machine, parts.lifecycle, config.store, self._looked
         )
-        self._upkeep.failure.add_done_callback(self._part_failed)
+        self._background = self._log_tasks.background
+        self._background.failure.add_done_callback(self._part_failed)
         self._import = StateImport(
             parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
         )
@@ -129,7 +130,7 @@ class ReplicatedReplica:
         await self.node.start()
         self._is_started = True
         self.node.failed.add_done_callback(self._node_failed)
-        self._upkeep.start()
+        self._background.start()
 
     async def stop(self) -> None:
         """Leave the group, make everything durable, close in order.
@@ -143,12 +144,12 @@ class ReplicatedReplica:
         lifecycle, is_in_order = self.parts.lifecycle, False
         self._import.stop()
         self._looked()
-        await self._upkeep.end()
+        await self._background.end()
         try:
             if self.node.is_running and not self.parts.messages.stop_reason and not self.parts.machine.is_loading:
                 # This reads the log. What is committed after it is dispatched by the next process. A node that ends
                 # while it loads a snapshot leaves its queues as a crash would: the next start loads it at once.
-                self._upkeep.prepare_to_end()
+                self._log_tasks.prepare_to_end()
                 lifecycle.flush()
                 is_in_order = True
         except DiskFull as error:
@@ -171,7 +172,7 @@ class ReplicatedReplica:
 
     def _node_failed(self, failed: asyncio.Future[Exception]) -> None:
         if not failed.cancelled():
-            self._upkeep.fail(failed.result())
+            self._background.fail(failed.result())
             self._looked()
 
     # ---------------------------------------------------------------------------------------------- what it consists of
@@ -210,7 +211,7 @@ class ReplicatedReplica:
 
     def readiness(self) -> Readiness:
         """Return how close this node is to accepting puts; any thread may call it."""
-        return self._upkeep.readiness
+        return self._log_tasks.readiness
 
     def status(self) -> ReplicaStatus:
         """Return the current status of the replica."""
@@ -219,7 +220,7 @@ class ReplicatedReplica:
             return ReplicaStatus(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
         leader = node.leader()
         is_serving = self._is_ready and not self.store.stop_reason
-        readiness = self._upkeep.readiness
+        readiness = self._log_tasks.readiness
         return ReplicaStatus(
             node.role.value,
             max(node.term, 0),
@@ -293,7 +294,7 @@ class ReplicatedReplica:
             if outcome.certainty is Certainty.NOT_APPENDED:
                 self._leadership.invalidate_offsets()
                 # Which looks at once whether those before it are decided.
-                self._upkeep.dispatch_soon()
+                self._background.dispatch_soon()
 
         if pending.outcome is not None:
             future.set_result(pending.outcome)
@@ -310,7 +311,7 @@ class ReplicatedReplica:
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
         """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""
-        return await self._upkeep.wait(topic, queue_id, offset, time_limit_s, tags)
+        return await self._background.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def confirm(self, mode: int) -> None:
         """Return when everything that was acknowledged before the call is applied and dispatched here.
@@ -324,7 +325,7 @@ class ReplicatedReplica:
         self._check_imported()
         index = await self.node.read_index(is_lease_allowed=mode == ReadMode.READ_MODE_LEASE)
         await self.node.wait_applied(index)
-        await self._upkeep.dispatched_to(self.parts.log.end_offset_of(index))
+        await self._background.dispatched_to(self.parts.log.end_offset_of(index))
 
     # ---------------------------------------------------------------------------------------------------------- state
 
@@ -345,7 +346,7 @@ class ReplicatedReplica:
 
     def _import_ended(self, failure: Exception | None) -> None:
         if failure is not None:
-            self._upkeep.fail(failure)
+            self._background.fail(failure)
         self._looked()
 
     async def _propose(self, command: Command) -> Applied:

@@ -16,13 +16,14 @@ from commitlog.replicated.commit_log import DLedgerCommitLog
 from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.node.node import Node
 from store.access.message_store import MessageStore
-from store.maintenance.background import TURN_S, StoreUpkeep
+from store.maintenance.background import TURN_S, BackgroundTasks, LogTasks
 from store.maintenance.lifecycle import DerivedLifecycle
+from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob
 from store.model.config import MessageStoreConfig
 
 
-class ReplicatedUpkeep(StoreUpkeep):
-    """Runs the store of one node. Construct it inside the running loop, then `start` it after the node.
+class ReplicatedLogTasks:
+    """What a replicated log adds to the background tasks of a store. Construct it inside the running loop.
 
     Args:
         store: open.
@@ -35,6 +36,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         on_look: called with the readiness of the leader, whenever it may have changed.
 
     Attributes:
+        background: the tasks; start them after the node.
         readiness: the readiness at the last check; any thread may read it.
     """
 
@@ -49,7 +51,20 @@ class ReplicatedUpkeep(StoreUpkeep):
         config: MessageStoreConfig,
         on_look: Callable[[], None],
     ) -> None:
-        super().__init__(store, lifecycle, config)
+        jobs = (
+            PeriodicJob("note of the last snapshot", EVERY_TICK_MS, self._note_snapshot),
+            PeriodicJob(
+                "request of a snapshot",
+                config.clean_resource_interval_ms,
+                self._bring_snapshot_forward,
+                is_due_at_start=True,
+            ),
+        )
+        # A node that fails ends, too: it must not acknowledge messages that cannot be read here, on a disk that fails.
+        tasks = LogTasks(jobs, self._prepare, self._dispatched, self._is_dispatch_urgent, node.fail)
+        self.background = BackgroundTasks(store, lifecycle, config, tasks)
+        self._store = store
+        self._retention = lifecycle.retention
         self.readiness: Readiness = leadership.look()
         self._log = log
         self._node = node
@@ -57,25 +72,21 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._machine = machine
         self._on_look = on_look
         self._loaded_queues = LoadedQueues(store.derived, log, machine)
-        self._snapshot_due_ms = 0
-        node.when_changed(self.dispatch_soon)
+        node.when_changed(self.background.dispatch_soon)
 
-    def _due(self, now_ms: int) -> None:
+    def _note_snapshot(self, _now_ms: int) -> None:
         self._machine.note_snapshot(self._node.snapshot)
-        if now_ms >= self._snapshot_due_ms:
-            self._snapshot_due_ms = now_ms + self._config.clean_resource_interval_ms
-            self._bring_snapshot_forward()
 
-    def _bring_snapshot_forward(self) -> None:
+    def _bring_snapshot_forward(self, _now_ms: int) -> None:
         """Request a snapshot if a missing one is the only reason to keep files: else it may come late, or never."""
-        retention, derived = self._lifecycle.retention, self.store.derived
+        retention, derived = self._retention, self._store.derived
         if retention.is_held_back or self._node.is_retention_held_back:
             kept = self._machine.retention_offset(self._node.snapshot)
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
                 # Also of the same entries: queues may not have reached them then, and the last but one is kept, too.
                 self._node.ask_snapshot(anew=True)
 
-    def prepare(self) -> bool:
+    def _prepare(self) -> bool:
         """Follow a log that was restarted from a snapshot, in short steps; return whether dispatch may continue."""
         return self._loaded_queues.turn(monotonic() + TURN_S)
 
@@ -96,12 +107,8 @@ class ReplicatedUpkeep(StoreUpkeep):
         return True
 
     def _is_dispatch_urgent(self) -> bool:
-        """Return whether a caller waits, also for news that this node leads now, or that another one does."""
+        """Return whether the role or term of the node has changed, or a new leader is not ready yet."""
         node, seen = self._node, self.readiness
         has_changed = (node.is_leader, node.term) != (seen.is_leader, seen.term)
         is_due = node.is_leader and not self._leadership.is_ready
-        return has_changed or is_due or super()._is_dispatch_urgent()
-
-    def _failed(self, error: Exception) -> None:
-        """End the node: it must not acknowledge messages that cannot be read here, on a disk that fails."""
-        self._node.fail(error)
+        return has_changed or is_due

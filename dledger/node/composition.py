@@ -153,12 +153,12 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
 def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
     """Return all that a node does periodically, besides ticks."""
     jobs = [
-        Job(_DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).look),
-        Job(config.checkpoint_interval_ms / 1000, checkpoints.save),
-        Job(_RETENTION_INTERVAL_S, retention.look),
+        Job("log of a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).look),
+        Job("checkpoint of entries", config.checkpoint_interval_ms / 1000, checkpoints.save),
+        Job("retention of entries", _RETENTION_INTERVAL_S, retention.look),
     ]
     if not config.is_flush_sync:
-        jobs.insert(2, Job(config.flush_interval_ms / 1000, driver.begin_sync))
+        jobs.insert(2, Job("flush of entries", config.flush_interval_ms / 1000, driver.begin_sync))
     return tuple(jobs)
 
 

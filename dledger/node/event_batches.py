@@ -35,8 +35,12 @@ def core_ms() -> int:
 
 
 class Job(NamedTuple):
-    """What a node does again and again, between turns; an error of it stops the node."""
+    """What a node does again and again, between turns; an error of it stops the node.
 
+    All of them are in docs/architecture.md, "Periodic jobs", by their names.
+    """
+
+    name: str
     interval_s: float
     action: Callable[[], None]
 
@@ -78,8 +82,8 @@ class EventBatches:
         """
         self._driver = driver
         self._report_failure = on_failed
-        for job in (Job(_TICK_S, self._tick), *jobs):
-            self._every(*job)
+        for job in (Job("tick", _TICK_S, self._tick), *jobs):
+            self._every(job.interval_s, job.action)
 
     def soon(self, step: Callable[[Driver], None]) -> None:
         """Run `step` in a turn of its own; an error of it stops the node."""

@@ -1,20 +1,11 @@
-"""Runs what follows a log, in an asyncio loop: dispatch, flushes of queues and index, checkpoint, retention; waiting.
+"""The background tasks of a store, in an asyncio loop: dispatch, flushes of queues and index, checkpoint, retention.
 
-| what                 | when                                                  | where the work is done |
-| -------------------- | ----------------------------------------------------- | ---------------------- |
-| dispatch             | when the log may be read further: at once for a read  | loop                   |
-|                      | that must see it, within 2 ms while a reader waits,   |                        |
-|                      | else after 100 ms, or 1 MiB; a part a turn            |                        |
-| flush of queues      | every second from 2 pages on: their units are written | other thread           |
-|                      | and synced, their files and directories are made      |                        |
-| thorough flush       | of queues and index: after 60 s, or 256 MiB of log;   | other thread, in steps |
-|                      | 32 queues a step, spread over up to half that time    | (`paced_flush`)        |
-| checkpoint           | after each thorough flush; every second, if changed   | other thread           |
-| retention            | every 10 s, a file a turn                             | loop                   |
-| queues follow it     | when files are gone, 5 ms a turn                      | loop                   |
+`jobs` is the list of those that are periodic; docs/architecture.md, "Periodic jobs", has them with those of the rest of
+a node: period, the setting of it, bound, and the thread. Dispatch follows the log: at once for a read that needs it,
+within 2 ms while a reader waits, otherwise after 100 ms or 1 MiB; a part in each iteration of the loop.
 
-The numbers are settings (`store.model.config`). A failed write or sync ends the store for good: `failure` holds it.
-The log has jobs of its own: `store.maintenance.service` runs those of a plain one, a Raft node those of the replicated.
+A failed write or sync ends the store for good: `failure` holds it. What a log adds is given as `LogTasks`:
+`store.maintenance.service` has those of a plain log, `cluster.replica.replicated_background` those of a replicated one.
 
 Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
 """
@@ -23,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from time import monotonic
 
 from store.access.message_store import MessageStore
@@ -34,6 +26,7 @@ from store.maintenance.debouncer import PacedTurn
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
 from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.paced_flush import PacedFlush
+from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob, PeriodicJobs
 from store.model.config import MessageStoreConfig
 from store.queues.pending_units import FLUSH_ABOVE_BYTES
 
@@ -54,20 +47,46 @@ _SPREAD_PART = 0.5
 _STOPPING = "the node is stopping; try another one"
 
 
-class StoreUpkeep:
+@dataclass(frozen=True, slots=True)
+class LogTasks:
+    """What the owner of the log adds to the background tasks. All are called in the event loop.
+
+    Attributes:
+        jobs: of the log; they run before those of the store.
+        prepare: does a bounded part of what must come before the next dispatch; returns whether that is all. Raises
+            StorageFailed: the store must stop.
+        dispatched: called after some of the log, or none, was dispatched; returns whether that may be read and nothing
+            is due.
+        is_dispatch_urgent: returns whether dispatch must run at once, apart from readers that wait for it.
+        failed: called once with the error that ended the store: end the log, too.
+    """
+
+    jobs: tuple[PeriodicJob, ...] = ()
+    prepare: Callable[[], bool] = lambda: True
+    dispatched: Callable[[], bool] = lambda: True
+    is_dispatch_urgent: Callable[[], bool] = lambda: False
+    failed: Callable[[Exception], None] = lambda _: None
+
+
+class BackgroundTasks:
     """Runs one store. Construct it inside the running loop, then `start`.
 
     Args:
         store: open.
         lifecycle: of the store.
         config: of the store.
+        log: what its log adds.
 
     Attributes:
         store: the store.
+        jobs: all periodic ones, in the order in which those that are due run.
     """
 
-    def __init__(self, store: MessageStore, lifecycle: DerivedLifecycle, config: MessageStoreConfig) -> None:
+    def __init__(
+        self, store: MessageStore, lifecycle: DerivedLifecycle, config: MessageStoreConfig, log: LogTasks
+    ) -> None:
         self.store = store
+        self._log = log
         self._lifecycle = lifecycle
         self._config = config
         self._loop = asyncio.get_running_loop()
@@ -98,14 +117,26 @@ class StoreUpkeep:
             ),
             now_ms,
         )
-        # On the clock of `monotonic_ms`; 0: due at the next tick.
-        self._checkpoint_due_ms = now_ms + config.checkpoint_interval_ms
-        self._retention_due_ms = now_ms + config.clean_resource_interval_ms
+        self._checkpoint_job = PeriodicJob("checkpoint", config.checkpoint_interval_ms, self._save_checkpoint)
+        self.jobs = (
+            *log.jobs,
+            PeriodicJob("queues follow the log's begin", EVERY_TICK_MS, self._follow_log_begin),
+            # `FlushPolicy` decides which tick begins a flush, and of how much.
+            PeriodicJob("flush of queues and index", EVERY_TICK_MS, self._flush_derived_if_due),
+            self._checkpoint_job,
+            PeriodicJob("retention", config.clean_resource_interval_ms, self._begin_retention),
+        )
+        self._schedule = PeriodicJobs(self.jobs, now_ms)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
         """Ends with the error that ended the store."""
         return self._failure
+
+    @property
+    def is_running(self) -> bool:
+        """Whether jobs are begun: from `start` to `begin_end` or a failure."""
+        return self._is_running
 
     # ------------------------------------------------------------------------------------------- starting and ending
 
@@ -117,9 +148,13 @@ class StoreUpkeep:
         self.dispatch_soon()
         self._tick()
 
+    def begin_end(self) -> None:
+        """Begin no more jobs; `end` must follow."""
+        self._is_running = False
+
     async def end(self) -> None:
         """Stop all jobs; return when those in other threads have ended. Waiting readers get `StoreStopped`."""
-        self._is_running = False
+        self.begin_end()
         self._dispatching.cancel()
         if self._flushing is not None:
             self._flushing.hurry()
@@ -136,7 +171,7 @@ class StoreUpkeep:
         if not self._failure.done():
             logger.error("store_failed error=%r", str(error))
             self._failure.set_result(error)
-            self._failed(error)
+            self._log.failed(error)
         self._give_up(self.store.stop_reason)
 
     def _give_up(self, reason: str) -> None:
@@ -145,33 +180,9 @@ class StoreUpkeep:
             if not told.done():
                 told.set_exception(StoreStopped(reason))
 
-    # ------------------------------------------------------------------------------------ what the log's owner adds
-
-    def _failed(self, error: Exception) -> None:
-        """End the log, too."""
-
-    def _due(self, now_ms: int) -> None:
-        """Do, every 50 ms, what is due.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop.
-        """
-
-    def prepare(self) -> bool:
-        """Do a bounded part of what must come before the next dispatch; return whether that is all.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop.
-        """
-        return True
-
-    def _dispatched(self) -> bool:
-        """Take note that some of the log, or none, was dispatched; return whether it may be read and nothing is due."""
-        return True
-
-    def _is_dispatch_urgent(self) -> bool:
-        """Return whether a reader waits for dispatch."""
-        return bool(self._awaited)
+    def run_in_thread(self, work: Callable[[], object]) -> None:
+        """Run `work` in the thread of the store that is not for the log; an error of it ends the store."""
+        self._other_thread.run(work, self._finished)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
@@ -237,16 +248,7 @@ class StoreUpkeep:
         self._loop.call_later(_TICK_S, self._tick)
         now_ms = monotonic_ms()
         try:
-            self._due(now_ms)
-            self._follow_log_begin()
-            self._flush_derived_if_due(now_ms)
-            self._save_checkpoint_if_due(now_ms)
-            if now_ms >= self._retention_due_ms:
-                self._retention_due_ms = now_ms + self._config.clean_resource_interval_ms
-                # It goes by the look before.
-                self._lifecycle.retention.archive.look_aside()
-                self._lifecycle.retention.begin_round()
-                self._loop.call_soon(self._expire)
+            self._schedule.run_due(now_ms)
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
         # Also what found no room before.
@@ -263,6 +265,9 @@ class StoreUpkeep:
         else:
             self._dispatching.later()
 
+    def _is_dispatch_urgent(self) -> bool:
+        return bool(self._awaited) or self._log.is_dispatch_urgent()
+
     def _is_much_behind(self) -> bool:
         return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
 
@@ -271,11 +276,11 @@ class StoreUpkeep:
         if not self._is_running or self.store.derived.queues.is_full:
             return
         try:
-            if not self.prepare():
+            if not self._log.prepare():
                 self._dispatching.at_once()
                 return
             is_more = self.store.dispatch_turn()
-            is_done = self._dispatched()
+            is_done = self._log.dispatched()
             if is_done:
                 self._tell_awaiting()
             if is_more or not is_done:
@@ -291,6 +296,12 @@ class StoreUpkeep:
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
 
+    def _begin_retention(self, _now_ms: int) -> None:
+        # It goes by the look before.
+        self._lifecycle.retention.archive.look_aside()
+        self._lifecycle.retention.begin_round()
+        self._loop.call_soon(self._expire)
+
     def _expire(self) -> None:
         """Delete one file that may be deleted, and continue in the next loop iteration if there are more."""
         if not self._is_running:
@@ -301,7 +312,7 @@ class StoreUpkeep:
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
 
-    def _follow_log_begin(self) -> None:
+    def _follow_log_begin(self, _now_ms: int) -> None:
         """Let queues and index follow the log's begin, if it has moved: some of them now, and the others in turns."""
         if self.store.log.begin_offset == self._begin_offset:
             return
@@ -364,7 +375,7 @@ class StoreUpkeep:
                     return
             if is_index_due or ticket.index is not None:
                 # A start after a crash uses the checkpoint, which may be older than what is synced.
-                self._checkpoint_due_ms = 0
+                self._schedule.bring_forward(self._checkpoint_job)
 
         self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)
 
@@ -385,12 +396,9 @@ class StoreUpkeep:
         self.dispatch_soon()
         return True
 
-    def _save_checkpoint_if_due(self, now_ms: int) -> None:
-        if now_ms < self._checkpoint_due_ms:
-            return
-        self._checkpoint_due_ms = now_ms + self._config.checkpoint_interval_ms
+    def _save_checkpoint(self, _now_ms: int) -> None:
         if self._lifecycle.write_checkpoint():
-            self._other_thread.run(self._lifecycle.sync_checkpoint, self._finished)
+            self.run_in_thread(self._lifecycle.sync_checkpoint)
 
     def _finished(self, error: Exception | None) -> None:
         if error is not None:

@@ -1,13 +1,8 @@
 """Runs a message store on a plain log, in an asyncio loop: puts, flushes of the log, and its next file.
 
-| what                          | when                                                        | where the work is done |
-| ----------------------------- | ----------------------------------------------------------- | ---------------------- |
-| flush of the log, sync        | as soon as something waits, one at a time (group commit)    | thread of the log      |
-| flush of the log, async       | every 500 ms from 4 pages on; after 10 s anything           | thread of the log      |
-| the next file of the log      | when the last one is three quarters full                    | other thread           |
-
-Everything that follows the log is `store.maintenance.background`. The numbers are settings (`store.model.config`). A
-failed write or sync ends the store for good: `failure` holds the error.
+A flush that puts wait for begins as soon as one waits; one at a time, so that what is appended meanwhile shares the
+next one (group commit). Other flushes, and the next file, are periodic jobs of the log; everything that follows the log
+is `store.maintenance.background`. A failed write or sync ends the store for good: `failure` holds the error.
 
 Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
 """
@@ -22,9 +17,10 @@ from typing import Any
 from store.access.message_store import MessageStore
 from store.errors import Certainty, StorageFailed
 from store.fs.storage_thread import StorageThread
-from store.maintenance.background import StoreUpkeep, monotonic_ms
+from store.maintenance.background import BackgroundTasks, LogTasks, monotonic_ms
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
 from store.maintenance.lifecycle import StoreLifecycle
+from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob
 from store.model.commit_log import PendingPut, PutOutcome, PutStatus
 from store.model.config import MessageStoreConfig
 from store.model.local_log import LocalLog
@@ -33,7 +29,7 @@ from store.model.message import Message
 _MS_PER_S = 1000
 
 
-class StoreService(StoreUpkeep):
+class StoreService:
     """Runs one store. Construct it inside the running loop, then `start`.
 
     Args:
@@ -44,6 +40,7 @@ class StoreService(StoreUpkeep):
         is_flush_sync: puts wait until they are durable.
 
     Attributes:
+        background: its tasks.
         flush_listener: called with the seconds of each sync of the log, in the thread that did it.
     """
 
@@ -56,9 +53,17 @@ class StoreService(StoreUpkeep):
         *,
         is_flush_sync: bool,
     ) -> None:
-        super().__init__(store, lifecycle.derived, config)
+        jobs = (
+            # `FlushPolicy` decides which tick begins a flush.
+            PeriodicJob("flush of the log", EVERY_TICK_MS, self._flush_log_if_due),
+            PeriodicJob("next file of the log", EVERY_TICK_MS, self._make_next_file),
+        )
+        tasks = LogTasks(jobs, failed=lambda error: log.abandon(str(error)))
+        self.background = BackgroundTasks(store, lifecycle.derived, config, tasks)
+        self._loop = asyncio.get_running_loop()
+        self._config = config
         self._log = log
-        self._store_lifecycle = lifecycle
+        self._lifecycle = lifecycle
         self._is_flush_sync = is_flush_sync
         self._log_thread = StorageThread("store-log")
         self.flush_listener: Callable[[float], None] | None = None
@@ -75,21 +80,40 @@ class StoreService(StoreUpkeep):
             monotonic_ms(),
         )
 
+    @property
+    def store(self) -> MessageStore:
+        """The store."""
+        return self.background.store
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error that ended the store."""
+        return self.background.failure
+
+    def start(self) -> None:
+        """Begin to run; returns at once."""
+        self.background.start()
+
     async def stop(self) -> None:
         """End: what is under way is finished, everything is flushed, and the store is closed in order.
 
         Raises:
             store.errors.StoreError: it could not be flushed, or had failed before; the files are given back.
         """
-        self._is_running = False
+        self.background.begin_end()
         await self._log_thread.stop()
-        await self.end()
-        self._store_lifecycle.close()
-        if self._failure.done():
-            raise self._failure.result()
+        await self.background.end()
+        self._lifecycle.close()
+        if self.failure.done():
+            raise self.failure.result()
 
-    def _failed(self, error: Exception) -> None:
-        self._log.abandon(str(error))
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
+        """Wait until `get` from this offset on may find a message; see `BackgroundTasks.wait`."""
+        return await self.background.wait(topic, queue_id, offset, time_limit_s, tags)
+
+    async def dispatched_to(self, offset: int) -> None:
+        """Return when queues and index hold everything below `offset`; see `BackgroundTasks.dispatched_to`."""
+        await self.background.dispatched_to(offset)
 
     # ---------------------------------------------------------------------------------------------------- putting
 
@@ -123,7 +147,7 @@ class StoreService(StoreUpkeep):
         try:
             pending = self.store.put_many(messages)
         except StorageFailed as error:
-            self.fail(error)
+            self.background.fail(error)
             raise
         self._appended()
         if pending.outcome is not None:
@@ -157,24 +181,23 @@ class StoreService(StoreUpkeep):
         if self._is_flush_sync:
             self._flush_log_soon()
         else:
-            self.dispatch_soon()
+            self.background.dispatch_soon()
 
     # ---------------------------------------------------------------------------------------------- in other threads
 
-    def _due(self, now_ms: int) -> None:
-        self._flush_log_if_due(now_ms)
+    def _make_next_file(self, _now_ms: int) -> None:
         job = self._log.prepare_next_file()
         if job is not None:
-            self._other_thread.run(job.make, self._finished)
+            self.background.run_in_thread(job.make)
 
     def _flush_log_soon(self) -> None:
         """Flush what waits, unless a flush is under way: then what came meanwhile joins the next one."""
-        if self._is_flushing_log or not self._is_running:
+        if self._is_flushing_log or not self.background.is_running:
             return
         try:
             ticket = self._log.begin_flush()
         except StorageFailed as error:
-            self.fail(error)
+            self.background.fail(error)
             return
         if ticket is None:
             return
@@ -183,10 +206,10 @@ class StoreService(StoreUpkeep):
         def finished(error: Exception | None) -> None:
             self._is_flushing_log = False
             if error is not None:
-                self.fail(error)
+                self.background.fail(error)
                 return
             self._log.end_flush(ticket)
-            self.dispatch_soon()
+            self.background.dispatch_soon()
             if self._is_flush_sync:
                 self._flush_log_soon()
 

@@ -9,7 +9,7 @@ from cluster.client.consumer.progress import QueueProgress
 from cluster.nameserver.registered_brokers import RouteTable
 from cluster.nameserver.registration import Registrar
 from cluster.replica.replicated import ReplicatedReplica
-from cluster.replica.replicated_background import ReplicatedUpkeep
+from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.standalone import StandaloneReplica
 from cluster.state.offsets import KeptOffsets
 from commitlog.conversion.old_config import find_config
@@ -19,7 +19,7 @@ from commitlog.replicated.leadership import Leadership
 from dledger.types import NO_INDEX
 from store.access.dedupe import DedupeWindow
 from store.access.message_store import MessageStore
-from store.maintenance.background import StoreUpkeep
+from store.maintenance.background import BackgroundTasks
 from store.maintenance.debouncer import PacedTurn
 from store.maintenance.retention import StoreRetention
 from store.queues.offsets import QueueOffsets
@@ -107,7 +107,7 @@ def reads_are_confirmed_before_they_are_dispatched(patch):
     async def dispatched_to(self, offset):
         pass
 
-    patch.setattr(ReplicatedUpkeep, "dispatched_to", dispatched_to)
+    patch.setattr(BackgroundTasks, "dispatched_to", dispatched_to)
 
 
 def reads_are_not_confirmed_at_all(patch):
@@ -129,11 +129,11 @@ def who_waits_for_dispatch_waits_for_its_pace(patch):
 
 
 def confirmed_reads_wait_for_the_pace_of_dispatch(patch):
-    patch.setattr(StoreUpkeep, "_is_dispatch_urgent", lambda self: False)
+    patch.setattr(BackgroundTasks, "_is_dispatch_urgent", lambda self: self._log.is_dispatch_urgent())
 
 
 def leader_that_begins_waits_for_the_pace_of_dispatch(patch):
-    patch.setattr(ReplicatedUpkeep, "_is_dispatch_urgent", StoreUpkeep._is_dispatch_urgent)
+    patch.setattr(ReplicatedLogTasks, "_is_dispatch_urgent", lambda self: False)
 
 
 def dedupe_window_is_empty_at_the_start(patch):

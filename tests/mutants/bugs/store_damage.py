@@ -107,17 +107,17 @@ def all_queues_follow_the_log_in_one_turn(patch):
             continue
         self._expiring = None
 
-    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_all)
+    patch.setattr(store.maintenance.background.BackgroundTasks, "_expire_some", expire_all)
 
 
 def queues_stop_to_follow_the_log_after_one_turn(patch):
-    original = store.maintenance.background.StoreUpkeep._expire_some
+    original = store.maintenance.background.BackgroundTasks._expire_some
 
     def expire_some(self):
         original(self)
         self._expiring = None
 
-    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_some)
+    patch.setattr(store.maintenance.background.BackgroundTasks, "_expire_some", expire_some)
 
 
 MUTANTS = (

@@ -13,7 +13,7 @@ from cluster.state.broker_state import Verdict
 from cluster.state.commands import SetTopic
 from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
-from store.maintenance import background as store_upkeep
+from store.maintenance import background
 from store.model.message import Host
 from tests.support.brokers.replicated import configs_in, numbered, put, read_queue, running_group, units_of
 from tests.support.waiting import PATIENCE_S, run, until
@@ -74,7 +74,7 @@ def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_pa
 @pytest.mark.slow
 def test_nobody_who_waits_does_so_for_the_pace_of_dispatch(tmp_path, monkeypatch):
     """Only those who wait have anything dispatched here: readers, confirmed reads, and a leader that begins."""
-    monkeypatch.setattr(store_upkeep, "_DISPATCH_PACE_S", 3600.0)
+    monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 
     async def story():
         async with running_group(configs_in(tmp_path)) as group:

@@ -9,7 +9,7 @@ from commitlog.plain.store import PlainStoreConfig
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import Certainty, StoreStopped
 from store.fs.linux.files import OsFiles
-from store.maintenance import background as store_upkeep
+from store.maintenance import background
 from store.maintenance.debouncer import PacedTurn
 from store.model.config import MessageStoreConfig
 from tests.support.message_stores import numbered
@@ -140,7 +140,7 @@ def test_work_may_ask_for_the_next_turn_and_one_that_is_called_off_never_comes()
 @pytest.fixture
 def leisurely(monkeypatch):
     """Let nothing be dispatched but for those who wait for it."""
-    monkeypatch.setattr(store_upkeep, "_DISPATCH_PACE_S", NEVER_S)
+    monkeypatch.setattr(background, "_DISPATCH_PACE_S", NEVER_S)
 
 
 def with_broker(tmp_path, story):
@@ -180,7 +180,7 @@ def test_a_lone_put_is_dispatched_within_the_pace_although_nobody_waits(tmp_path
 @pytest.mark.usefixtures("leisurely")
 def test_much_of_the_log_is_not_left_to_gather(tmp_path):
     async def story(broker):
-        message = numbered(1)._replace(body=bytes(store_upkeep._DISPATCH_GATHER_SIZE_BYTES))
+        message = numbered(1)._replace(body=bytes(background._DISPATCH_GATHER_SIZE_BYTES))
         outcome = await broker.serving_puts().begin_put([message])
         await until(lambda: found_at(broker, outcome.places[-1], 1))
 
@@ -204,17 +204,17 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
 @pytest.mark.usefixtures("leisurely")
 def test_nothing_is_left_of_reads_that_gave_up_before_what_they_must_see_was_dispatched(tmp_path):
     async def story(broker):
-        upkeep = broker.service
-        confirming = [asyncio.create_task(upkeep.dispatched_to(1 << 40)) for _ in range(5)]
-        await until(lambda: len(upkeep._awaited) == 5)
+        tasks = broker.service.background
+        confirming = [asyncio.create_task(tasks.dispatched_to(1 << 40)) for _ in range(5)]
+        await until(lambda: len(tasks._awaited) == 5)
         for each in confirming[1:]:
             each.cancel()
         await asyncio.wait(confirming[1:])
-        assert len(upkeep._awaited) == 1
-        upkeep.fail(StoreStopped("the disk is gone"))
+        assert len(tasks._awaited) == 1
+        tasks.fail(StoreStopped("the disk is gone"))
         with pytest.raises(StoreStopped):
             await confirming[0]
-        assert not upkeep._awaited
+        assert not tasks._awaited
 
     with_broker(tmp_path, story)
 
@@ -257,7 +257,7 @@ def test_who_waits_for_dispatch_hears_that_the_store_has_stopped(tmp_path):
         await put(broker, 1)
         waiting = asyncio.create_task(broker.confirm(ReadMode.READ_MODE_LINEARIZABLE))
         await asyncio.sleep(0)
-        broker.service.fail(StoreStopped("the disk is gone"))
+        broker.service.background.fail(StoreStopped("the disk is gone"))
         with pytest.raises(StoreStopped, match="the disk is gone"):
             await waiting
         with pytest.raises(StoreStopped, match="the disk is gone"):

@@ -96,14 +96,14 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
         async with running(tmp_path, config) as service:
             await service.put_many([numbered(number) for number in range(10)])
             saved = asyncio.Event()
-            sync_checkpoint = service._lifecycle.sync_checkpoint
+            sync_checkpoint = service.background._lifecycle.sync_checkpoint
 
             def syncing():
                 sync_checkpoint()
                 if all(timestamps(tmp_path)):
                     loop.call_soon_threadsafe(saved.set)
 
-            loop, service._lifecycle.sync_checkpoint = asyncio.get_running_loop(), syncing
+            loop, service.background._lifecycle.sync_checkpoint = asyncio.get_running_loop(), syncing
             async with asyncio.timeout(PATIENCE_S):
                 await saved.wait()
             assert service.store.derived.durable_offset == service.store.log.end_offset
@@ -313,7 +313,7 @@ def while_flush_pauses(tmp_path, monkeypatch, told):
     config = with_store(SYNC, flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=1)
 
     def is_pausing(service):
-        flush = service._flushing
+        flush = service.background._flushing
         return flush is not None and flush._pause is not None and 0 < flush._ticket.left_count < MANY_QUEUES
 
     async def run():
@@ -327,7 +327,7 @@ def while_flush_pauses(tmp_path, monkeypatch, told):
 
 def test_service_that_is_stopped_while_a_flush_pauses_ends_it_first(tmp_path, monkeypatch):
     async def told(service):
-        flush = service._flushing
+        flush = service.background._flushing
         await service.stop()
         assert flush._ticket.queues.is_synced
         service.failure.cancel()  # it is stopped already
@@ -339,9 +339,9 @@ def test_service_that_is_stopped_while_a_flush_pauses_ends_it_first(tmp_path, mo
 
 def test_service_that_fails_while_a_flush_pauses_writes_no_more_queues(tmp_path, monkeypatch):
     async def told(service):
-        ticket = service._flushing._ticket
+        ticket = service.background._flushing._ticket
         left_count = ticket.left_count
-        service.fail(StorageFailed("log", "sync", OSError(5, "I/O error")))
+        service.background.fail(StorageFailed("log", "sync", OSError(5, "I/O error")))
         with pytest.raises(StorageFailed, match="log"):
             await service.stop()
         assert ticket.left_count == left_count
