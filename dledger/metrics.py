@@ -23,7 +23,7 @@ from dledger.errors import ResponseCode
 from dledger.types import Role
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """How a metric behaves over time."""
 
     COUNTER = "counter"
@@ -36,50 +36,58 @@ class Row:
     """One metric: its name, kind, help text, and the label that distinguishes its series (if any)."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     label: str | None = None
 
 
 TABLE = (
-    Row("dledger_term", Kind.GAUGE, "Current term."),
-    Row("dledger_role", Kind.GAUGE, "1 for the role that the node has in its term.", "role"),
-    Row("dledger_begin_index", Kind.GAUGE, "First retained index."),
-    Row("dledger_last_index", Kind.GAUGE, "Last index of the log, committed or not."),
-    Row("dledger_commit_index", Kind.GAUGE, "Last index known to be committed."),
-    Row("dledger_durable_index", Kind.GAUGE, "Last index that is synced to disk."),
-    Row("dledger_pending_entries", Kind.GAUGE, "Entries taken in and not yet committed."),
-    Row("dledger_pending_bytes", Kind.GAUGE, "Bytes of bodies taken in and not yet committed."),
-    Row("dledger_disk_full", Kind.GAUGE, "1 while appends are refused because the disk is full."),
-    Row("dledger_disk_used_ratio", Kind.GAUGE, "How full the disk is, from 0 to 1."),
-    Row("dledger_deleted_files", Kind.COUNTER, "Old data files deleted."),
-    Row("dledger_aside_files", Kind.GAUGE, "Data files of the log that a reset replaced, until they are deleted."),
-    Row("dledger_applied_index", Kind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
-    Row("dledger_snapshot_index", Kind.GAUGE, "Last entry in the newest snapshot; -1 without one."),
-    Row("dledger_disk_sick", Kind.GAUGE, "1 while the disk stalls: the node neither leads nor stands for election."),
-    Row("dledger_members", Kind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
-    Row("dledger_membership_index", Kind.GAUGE, "Index of the entry that brought them; -1: the settings did."),
-    Row("dledger_guests", Kind.GAUGE, "Connected nodes that are not members of the group."),
-    Row("dledger_peer_lag_entries", Kind.GAUGE, "On a leader: entries that the peer lacks.", "peer"),
-    Row("dledger_peer_live", Kind.GAUGE, "On a leader: 1 if the peer answered within an election timeout.", "peer"),
-    Row("dledger_peer_healthy", Kind.GAUGE, "On a leader: 1 if the peer's disk does its work.", "peer"),
-    Row("dledger_peer_counted", Kind.GAUGE, "On a leader: 0 for a learner, or a voter that was wiped.", "peer"),
-    Row("dledger_elections", Kind.COUNTER, "Elections in which this node was a candidate."),
-    Row("dledger_leader_changes", Kind.COUNTER, "Times that this node learned of another leader than before."),
-    Row("dledger_dropped_messages", Kind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
-    Row("dledger_distrusted_messages", Kind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
+    Row("dledger_term", MetricKind.GAUGE, "Current term."),
+    Row("dledger_role", MetricKind.GAUGE, "1 for the role that the node has in its term.", "role"),
+    Row("dledger_begin_index", MetricKind.GAUGE, "First retained index."),
+    Row("dledger_last_index", MetricKind.GAUGE, "Last index of the log, committed or not."),
+    Row("dledger_commit_index", MetricKind.GAUGE, "Last index known to be committed."),
+    Row("dledger_durable_index", MetricKind.GAUGE, "Last index that is synced to disk."),
+    Row("dledger_pending_entries", MetricKind.GAUGE, "Entries taken in and not yet committed."),
+    Row("dledger_pending_bytes", MetricKind.GAUGE, "Bytes of bodies taken in and not yet committed."),
+    Row("dledger_disk_full", MetricKind.GAUGE, "1 while appends are refused because the disk is full."),
+    Row("dledger_disk_used_ratio", MetricKind.GAUGE, "How full the disk is, from 0 to 1."),
+    Row("dledger_deleted_files", MetricKind.COUNTER, "Old data files deleted."),
+    Row(
+        "dledger_aside_files", MetricKind.GAUGE, "Data files of the log that a reset replaced, until they are deleted."
+    ),
+    Row("dledger_applied_index", MetricKind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
+    Row("dledger_snapshot_index", MetricKind.GAUGE, "Last entry in the newest snapshot; -1 without one."),
+    Row(
+        "dledger_disk_sick",
+        MetricKind.GAUGE,
+        "1 while the disk stalls: the node neither leads nor stands for election.",
+    ),
+    Row("dledger_members", MetricKind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
+    Row("dledger_membership_index", MetricKind.GAUGE, "Index of the entry that brought them; -1: the settings did."),
+    Row("dledger_guests", MetricKind.GAUGE, "Connected nodes that are not members of the group."),
+    Row("dledger_peer_lag_entries", MetricKind.GAUGE, "On a leader: entries that the peer lacks.", "peer"),
+    Row(
+        "dledger_peer_live", MetricKind.GAUGE, "On a leader: 1 if the peer answered within an election timeout.", "peer"
+    ),
+    Row("dledger_peer_healthy", MetricKind.GAUGE, "On a leader: 1 if the peer's disk does its work.", "peer"),
+    Row("dledger_peer_counted", MetricKind.GAUGE, "On a leader: 0 for a learner, or a voter that was wiped.", "peer"),
+    Row("dledger_elections", MetricKind.COUNTER, "Elections in which this node was a candidate."),
+    Row("dledger_leader_changes", MetricKind.COUNTER, "Times that this node learned of another leader than before."),
+    Row("dledger_dropped_messages", MetricKind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
+    Row("dledger_distrusted_messages", MetricKind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
     Row(
         "dledger_corrupt_pushes",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Pushes that did not verify: received here, or refused by a peer.",
         "where",
     ),
-    Row("dledger_syncs", Kind.COUNTER, "Syncs of the log by where they ran.", "where"),
-    Row("dledger_refusals", Kind.COUNTER, "Requests refused, by response code.", "code"),
-    Row("dledger_append_latency_seconds", Kind.HISTOGRAM, "From taking a request in to its commit."),
-    Row("dledger_fsync_latency_seconds", Kind.HISTOGRAM, "Duration of one sync of the log."),
-    Row("dledger_append_batch_entries", Kind.HISTOGRAM, "Entries that one turn of the leader appended."),
-    Row("dledger_append_batch_bytes", Kind.HISTOGRAM, "Bytes of bodies that one turn of the leader appended."),
+    Row("dledger_syncs", MetricKind.COUNTER, "Syncs of the log by where they ran.", "where"),
+    Row("dledger_refusals", MetricKind.COUNTER, "Requests refused, by response code.", "code"),
+    Row("dledger_append_latency_seconds", MetricKind.HISTOGRAM, "From taking a request in to its commit."),
+    Row("dledger_fsync_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of the log."),
+    Row("dledger_append_batch_entries", MetricKind.HISTOGRAM, "Entries that one turn of the leader appended."),
+    Row("dledger_append_batch_bytes", MetricKind.HISTOGRAM, "Bytes of bodies that one turn of the leader appended."),
 )
 
 _LATENCY_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
@@ -197,7 +205,7 @@ class NodeMetrics:
         values = self._own_values() | (_gauge_values(gauges) if gauges else {})
         histograms = self._histograms()
         for row in TABLE:
-            if row.kind is Kind.HISTOGRAM:
+            if row.kind is MetricKind.HISTOGRAM:
                 yield self._histogram_family(row, histograms[row.name])
             elif row.name in values:
                 yield self._value_family(row, values[row.name])
@@ -227,7 +235,7 @@ class NodeMetrics:
 
     def _value_family(self, row: Row, series: Mapping[str, float]) -> Metric:
         labels = [*self._labels, row.label] if row.label else list(self._labels)
-        make = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
+        make = CounterMetricFamily if row.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(row.name, row.help, labels=labels)
         for label_value, value in series.items():
             values = list(self._labels.values())

@@ -13,42 +13,44 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from dledger.metrics import Histogram, Kind, Row
+from dledger.metrics import Histogram, MetricKind, Row
 
 TABLE: Final = (
-    Row("dledger_broker_puts", Kind.COUNTER, "Requests to put that came to an end, by status.", "status"),
-    Row("dledger_broker_put_messages", Kind.COUNTER, "Messages put."),
-    Row("dledger_broker_put_bytes", Kind.COUNTER, "Bytes of bodies put."),
-    Row("dledger_broker_put_repeated", Kind.COUNTER, "Messages recognised as put before."),
-    Row("dledger_broker_gets", Kind.COUNTER, "Answers to Get, by status.", "status"),
-    Row("dledger_broker_get_messages", Kind.COUNTER, "Messages delivered by Get and Subscribe."),
-    Row("dledger_broker_get_bytes", Kind.COUNTER, "Bytes of records delivered by Get and Subscribe."),
+    Row("dledger_broker_puts", MetricKind.COUNTER, "Requests to put that came to an end, by status.", "status"),
+    Row("dledger_broker_put_messages", MetricKind.COUNTER, "Messages put."),
+    Row("dledger_broker_put_bytes", MetricKind.COUNTER, "Bytes of bodies put."),
+    Row("dledger_broker_put_repeated", MetricKind.COUNTER, "Messages recognised as put before."),
+    Row("dledger_broker_gets", MetricKind.COUNTER, "Answers to Get, by status.", "status"),
+    Row("dledger_broker_get_messages", MetricKind.COUNTER, "Messages delivered by Get and Subscribe."),
+    Row("dledger_broker_get_bytes", MetricKind.COUNTER, "Bytes of records delivered by Get and Subscribe."),
     Row(
         "dledger_broker_skipped_messages",
-        Kind.COUNTER,
+        MetricKind.COUNTER,
         "Messages that were reported to readers as skipped instead of delivered, by cause: once for each reading.",
         "cause",
     ),
-    Row("dledger_broker_refusals", Kind.COUNTER, "Requests refused, by reason.", "reason"),
-    Row("dledger_broker_put_latency_seconds", Kind.HISTOGRAM, "From taking a put in to its end."),
-    Row("dledger_broker_put_batch_messages", Kind.HISTOGRAM, "Messages of one request to put."),
-    Row("dledger_broker_flush_latency_seconds", Kind.HISTOGRAM, "Duration of one sync of a plain log."),
-    Row("dledger_broker_dispatch_behind_bytes", Kind.GAUGE, "Bytes of the log that are not dispatched yet."),
-    Row("dledger_broker_dispatched_messages", Kind.COUNTER, "Messages dispatched."),
-    Row("dledger_broker_long_polls", Kind.GAUGE, "Readers that wait for a message."),
-    Row("dledger_broker_subscribe_streams", Kind.GAUGE, "Streams of Subscribe."),
-    Row("dledger_broker_group_members", Kind.GAUGE, "Consumers that are in a group."),
-    Row("dledger_broker_queues", Kind.GAUGE, "Consume queues."),
-    Row("dledger_broker_topics", Kind.GAUGE, "Topics."),
-    Row("dledger_broker_groups", Kind.GAUGE, "Groups."),
-    Row("dledger_broker_min_physical_offset", Kind.GAUGE, "Where the log begins."),
-    Row("dledger_broker_max_physical_offset", Kind.GAUGE, "Where the log ends, as far as it may be read."),
-    Row("dledger_broker_disk_used_ratio", Kind.GAUGE, "How full the disk of the store is, from 0 to 1."),
-    Row("dledger_broker_serving_puts", Kind.GAUGE, "1 while this node takes messages."),
+    Row("dledger_broker_refusals", MetricKind.COUNTER, "Requests refused, by reason.", "reason"),
+    Row("dledger_broker_put_latency_seconds", MetricKind.HISTOGRAM, "From taking a put in to its end."),
+    Row("dledger_broker_put_batch_messages", MetricKind.HISTOGRAM, "Messages of one request to put."),
+    Row("dledger_broker_flush_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of a plain log."),
+    Row("dledger_broker_dispatch_behind_bytes", MetricKind.GAUGE, "Bytes of the log that are not dispatched yet."),
+    Row("dledger_broker_dispatched_messages", MetricKind.COUNTER, "Messages dispatched."),
+    Row("dledger_broker_long_polls", MetricKind.GAUGE, "Readers that wait for a message."),
+    Row("dledger_broker_subscribe_streams", MetricKind.GAUGE, "Streams of Subscribe."),
+    Row("dledger_broker_group_members", MetricKind.GAUGE, "Consumers that are in a group."),
+    Row("dledger_broker_queues", MetricKind.GAUGE, "Consume queues."),
+    Row("dledger_broker_topics", MetricKind.GAUGE, "Topics."),
+    Row("dledger_broker_groups", MetricKind.GAUGE, "Groups."),
+    Row("dledger_broker_min_physical_offset", MetricKind.GAUGE, "Where the log begins."),
+    Row("dledger_broker_max_physical_offset", MetricKind.GAUGE, "Where the log ends, as far as it may be read."),
+    Row("dledger_broker_disk_used_ratio", MetricKind.GAUGE, "How full the disk of the store is, from 0 to 1."),
+    Row("dledger_broker_serving_puts", MetricKind.GAUGE, "1 while this node takes messages."),
     Row(
-        "dledger_broker_not_ready_bytes", Kind.GAUGE, "Bytes that a new leader must dispatch before it takes messages."
+        "dledger_broker_not_ready_bytes",
+        MetricKind.GAUGE,
+        "Bytes that a new leader must dispatch before it takes messages.",
     ),
-    Row("dledger_broker_divided_offset", Kind.GAUGE, "Below lie files of before the group; -1: there are none."),
+    Row("dledger_broker_divided_offset", MetricKind.GAUGE, "Below lie files of before the group; -1: there are none."),
 )
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
@@ -137,7 +139,7 @@ class BrokerMetrics:
         gauges = BrokerGauges() if self._source is None else self._source()
         for row in TABLE:
             name = row.name.removeprefix("dledger_broker_")
-            if row.kind is Kind.HISTOGRAM:
+            if row.kind is MetricKind.HISTOGRAM:
                 yield self._histogram_family(row, getattr(self, name.replace("_seconds", "_s")))
             else:
                 value = getattr(self.counts, name, None)
@@ -151,7 +153,7 @@ class BrokerMetrics:
 
     def _value_family(self, row: Row, value: float | dict[str, int]) -> Metric:
         labels = [*self._labels, row.label] if row.label else list(self._labels)
-        make = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
+        make = CounterMetricFamily if row.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(row.name, row.help, labels=labels)
         own = list(self._labels.values())
         # A copy: the loop adds items while the scraping thread reads.

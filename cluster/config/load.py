@@ -49,7 +49,7 @@ _EXPECTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ConfigFault:
     """One thing that is wrong with the settings.
 
     Attributes:
@@ -70,7 +70,7 @@ class Fault:
 class ConfigError(Exception):
     """The settings cannot be used; `faults` holds all that is wrong with them."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[ConfigFault]) -> None:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         lines = "".join(f"\n  - {fault}" for fault in faults)
         super().__init__(f"{count} in the configuration:{lines}\n`dledger server --help-config` explains every option.")
@@ -132,7 +132,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         ConfigError: with all faults at once.
     """
     given: dict[str, tuple[Any, str]] = {}
-    faults: list[Fault] = []
+    faults: list[ConfigFault] = []
     if file is not None:
         given |= _from_file(file)
     given |= _from_environment(environment)
@@ -148,9 +148,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         options.group = options.broker
     if "broker" in good and not options.broker:
         text = "is for the nodes of a broker: set broker, too, or leave this away"
-        faults += [Fault(name, given[name][1], text) for name in BROKER_OPTIONS if _is_changed(options, name)]
+        faults += [ConfigFault(name, given[name][1], text) for name in BROKER_OPTIONS if _is_changed(options, name)]
     for name, text in relation_faults(options, good):
-        faults.append(Fault(name, given[name][1] if name in given else "", text))
+        faults.append(ConfigFault(name, given[name][1] if name in given else "", text))
     if faults:
         raise ConfigError(faults)
     return _config_of(options)
@@ -166,12 +166,12 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
             raw = stream.read(_FILE_SIZE_BYTES_MAX + 1)
         if len(raw) > _FILE_SIZE_BYTES_MAX:
             fault = f"expected at most {_FILE_SIZE_BYTES_MAX} bytes, found more"
-            raise ConfigError([Fault("--config", str(file), fault)])
+            raise ConfigError([ConfigFault("--config", str(file), fault)])
         content = tomllib.loads(raw.decode())
     except OSError as error:
-        raise ConfigError([Fault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
+        raise ConfigError([ConfigFault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
     except (ValueError, RecursionError) as error:  # tables in tables in tables; a number of thousands of digits
-        raise ConfigError([Fault("--config", str(file), f"is not TOML: {error}")]) from None
+        raise ConfigError([ConfigFault("--config", str(file), f"is not TOML: {error}")]) from None
     return {name: (value, file.name) for name, value in content.items()}
 
 
@@ -197,16 +197,16 @@ def _parse(name: str, text: str) -> float | str:
         return text
 
 
-def _set(options: ServerOptions, name: str, value: Any, source: str) -> Fault | None:
+def _set(options: ServerOptions, name: str, value: Any, source: str) -> ConfigFault | None:
     """Set one option; return what is wrong with it, if anything is."""
     if name not in ServerOptions.model_fields:
         close = difflib.get_close_matches(name, ServerOptions.model_fields, n=1)
         hint = f", did you mean {close[0]}?" if close else ""
-        return Fault(name, source, f"unknown option{hint}")
+        return ConfigFault(name, source, f"unknown option{hint}")
     try:
         setattr(options, name, value)
     except ValidationError as error:
-        return Fault(name, source, _in_words(error, value))
+        return ConfigFault(name, source, _in_words(error, value))
     return None
 
 
@@ -218,9 +218,9 @@ def _in_words(error: ValidationError, value: Any) -> str:
     return f"expected {expected}, found {value!r}"
 
 
-def _missing(given: Mapping[str, object]) -> list[Fault]:
+def _missing(given: Mapping[str, object]) -> list[ConfigFault]:
     return [
-        Fault(name, "", f"must be set: {(field.description or '').partition('.')[0]}")
+        ConfigFault(name, "", f"must be set: {(field.description or '').partition('.')[0]}")
         for name, field in ServerOptions.model_fields.items()
         if field.is_required() and name not in given
     ]

@@ -30,7 +30,7 @@ _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "mast
 _BEHIND_MAX_BYTES = 1 << 40
 
 
-class Checkpoint(NamedTuple):
+class MessageCheckpoint(NamedTuple):
     """The five fields: store timestamps in milliseconds, then offsets; 0: not known.
 
     Attributes:
@@ -52,15 +52,15 @@ class Checkpoint(NamedTuple):
         return dict(zip(_NAMES, self, strict=True))
 
 
-def read_checkpoint(files: ReadOnlyFiles, path: str) -> Checkpoint | None:
+def read_checkpoint(files: ReadOnlyFiles, path: str) -> MessageCheckpoint | None:
     """Return what the file says; None when there is no such file, or too little of it."""
     content = files.read_bytes(path)
     return None if content is None else checkpoint_from(content)
 
 
-def checkpoint_from(content: bytes) -> Checkpoint | None:
+def checkpoint_from(content: bytes) -> MessageCheckpoint | None:
     """Return what the content of the file says; None when it is too short."""
-    return Checkpoint(*_LAYOUT.unpack_from(content)) if len(content) >= _LAYOUT.size else None
+    return MessageCheckpoint(*_LAYOUT.unpack_from(content)) if len(content) >= _LAYOUT.size else None
 
 
 class CheckpointCheck:

@@ -24,7 +24,7 @@ from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
 from store.check.queue_view import QueueView
-from store.dispatch.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
+from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
 from store.errors import StorageFailed, StoreError
 from store.fs.ports import Files
 from store.index.file import IndexLayout
@@ -328,7 +328,7 @@ class Rebuild:
             self._files.remove(directory.checkpoint_path)
         before = read_checkpoint(self._files, self._root)
         is_known = 0 <= before.confirm_physical_offset <= self._parts.directory.log_files[-1].end_offset
-        checkpoint = CheckpointFile.open(self._files, self._root)
+        checkpoint = StoreCheckpointFile.open(self._files, self._root)
         checkpoint.write(
             StoreCheckpoint(
                 self._last_timestamp,

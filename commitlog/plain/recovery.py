@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace, accept
-from commitlog.plain.tail import BadPlace, GoodRecord, Verdict, describe, find_facts, find_lost_end, judge
+from commitlog.plain.tail import BadRecordPlace, GoodRecord, Verdict, describe, find_facts, find_lost_end, judge
 from commitlog.record.columns import count_good
 from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record.scan import walk
@@ -161,7 +161,7 @@ def recover(
             at = behind
             continue
         rest = tuple(files[at.number :])
-        place = BadPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
+        place = BadRecordPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
         facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
         verdict = judge(facts)
@@ -285,7 +285,7 @@ def _behind_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, no
     return _Cursor(at.number + 1, 0, at.last_store_timestamp) if is_last else at._replace(position=position)
 
 
-def _places_until(place: BadPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
+def _places_until(place: BadRecordPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
     """Yield the bytes from a bad place to the next good record, file by file."""
     fault = describe(place)
     for number, file in enumerate(place.files[: good.number + 1]):
@@ -296,6 +296,6 @@ def _places_until(place: BadPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
             yield accept(file.begin_offset + begin, content, fault.expected, fault.found, now_ms=0)
 
 
-def _note(place: BadPlace, what: str) -> str:
+def _note(place: BadRecordPlace, what: str) -> str:
     fault = describe(place)
     return f"{place.file.path}: {what} at byte {place.position}: expected {fault.expected}, found {fault.found}"

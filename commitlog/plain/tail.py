@@ -44,8 +44,8 @@ from commitlog.record.record import (
     HEAD,
     MAGICS,
     BadRecord,
-    Fault,
     Record,
+    RecordFault,
     checksum,
     decode,
     find_fault,
@@ -116,7 +116,7 @@ class GoodRecord(NamedTuple):
     """A good record after a bad place.
 
     Attributes:
-        number: of its file, as in `BadPlace.files`.
+        number: of its file, as in `BadRecordPlace.files`.
         position: in that file.
         store_timestamp: its own.
     """
@@ -127,7 +127,7 @@ class GoodRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BadPlace:
+class BadRecordPlace:
     """Where the scan of a log stopped.
 
     Attributes:
@@ -158,7 +158,7 @@ def judge(facts: PlaceFacts) -> Verdict:
     return next(case.verdict for case in CASES if case.fits(facts))
 
 
-def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
+def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
     """Find out what is at the place and after it; also the next good record.
 
     Args:
@@ -185,7 +185,7 @@ def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, Good
     return facts, good
 
 
-def find_good_behind(place: BadPlace) -> GoodRecord | None:
+def find_good_behind(place: BadRecordPlace) -> GoodRecord | None:
     """Return the next good record after the bad place, if there is one."""
     for number, file in enumerate(place.files):
         view, begin_offset = file.view(), file.begin_offset
@@ -202,7 +202,7 @@ def find_good_behind(place: BadPlace) -> GoodRecord | None:
     return None
 
 
-def find_lost_end(record: Record) -> Fault | None:
+def find_lost_end(record: Record) -> RecordFault | None:
     """Return what is wrong with a record of which topic or properties did not reach the disk; None if nothing is.
 
     No checksum covers them, and zeros in their place leave all lengths right. Text of which all that lies in one sector
@@ -216,7 +216,9 @@ def find_lost_end(record: Record) -> Fault | None:
         ("properties", raw, end - len(raw)),
     ):
         if b"\0" in text and (text.endswith(b"\0") or _has_zero_piece(text, begin)):
-            return Fault(begin, f"{name} of {len(text)} bytes", "zeros in the place of some, which were not written")
+            return RecordFault(
+                begin, f"{name} of {len(text)} bytes", "zeros in the place of some, which were not written"
+            )
     return None
 
 
@@ -250,13 +252,13 @@ def _has_zero_piece(text: bytes, begin: int) -> bool:
     return any(piece and not piece.strip(b"\0") for piece in (text[at:upto] for at, upto in pairwise(borders)))
 
 
-def describe(place: BadPlace) -> Fault:
+def describe(place: BadRecordPlace) -> RecordFault:
     """Say what is wrong at the place."""
     view = place.file.view()
     if place.position + HEAD.size <= len(view):
         size, magic = HEAD.unpack_from(view, place.position)
         if magic == BLANK_MAGIC:
-            return Fault(place.position, f"a blank of {len(view) - place.position} bytes", f"one of {size}")
+            return RecordFault(place.position, f"a blank of {len(view) - place.position} bytes", f"one of {size}")
     fault = find_fault(
         view,
         place.position,
@@ -269,11 +271,11 @@ def describe(place: BadPlace) -> Fault:
     return fault
 
 
-def _holds_data(place: BadPlace) -> bool:
+def _holds_data(place: BadRecordPlace) -> bool:
     return any(file.find_data(max(place.offset, file.begin_offset)) < file.end_offset for file in place.files)
 
 
-def _timestamp_of_damaged(place: BadPlace) -> int | None:
+def _timestamp_of_damaged(place: BadRecordPlace) -> int | None:
     """Return the store timestamp of the bad record, if nothing but a checksum of it is wrong."""
     view = place.file.view()
     try:
@@ -283,7 +285,7 @@ def _timestamp_of_damaged(place: BadPlace) -> int | None:
     return record.store_timestamp if record.physical_offset == place.offset else None
 
 
-def _begins_like_a_record(place: BadPlace) -> bool:
+def _begins_like_a_record(place: BadRecordPlace) -> bool:
     """Return whether the bytes at the place can be what a torn write leaves of a record's beginning."""
     view = place.file.view()
     if place.position + HEAD.size > len(view):
@@ -292,7 +294,7 @@ def _begins_like_a_record(place: BadPlace) -> bool:
     return magic == 0 or magic in (*MAGICS, BLANK_MAGIC) or _is_torn_magic(place)
 
 
-def _is_torn_magic(place: BadPlace) -> bool:
+def _is_torn_magic(place: BadRecordPlace) -> bool:
     """Return whether the data end within a magic."""
     behind_magic = place.offset + HEAD.size
     if place.file.find_data_end(place.offset) > behind_magic:
@@ -301,12 +303,12 @@ def _is_torn_magic(place: BadPlace) -> bool:
     return any(magic.to_bytes(_MAGIC_SIZE, "big", signed=True).startswith(found) for magic in (*MAGICS, BLANK_MAGIC))
 
 
-def _is_torn_blank(place: BadPlace, good: GoodRecord) -> bool:
+def _is_torn_blank(place: BadRecordPlace, good: GoodRecord) -> bool:
     """Return whether the file ends with a part of the blank that should lead to the good record in a later file."""
     return good.number > 0 and place.file.find_data_end(place.offset) <= place.offset + BLANK_SIZE_MIN
 
 
-def _has_zero_sector(place: BadPlace, good: GoodRecord) -> bool:
+def _has_zero_sector(place: BadRecordPlace, good: GoodRecord) -> bool:
     """Return whether a sector between the place and the next good record is zero; the first one after the place."""
     for number, file in enumerate(place.files[: good.number + 1]):
         view = file.view()

@@ -89,7 +89,7 @@ _INT: Final = struct.Struct(">i")
 _Fields = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
 
 
-class Fault(NamedTuple):
+class RecordFault(NamedTuple):
     """What is wrong with a record.
 
     Attributes:
@@ -106,7 +106,7 @@ class Fault(NamedTuple):
 class BadRecord(Exception):
     """There is no good record at the requested place."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: RecordFault) -> None:
         super().__init__(f"byte {fault.position}: expected {fault.expected}, found {fault.found}")
         self.fault = fault
 
@@ -281,7 +281,7 @@ class Record:
         physical_offset: int | None = None,
         is_body_checked: bool = True,
         is_property_crc_checked: bool = False,
-    ) -> Fault | None:
+    ) -> RecordFault | None:
         """Return what is wrong with the record; None when it is good.
 
         Args:
@@ -292,14 +292,14 @@ class Record:
         """
         if physical_offset is not None and self._fields[6] != physical_offset:
             position = self.position + PHYSICAL_OFFSET_POSITION
-            return Fault(position, f"physical offset {physical_offset}", f"{self._fields[6]}")
+            return RecordFault(position, f"physical offset {physical_offset}", f"{self._fields[6]}")
         if is_body_checked and self._fields[14]:
             found = crc32(self.view[self._body_position : self._body_position + self._fields[14]]) & CRC_MASK
             if found != self._fields[2]:
-                return Fault(self._body_position, f"a body with CRC-32 {self._fields[2]:#010x}", f"{found:#010x}")
+                return RecordFault(self._body_position, f"a body with CRC-32 {self._fields[2]:#010x}", f"{found:#010x}")
         return self._check_property_crc() if is_property_crc_checked else None
 
-    def _check_property_crc(self) -> Fault | None:
+    def _check_property_crc(self) -> RecordFault | None:
         expected = find_property_crc(self.view[self._properties_position : self.position + self.size])
         if expected is None:
             return None
@@ -307,7 +307,7 @@ class Record:
         found = crc32(self.view[self.position : end]) & CRC_MASK
         if found == expected:
             return None
-        return Fault(end, f"property CRC {found}, which the record has", f"{expected}")
+        return RecordFault(end, f"property CRC {found}, which the record has", f"{expected}")
 
 
 def decode(view: memoryview, position: int, end: int | None = None) -> Record:
@@ -324,7 +324,9 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
     if end is None:
         end = len(view)
     if position < 0 or end - position < RECORD_SIZE_MIN:
-        raise BadRecord(Fault(position, f"a record of at least {RECORD_SIZE_MIN} bytes", f"{end - position} bytes"))
+        raise BadRecord(
+            RecordFault(position, f"a record of at least {RECORD_SIZE_MIN} bytes", f"{end - position} bytes")
+        )
     fields: _Fields = _IPV4_FIELDS.unpack_from(view, position)
     body_position = position + FIELDS_SIZE
     host_bits = fields[7] & HOST_MASK
@@ -332,7 +334,9 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
         layout = FIELDS[host_bits]
         body_position = position + layout.size
         if body_position > end:
-            raise BadRecord(Fault(position, f"a record of at least {layout.size} bytes", f"{end - position} bytes"))
+            raise BadRecord(
+                RecordFault(position, f"a record of at least {layout.size} bytes", f"{end - position} bytes")
+            )
         fields = layout.unpack_from(view, position)
     record_end = position + fields[0]
     topic_position = body_position + fields[14]
@@ -356,7 +360,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
 
 def find_fault(
     view: memoryview, position: int, end: int, *, physical_offset: int | None, is_property_crc_checked: bool = False
-) -> Fault | None:
+) -> RecordFault | None:
     """Return what keeps the bytes at `position` from being a good record; None when they are one.
 
     The arguments are those of `decode` and `Record.check`.
@@ -377,24 +381,24 @@ def _host(data: bytes) -> Host:
     return Host(data[:-4], _INT.unpack_from(data, len(data) - 4)[0])
 
 
-def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> Fault:
+def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> RecordFault:
     """Say why `decode` did not take a record, in the order of the fields."""
     size, magic, body_size = fields[0], fields[1], fields[14]
     if magic not in MAGICS:
-        return Fault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")
+        return RecordFault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")
     if not RECORD_SIZE_MIN <= size <= end - position:
-        return Fault(position, f"a size from {RECORD_SIZE_MIN} to {end - position}", f"{size}")
+        return RecordFault(position, f"a size from {RECORD_SIZE_MIN} to {end - position}", f"{size}")
     record_end = position + size
     room = record_end - body_position
     if not 0 <= body_size <= room - 3:
-        return Fault(body_position - 4, f"a body length from 0 to {room - 3}", f"{body_size}")
+        return RecordFault(body_position - 4, f"a body length from 0 to {room - 3}", f"{body_size}")
     topic_position = body_position + body_size
     width = 1 if magic == MAGIC_V1 else 2
     topic_size = int.from_bytes(view[topic_position : topic_position + width], "big", signed=True)
     room = record_end - topic_position - width - 2
     if not 0 <= topic_size <= room:
-        return Fault(topic_position, f"a topic length from 0 to {room}", f"{topic_size}")
+        return RecordFault(topic_position, f"a topic length from 0 to {room}", f"{topic_size}")
     length_position = topic_position + width + topic_size
     found = int(_SHORT.unpack_from(view, length_position)[0])
     expected = record_end - length_position - 2
-    return Fault(length_position, f"a properties length of {expected}, for a size of {size}", f"{found}")
+    return RecordFault(length_position, f"a properties length of {expected}, for a size of {size}", f"{found}")

@@ -22,7 +22,7 @@ from commitlog.record.record import (
     MAGICS,
     RECORD_SIZE_MIN,
     BadRecord,
-    Fault,
+    RecordFault,
     decode,
     find_fault,
 )
@@ -71,7 +71,7 @@ class Walk:
     sizes: list[int]
     position: int
     stop: Stop
-    fault: Fault | None = None
+    fault: RecordFault | None = None
 
 
 def walk(
@@ -229,11 +229,11 @@ def blank_size(view: memoryview, position: int, header_size: int) -> int:
     return size
 
 
-def _why_stopped(view: memoryview, position: int, end: int, header_size: int) -> tuple[Stop, Fault | None]:
+def _why_stopped(view: memoryview, position: int, end: int, header_size: int) -> tuple[Stop, RecordFault | None]:
     room = end - position
     if room < HEAD.size:
         if any(view[position:end]):
-            return Stop.BAD, Fault(position, f"zeros, for {room} bytes hold nothing", view[position:end].hex())
+            return Stop.BAD, RecordFault(position, f"zeros, for {room} bytes hold nothing", view[position:end].hex())
         return Stop.ZEROS, None
     first, second = HEAD.unpack_from(view, position)
     if first == 0 and second == 0:
@@ -251,7 +251,7 @@ def _why_stopped(view: memoryview, position: int, end: int, header_size: int) ->
     return (Stop.END, None) if fault is None else (Stop.BAD, fault)
 
 
-def _record_fault(view: memoryview, position: int, end: int) -> Fault | None:
+def _record_fault(view: memoryview, position: int, end: int) -> RecordFault | None:
     """Return what is wrong at `position`; None: nothing any more, the record was finished since it was looked at."""
     try:
         decode(view, position, end)
@@ -294,19 +294,19 @@ def _system_entry_size(view: memoryview, position: int, end: int, limit: int) ->
     return size if HEADER_SIZE <= size <= end - position else 0
 
 
-def _entry_fault(view: memoryview, position: int, end: int) -> Fault | None:
+def _entry_fault(view: memoryview, position: int, end: int) -> RecordFault | None:
     """Return what is wrong at `position`; None: nothing any more, the entry was finished since it was looked at."""
     magic, size, channel = _KIND.unpack_from(view[position:end].tobytes().ljust(_KIND.size, b"\0"))
     if magic not in ENTRY_MAGICS:
-        return Fault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
+        return RecordFault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
     if not is_entry_kind(magic, channel):
-        return Fault(position + CHANNEL_OFFSET, "channel 0", f"channel {channel}")
+        return RecordFault(position + CHANNEL_OFFSET, "channel 0", f"channel {channel}")
     if not HEADER_SIZE <= size <= end - position:
-        return Fault(position + 4, f"an entry of {HEADER_SIZE} to {end - position} bytes", f"one of {size}")
+        return RecordFault(position + 4, f"an entry of {HEADER_SIZE} to {end - position} bytes", f"one of {size}")
     try:
         record = decode(view, position + HEADER_SIZE, position + size)
     except BadRecord as error:
         return error.fault
     if size == HEADER_SIZE + record.size:
         return None
-    return Fault(position + 4, f"an entry of {HEADER_SIZE + record.size} bytes, as its record says", f"{size}")
+    return RecordFault(position + 4, f"an entry of {HEADER_SIZE + record.size} bytes, as its record says", f"{size}")

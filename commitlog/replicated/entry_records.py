@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from commitlog.plain.file_scan import scan_file
-from commitlog.record.record import BadRecord, Fault, Record, decode
+from commitlog.record.record import BadRecord, Record, RecordFault, decode
 from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from dledger.entries.store import EntryStore
@@ -214,5 +214,5 @@ class LastTimestamp:
 
 
 def _raise_size(file: MappedFile, record: Record, size: int) -> Record:
-    fault = Fault(record.position, f"a record of {size} bytes", f"one of {record.size}")
+    fault = RecordFault(record.position, f"a record of {size} bytes", f"one of {record.size}")
     raise BadRecord(fault).in_file(file.path)

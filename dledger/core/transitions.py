@@ -24,7 +24,7 @@ _ANY: Final = frozenset(Role)
 _NOT_LEADING: Final = frozenset({Role.FOLLOWER, Role.CANDIDATE})
 
 
-class Cause(Enum):
+class TransitionCause(Enum):
     """Why a role is entered."""
 
     NEWER_TERM = "a message came of a higher term"
@@ -54,18 +54,18 @@ class Way:
 
 
 WAYS: Final = {
-    Cause.NEWER_TERM: Way(_ANY, Role.FOLLOWER, "higher", "none"),
-    Cause.LEADER_SEEN: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
-    Cause.LEADER_LOST: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
-    Cause.PRE_VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
-    Cause.VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
-    Cause.ELECTED: Way(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
-    Cause.RESIGNED: Way(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
+    TransitionCause.NEWER_TERM: Way(_ANY, Role.FOLLOWER, "higher", "none"),
+    TransitionCause.LEADER_SEEN: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.LEADER_LOST: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.PRE_VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
+    TransitionCause.VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
+    TransitionCause.ELECTED: Way(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
+    TransitionCause.RESIGNED: Way(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
 }
 
 
 def _enter(
-    state: State, cause: Cause, office: Office, leader_id: str | None = None, *, term: int | None = None
+    state: State, cause: TransitionCause, office: Office, leader_id: str | None = None, *, term: int | None = None
 ) -> None:
     """Go the way of `cause`; `term` is given where the way leads to a higher one."""
     way = WAYS[cause]
@@ -92,13 +92,13 @@ def _enter(
 
 def see_term(state: State, term: int, leader_id: str | None = None) -> None:
     """Follow `leader_id` (None: not known yet) in a higher term."""
-    _enter(state, Cause.NEWER_TERM, _new_follower(state), leader_id, term=term)
+    _enter(state, TransitionCause.NEWER_TERM, _new_follower(state), leader_id, term=term)
 
 
 def follow(state: State, leader_id: str) -> None:
     """Follow the leader of the term; nothing changes if this node does so already."""
     if state.leader_id != leader_id:
-        _enter(state, Cause.LEADER_SEEN, _new_follower(state), leader_id)
+        _enter(state, TransitionCause.LEADER_SEEN, _new_follower(state), leader_id)
 
 
 def lose_leader(state: State) -> None:
@@ -106,30 +106,30 @@ def lose_leader(state: State) -> None:
     if state.role is Role.FOLLOWER and state.leader_id is None:
         reset_deadline(state)
     else:
-        _enter(state, Cause.LEADER_LOST, _new_follower(state))
+        _enter(state, TransitionCause.LEADER_LOST, _new_follower(state))
 
 
 def ask_pre_votes(state: State) -> None:
     """Become a candidate that only asks whether it would be elected."""
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
-    _enter(state, Cause.PRE_VOTE, Candidate(True, False, deadline_ms))
+    _enter(state, TransitionCause.PRE_VOTE, Candidate(True, False, deadline_ms))
 
 
 def ask_votes(state: State, *, is_asked_to_stand: bool) -> None:
     """Become a candidate of the next term, with its own vote."""
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
-    _enter(state, Cause.VOTE, Candidate(False, is_asked_to_stand, deadline_ms))
+    _enter(state, TransitionCause.VOTE, Candidate(False, is_asked_to_stand, deadline_ms))
 
 
 def take_lead(state: State, founders: frozenset[str]) -> None:
     """Lead the term: the votes are enough; `founders` are the voters, if this election founds the group."""
     due_ms = state.now_ms + state.config.preferred_leader_interval_ms
-    _enter(state, Cause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
+    _enter(state, TransitionCause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
 
 
 def resign(state: State) -> None:
     """Stop being leader or candidate; the term stays."""
-    _enter(state, Cause.RESIGNED, _new_follower(state))
+    _enter(state, TransitionCause.RESIGNED, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:

@@ -22,7 +22,7 @@ from dledger.entries.damaged_tail import KEPT_SIZE_BYTES_MAX, DamagedTail, GiveU
 from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 from dledger.entries.format.walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
 from dledger.entries.index import IndexUnit
-from dledger.entries.tail import BadPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
+from dledger.entries.tail import BadEntryPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
 from dledger.types import NO_INDEX, NO_TERM, decoded_term
 from store.errors import CorruptData
 
@@ -276,7 +276,7 @@ def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
 def _settle(
     data: MappedFileQueue,
     index: EntryIndex,
-    place: BadPlace,
+    place: BadEntryPlace,
     end_position: int,
     checkpoint: Checkpoint,
     notes: list[str],
@@ -312,17 +312,17 @@ def _settle(
 
 def _bad_place(
     data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
-) -> BadPlace:
+) -> BadEntryPlace:
     """Return where the scan stopped, with what the last good entry says of the program that wrote the log."""
     files = data.mapped_files[end.number :]
     if end.state.index <= begin_index:
-        return BadPlace(files, end.offset, end.state, 0, codec, damage.is_ours)
+        return BadEntryPlace(files, end.offset, end.state, 0, codec, damage.is_ours)
     unit = index.unit(end.state.index - 1)
     file = data.find(unit.position)
     assert file is not None, unit
     _, _, _, _, position, _, chain_crc, body_crc, _ = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)
     is_after_ours = bool(chain_crc or body_crc)
-    return BadPlace(files, end.offset, end.state, position - unit.position, codec, is_after_ours)
+    return BadEntryPlace(files, end.offset, end.state, position - unit.position, codec, is_after_ours)
 
 
 def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUnit | None:
@@ -332,11 +332,11 @@ def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUni
     return IndexUnit(*INDEX_UNIT.unpack(units[0])) if units else None
 
 
-def _describe(place: BadPlace) -> tuple[str, str]:
+def _describe(place: BadEntryPlace) -> tuple[str, str]:
     end = place.file.file.size - BLANK_SIZE_MIN
     return describe_fault(place.file.view(), place.offset, end, place.position, place.state, place.codec)
 
 
-def _corrupt(place: BadPlace, because: str) -> CorruptData:
+def _corrupt(place: BadEntryPlace, because: str) -> CorruptData:
     expected, found = _describe(place)
     return CorruptData(place.file.path, place.offset, expected, found + because)

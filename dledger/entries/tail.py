@@ -64,7 +64,7 @@ _INTEGER = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
-class BadPlace:
+class BadEntryPlace:
     """Where the walk over a log stopped.
 
     Attributes:
@@ -98,14 +98,14 @@ class BadPlace:
         return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
 
 
-def holds_data(place: BadPlace) -> bool:
+def holds_data(place: BadEntryPlace) -> bool:
     """Return whether any byte from the bad place on is not zero."""
     if place.file.find_data(place.position) < place.file.end_offset:
         return True
     return any(file.find_data(file.begin_offset) < file.end_offset for file in place.files[1:])
 
 
-def find_good_behind(place: BadPlace) -> int | None:
+def find_good_behind(place: BadEntryPlace) -> int | None:
     """Return the position of a good entry after the bad place, if there is one."""
     for file in place.files:
         begin = _skip_stated_size(place) if file is place.file else file.begin_offset
@@ -119,12 +119,12 @@ def find_good_behind(place: BadPlace) -> int | None:
     return None
 
 
-def is_ours(place: BadPlace) -> bool:
+def is_ours(place: BadEntryPlace) -> bool:
     """Return whether this program wrote the log at the bad place: then all that is not written yet is zero there."""
     return place.is_after_ours or _gives_right_chain(place)
 
 
-def is_unfinished_step(place: BadPlace) -> bool:
+def is_unfinished_step(place: BadEntryPlace) -> bool:
     """Return whether nothing follows but the blank that leads to the next file, or what a lost sector left of it."""
     view, begin = place.file.view(), place.offset
     blank = BLANK.pack(BLANK_MAGIC, len(view) - begin)
@@ -136,7 +136,7 @@ def is_unfinished_step(place: BadPlace) -> bool:
     return all(view[at:to] == blank[at - begin : to - begin] or _is_zero(view, at, to) for at, to in parts)
 
 
-def is_lost_write(place: BadPlace) -> bool:
+def is_lost_write(place: BadEntryPlace) -> bool:
     """Return whether the bytes at the bad place are what writes that never reached the disk leave there.
 
     That is: of the entry that should be there, everything up to some sector is right, and that sector is zero (its
@@ -161,7 +161,7 @@ def is_lost_write(place: BadPlace) -> bool:
     return is_any_zero and not is_one_bit_off(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
 
 
-def _skip_stated_size(place: BadPlace) -> int:
+def _skip_stated_size(place: BadEntryPlace) -> int:
     """Return from where to search: after the bad entry if its header is right, so that its body is not looked into."""
     view, offset = place.file.view(), place.offset
     if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
@@ -171,7 +171,7 @@ def _skip_stated_size(place: BadPlace) -> int:
     return place.position + 1
 
 
-def _is_good(place: BadPlace, file: MappedFile, offset: int) -> bool:
+def _is_good(place: BadEntryPlace, file: MappedFile, offset: int) -> bool:
     view, state = file.view(), place.state
     magic, size, index, term, at, channel, chain_crc, body_crc, body_size = HEADER.unpack_from(view, offset)
     position = file.begin_offset + offset
@@ -187,7 +187,7 @@ def _is_good(place: BadPlace, file: MappedFile, offset: int) -> bool:
     return at == position and body_crc in (0, crc32c(view[offset + HEADER_SIZE : offset + size]))
 
 
-def _is_header_right(place: BadPlace, header: bytes) -> bool:
+def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
     """Return whether all that can be checked of `header`, the beginning of one or a whole one, is as it must be."""
     visible = len(header)
     fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
@@ -208,17 +208,17 @@ def _is_header_right(place: BadPlace, header: bytes) -> bool:
     )
 
 
-def _kinds(place: BadPlace) -> set[tuple[int, int]]:
+def _kinds(place: BadEntryPlace) -> set[tuple[int, int]]:
     return {(ENTRY_NORMAL, 0), *place.codec.kinds}
 
 
-def _chain_at(place: BadPlace, fields: tuple[int, ...]) -> int:
+def _chain_at(place: BadEntryPlace, fields: tuple[int, ...]) -> int:
     """Return the chain checksum that an entry with these header fields gives at the bad place."""
     magic, _, index, term, _, _, _, body_crc, _ = fields
     return crc32c(CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc))
 
 
-def _gives_right_chain(place: BadPlace) -> bool:
+def _gives_right_chain(place: BadEntryPlace) -> bool:
     view, begin = place.file.view(), place.offset
     if place.state.chain_crc == UNKNOWN or begin + HEADER_SIZE > len(view):
         return False

@@ -23,7 +23,7 @@ from dledger.metrics import NodeMetrics
 from dledger.node.event_batches import EventBatches, Job, core_ms
 from dledger.node.files import NodeFiles
 from dledger.node.group import NodeGroup
-from dledger.node.host import Host
+from dledger.node.host import NodeHost
 from dledger.node.leadership import NodeLeadership
 from dledger.node.observer import NodeObserver
 from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
@@ -58,7 +58,7 @@ class NodeSetup:
     state_machine: StateMachine | None
     keep_from: Callable[[], int] | None
     trace: Trace | None
-    host: Host
+    host: NodeHost
 
 
 @dataclass(frozen=True, slots=True)

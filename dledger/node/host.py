@@ -17,7 +17,7 @@ from store.fs.storage_thread import StorageThread, Worker
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class NodeHost:
     """The machine of one node.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dledger.core.raft import Raft
 from dledger.node.group import NodeGroup
 from dledger.node.ports import Peers
-from dledger.node.status import Leader
+from dledger.node.status import KnownLeader
 from dledger.types import Role
 
 
@@ -33,12 +33,12 @@ class NodeLeadership:
         """This node is silent from now on: it does not lead, whatever its core believes."""
         self._has_ended = True
 
-    def leader(self) -> Leader:
+    def leader(self) -> KnownLeader:
         """Return where clients find the leader, as far as it is known here."""
         leader_id = self._raft.leader_id or ""
         if self._has_ended and leader_id == self._raft.state.self_id:
-            return Leader()
-        return Leader(leader_id, self._peers.client_address_of(leader_id))
+            return KnownLeader()
+        return KnownLeader(leader_id, self._peers.client_address_of(leader_id))
 
     def client_addresses(self) -> dict[str, str]:
         """Return where clients find each member, by id, as far as it is known here."""

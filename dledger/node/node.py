@@ -25,10 +25,10 @@ from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node.composition import NodeParts, NodeSetup, compose
 from dledger.node.files import NodeFiles
-from dledger.node.host import Host
+from dledger.node.host import NodeHost
 from dledger.node.log_reader import LogReader
 from dledger.node.state_machine import StateMachine
-from dledger.node.status import Leader, NodeStatus
+from dledger.node.status import KnownLeader, NodeStatus
 from dledger.peer.frames import check_frame_sizes
 from dledger.peer.origin import Origin, RawOrigin
 from dledger.pending.appends import AppendResult
@@ -82,7 +82,7 @@ class Node:
         state_machine: StateMachine | None = None,
         keep_from: Callable[[], int] | None = None,
         trace: Trace | None = None,
-        host: Host | None = None,
+        host: NodeHost | None = None,
     ) -> None:
         check_frame_sizes(config.raft)
         self.config = config
@@ -96,7 +96,7 @@ class Node:
             state_machine,
             keep_from,
             trace,
-            host or Host(),
+            host or NodeHost(),
         )
         self._opened: NodeFiles | None = None
         self._has_joined = False
@@ -354,7 +354,7 @@ class Node:
         """Whether the node leads, as far as it knows."""
         return self._has_joined and self._leadership.is_leader
 
-    def leader(self) -> Leader:
+    def leader(self) -> KnownLeader:
         """Return where clients find the leader, as far as it is known here."""
         return self._leadership.leader()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class KnownLeader:
     """Where clients find the leader; both fields empty while none is known, the address while it is not."""
 
     id: str = ""
@@ -80,7 +80,7 @@ class NodeStatus:
     self_id: str
     role: Role
     term: int
-    leader: Leader
+    leader: KnownLeader
     begin_index: int
     begin_position: int
     end_index: int
@@ -104,7 +104,7 @@ def status_of(
     config: NodeConfig,
     raft: Raft,
     store: EntryStore,
-    leader: Leader,
+    leader: KnownLeader,
     *,
     client_address_of: Callable[[str], str],
     is_disk_full: bool,

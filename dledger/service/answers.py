@@ -7,13 +7,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from dledger.errors import ResponseCode
-from dledger.node.status import Leader, NodeStatus
+from dledger.node.status import KnownLeader, NodeStatus
 from dledger.types import NO_GROUP, NO_INDEX
 from dledger.v1 import log_pb2, member_pb2
 from store.errors import IllegalRequest
 
 
-def hint(leader: Leader) -> log_pb2.LeaderHint:
+def hint(leader: KnownLeader) -> log_pb2.LeaderHint:
     """Return where clients find the leader."""
     return log_pb2.LeaderHint(id=leader.id, address=leader.client_address)
 

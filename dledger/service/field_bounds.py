@@ -71,7 +71,7 @@ Bound: TypeAlias = Text | Number | AnyNumber | Fields | Many
 Bounds: TypeAlias = Mapping[str, Mapping[str, Bound]]
 
 
-class Fault(NamedTuple):
+class FieldFault(NamedTuple):
     """A field that is larger than it may be."""
 
     field: str
@@ -79,7 +79,7 @@ class Fault(NamedTuple):
     found: str
 
 
-_Check: TypeAlias = Callable[[Any], Fault | None]
+_Check: TypeAlias = Callable[[Any], FieldFault | None]
 
 
 class UnboundedField(Exception):
@@ -117,7 +117,7 @@ class RequestShape:
             if _is_length_delimited(field) and field.number < 16
         )
 
-    def fault_of(self, request: Message) -> Fault | None:
+    def fault_of(self, request: Message) -> FieldFault | None:
         """Return the first field that is larger than it may be; None: all are within their bounds."""
         for check in self._checks:
             fault = check(request)
@@ -125,7 +125,7 @@ class RequestShape:
                 return fault
         return None
 
-    def wire_fault_of(self, data: bytes, unchecked_size_bytes: int) -> Fault | None:
+    def wire_fault_of(self, data: bytes, unchecked_size_bytes: int) -> FieldFault | None:
         """Look through the bytes of a request that is not parsed yet; return why parsing it would take too long.
 
         A parser spends some 0.2 microseconds on each element, and two bytes can make one: nine megabytes of empty
@@ -141,7 +141,7 @@ class RequestShape:
             while position < end:
                 count += 1
                 if count > most:
-                    return Fault("elements of all lists", f"at most {most}", "more")
+                    return FieldFault("elements of all lists", f"at most {most}", "more")
                 size = data[position + 1]
                 if data[position] in tags:
                     if size < 0x80:
@@ -155,7 +155,7 @@ class RequestShape:
                 if data[begin] not in tags:
                     number_bytes += position - begin
                     if number_bytes > self.number_bytes_max:
-                        return Fault("numbers of all lists", f"at most {self.number_bytes_max} bytes", "more")
+                        return FieldFault("numbers of all lists", f"at most {self.number_bytes_max} bytes", "more")
         except IndexError:
             # It ends in the middle of a field; the parser says so.
             return None
@@ -253,12 +253,12 @@ def _no_fault(_message: Any) -> None:
     """Every value is fine."""
 
 
-def _text_fault(name: str, length: int, length_max: int) -> Fault | None:
-    return None if length <= length_max else Fault(name, f"a length of at most {length_max}", str(length))
+def _text_fault(name: str, length: int, length_max: int) -> FieldFault | None:
+    return None if length <= length_max else FieldFault(name, f"a length of at most {length_max}", str(length))
 
 
-def _number_fault(name: str, value: int, least: int, most: int) -> Fault | None:
-    return None if least <= value <= most else Fault(name, f"{least} to {most}", str(value))
+def _number_fault(name: str, value: int, least: int, most: int) -> FieldFault | None:
+    return None if least <= value <= most else FieldFault(name, f"{least} to {most}", str(value))
 
 
 def _check_of_list(field: FieldDescriptor, bound: Many, bounds: Bounds) -> _Check:
@@ -266,11 +266,11 @@ def _check_of_list(field: FieldDescriptor, bound: Many, bounds: Bounds) -> _Chec
     is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
     of_each = None if isinstance(each, AnyNumber) else _check_of_elements(field, each, bounds, is_map=is_map)
 
-    def check(message: Any) -> Fault | None:
+    def check(message: Any) -> FieldFault | None:
         values = getattr(message, name)
         count = len(values)
         if count > count_max:
-            return Fault(name, f"at most {count_max}", str(count))
+            return FieldFault(name, f"at most {count_max}", str(count))
         return of_each(values) if count and of_each is not None else None
 
     return check
@@ -291,7 +291,7 @@ def _check_of_elements(field: FieldDescriptor, each: Text | Fields, bounds: Boun
     return lambda values: _first_fault(shape, values)
 
 
-def _map_fault(name: str, values: Mapping[str, str], key_max: int, value_max: int) -> Fault | None:
+def _map_fault(name: str, values: Mapping[str, str], key_max: int, value_max: int) -> FieldFault | None:
     for key, value in values.items():
         fault = _text_fault(name, len(key), key_max) or _text_fault(name, len(value), value_max)
         if fault is not None:
@@ -299,7 +299,7 @@ def _map_fault(name: str, values: Mapping[str, str], key_max: int, value_max: in
     return None
 
 
-def _first_fault(shape: RequestShape, values: Sequence[Message]) -> Fault | None:
+def _first_fault(shape: RequestShape, values: Sequence[Message]) -> FieldFault | None:
     for value in values:
         fault = shape.fault_of(value)
         if fault is not None:

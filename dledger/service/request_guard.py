@@ -28,7 +28,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dledger.service.field_bounds import Bounds, Fault, RequestShape
+from dledger.service.field_bounds import Bounds, FieldFault, RequestShape
 from dledger.service.unread_calls import UnreadCalls
 from store.errors import IllegalRequest
 
@@ -207,7 +207,7 @@ class _Method:
         return call
 
 
-def _raise(fault: Fault | None) -> None:
+def _raise(fault: FieldFault | None) -> None:
     if fault is not None:
         raise BadRequest(*fault)
 

@@ -26,7 +26,7 @@ from commitlog.offline.directory import LogFile
 from pipeline.audit.digests import Window, digest, windows
 from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from pipeline.log.slice import Slice
-from pipeline.reading.corrupt_policy import CorruptPolicy, Kind
+from pipeline.reading.corrupt_policy import CorruptPolicy, PolicyKind
 from pipeline.reading.read_slice import read_slice
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.model.dispatch_batch import Skipped
@@ -180,7 +180,7 @@ def _holder(replica: AuditedReplica, stretch: Window) -> LogFile | None:
 
 def _bad_records(replica: AuditedReplica, file: LogFile, stretch: Window) -> Iterator[AuditFinding]:
     skipped: list[Skipped] = []
-    policy = CorruptPolicy(Kind.SKIP, on_skipped=skipped.append)
+    policy = CorruptPolicy(PolicyKind.SKIP, on_skipped=skipped.append)
     is_begin, is_end = stretch.begin == max(file.begin_offset, replica.begin), stretch.end == file.end_offset
     part = Slice(
         replica.name,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from commitlog.offline.directory import LogFile
-from commitlog.record.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, Fault, find_fault
+from commitlog.record.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, RecordFault, find_fault
 from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import HEADER_TYPE
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
@@ -61,26 +61,26 @@ class _Side:
         _, _, index, term, *_ = HEADER.unpack_from(self.view, self.begin)
         return index, term
 
-    def fault(self) -> Fault | None:
+    def fault(self) -> RecordFault | None:
         """Return what is wrong here; None: it is a good entry, record or filler."""
         return self._entry_fault() if self.file.header_size else self._record_fault(self.begin, len(self.view))
 
-    def _entry_fault(self) -> Fault | None:
+    def _entry_fault(self) -> RecordFault | None:
         position, view = self.begin, self.view
         if position + HEADER_SIZE > len(view):
-            return Fault(position, "an entry", f"{len(view) - position} bytes")
+            return RecordFault(position, "an entry", f"{len(view) - position} bytes")
         magic, size, _, _, at, channel, _, _, body_size = HEADER.unpack_from(view, position)
         if magic == ENTRY_BLANK_MAGIC:
             return None
         fault = None
         if magic not in ENTRY_MAGICS:
-            fault = Fault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
+            fault = RecordFault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
         elif size != HEADER_SIZE + body_size or body_size < 0 or position + size > len(view):
-            fault = Fault(
+            fault = RecordFault(
                 position + _place_of("entry_size"), f"an entry of {HEADER_SIZE + body_size} bytes", f"one of {size}"
             )
         elif at != self.file.begin_offset + position:
-            fault = Fault(
+            fault = RecordFault(
                 position + _place_of("position"), f"position {self.file.begin_offset + position}", f"position {at}"
             )
         fault = fault or self._checksum_fault(size)
@@ -88,22 +88,24 @@ class _Side:
             return fault
         return self._record_fault(position + HEADER_SIZE, position + size)
 
-    def _checksum_fault(self, size: int) -> Fault | None:
+    def _checksum_fault(self, size: int) -> RecordFault | None:
         position, view = self.begin, self.view
         magic, _, index, term, _, _, chain_crc, body_crc, _ = HEADER.unpack_from(view, position)
         found = crc32c(view[position + HEADER_SIZE : position + size])
         if body_crc and found != body_crc:
-            return Fault(position + _place_of("entry_crc"), f"a body with CRC-32C {body_crc:#010x}", f"{found:#010x}")
+            return RecordFault(
+                position + _place_of("entry_crc"), f"a body with CRC-32C {body_crc:#010x}", f"{found:#010x}"
+            )
         chain_before = 0 if self.before is None else HEADER.unpack_from(view, self.before)[6]
         if chain_crc and chain_before:
             expected = crc32c(CHAIN.pack(chain_before, magic, index, term, body_crc))
             if expected != chain_crc:
-                return Fault(
+                return RecordFault(
                     position + _place_of("chain_crc"), f"chain checksum {expected:#010x}", f"{chain_crc:#010x}"
                 )
         return None
 
-    def _record_fault(self, position: int, end: int) -> Fault | None:
+    def _record_fault(self, position: int, end: int) -> RecordFault | None:
         size, magic = HEAD.unpack_from(self.view, position) if position + HEAD.size <= end else (0, 0)
         if magic == BLANK_MAGIC and size:
             return None

@@ -23,7 +23,7 @@ from store.model.dispatch_batch import Skipped
 _log = logging.getLogger(__name__)
 
 
-class Kind(StrEnum):
+class PolicyKind(StrEnum):
     """What is done."""
 
     FAIL = "fail"
@@ -42,7 +42,7 @@ class CorruptPolicy:
         on_mended: called with each place that was read from another replica.
     """
 
-    kind: Kind = Kind.FAIL
+    kind: PolicyKind = PolicyKind.FAIL
     directory: str | None = None
     on_skipped: Callable[[Skipped], None] | None = None
     on_mended: Callable[[Skipped], None] | None = None
@@ -54,12 +54,12 @@ class CorruptPolicy:
         Raises:
             pipeline.common.errors.BadOption: there is none of that name, or the directory is missing or needless.
         """
-        if kind not in list(Kind):
-            raise BadOption("onCorrupt", " or ".join(Kind), repr(kind))
-        if (kind == Kind.QUARANTINE) != (directory is not None):
+        if kind not in list(PolicyKind):
+            raise BadOption("onCorrupt", " or ".join(PolicyKind), repr(kind))
+        if (kind == PolicyKind.QUARANTINE) != (directory is not None):
             expected = "a directory with onCorrupt=quarantine, and only then"
             raise BadOption("quarantinePath", expected, f"{directory!r} with onCorrupt={kind}")
-        return cls(Kind(kind), directory)
+        return cls(PolicyKind(kind), directory)
 
     def handle(self, skipped: Skipped, content: bytes | memoryview) -> None:
         """Do it.
@@ -71,7 +71,7 @@ class CorruptPolicy:
         Raises:
             pipeline.common.errors.CorruptRecord: so the policy says.
         """
-        if self.kind is Kind.FAIL:
+        if self.kind is PolicyKind.FAIL:
             raise CorruptRecord(
                 skipped.path, skipped.position, skipped.offset, skipped.size, (skipped.expected, skipped.found)
             )
@@ -113,7 +113,7 @@ class CorruptPolicy:
 
 
 FAIL: Final = CorruptPolicy()
-SKIP: Final = CorruptPolicy(Kind.SKIP)
+SKIP: Final = CorruptPolicy(PolicyKind.SKIP)
 
 
 def _write(path: Path, content: bytes) -> None:

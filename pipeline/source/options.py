@@ -38,7 +38,7 @@ from typing import Final
 from pipeline.columns.schema import ALL_NAMES, DEFAULT_NAMES, chosen
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
-from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy, Kind
+from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy, PolicyKind
 from pipeline.source.offsets import EARLIEST, LATEST, Bound, parse_assignment, parse_bound
 from pipeline.source.replica_fallback import Replicas, split_host
 
@@ -213,7 +213,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         tags=text("tags"),
         verify_crc=values.parse_flag("verifyCrc", text("verifyCrc", "false")),
         on_corrupt=CorruptPolicy.parse(
-            values.parse_choice("onCorrupt", text("onCorrupt", "fail"), tuple(Kind)), text("quarantinePath")
+            values.parse_choice("onCorrupt", text("onCorrupt", "fail"), tuple(PolicyKind)), text("quarantinePath")
         ),
         decompress=values.parse_flag("decompress", text("decompress", "false")),
         commit_group=text("commitGroup"),

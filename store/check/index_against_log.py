@@ -29,7 +29,7 @@ NEXT_START = "The next start of the store adds them"
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class StoredItems:
     """Consecutive items, as columns; the places say where each is.
 
     Attributes:
@@ -159,7 +159,7 @@ class IndexChecker:
 
     # ------------------------------------------------------------------------------------------------ the stream
 
-    def _peek(self, count: int) -> Items:
+    def _peek(self, count: int) -> StoredItems:
         """Return the next `count` items; fewer at the end."""
         columns: list[tuple[Int32s, Int64s, Int32s, Int32s, Int32s]] = []
         number, item = self._place
@@ -180,11 +180,11 @@ class IndexChecker:
             number, item = number + 1, 1
         if not columns:
             nothing = np.empty(0, np.int32)
-            return Items(nothing, np.empty(0, np.int64), nothing, nothing, nothing)
+            return StoredItems(nothing, np.empty(0, np.int64), nothing, nothing, nothing)
         if len(columns) == 1:
-            return Items(*columns[0])
+            return StoredItems(*columns[0])
         hashes, offsets, seconds, files, numbers = zip(*columns, strict=True)
-        return Items(
+        return StoredItems(
             np.concatenate(hashes),
             np.concatenate(offsets),
             np.concatenate(seconds),
@@ -199,7 +199,7 @@ class IndexChecker:
             number, item = number + 1, 1
         self._place = (number, item + count)
 
-    def _window(self, size: int, next_offset: int) -> Items:
+    def _window(self, size: int, next_offset: int) -> StoredItems:
         """Return the items that belong before `next_offset` of the log, or to no place of it."""
         size += _RUN_ITEMS
         while True:
@@ -243,7 +243,7 @@ class IndexChecker:
         return is_found, findings
 
     def _wrong_item(
-        self, items: Items, place: int, batch: DispatchBatch, offsets: Int64s, wanted: int | None
+        self, items: StoredItems, place: int, batch: DispatchBatch, offsets: Int64s, wanted: int | None
     ) -> Finding:
         file = self._files[int(items.files[place])]
         number = int(items.numbers[place])
@@ -289,7 +289,7 @@ class IndexChecker:
 
     # ------------------------------------------------------------------------------------------------------ times
 
-    def _check_times(self, items: Items, timestamps: Int64s) -> Iterator[Finding]:
+    def _check_times(self, items: StoredItems, timestamps: Int64s) -> Iterator[Finding]:
         """Compare the seconds of the items, and the headers' timestamps, with the messages' store timestamps."""
         for number in _ascending(items.files):
             places = np.flatnonzero(items.files == number)
@@ -337,7 +337,7 @@ class IndexChecker:
 
 
 def _assign(
-    batch: DispatchBatch, offsets: Int64s, items: Items, is_found: Bools, keys_of_items: Int64s
+    batch: DispatchBatch, offsets: Int64s, items: StoredItems, is_found: Bools, keys_of_items: Int64s
 ) -> frozenset[int]:
     """Give each item a key that it can belong to; return the places of items that repeat others."""
     wanted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -370,8 +370,8 @@ def _ascending(files: Int32s) -> list[int]:
     return found
 
 
-def _first(items: Items, count: int) -> Items:
-    return Items(
+def _first(items: StoredItems, count: int) -> StoredItems:
+    return StoredItems(
         items.key_hashes[:count],
         items.offsets[:count],
         items.seconds[:count],
@@ -380,8 +380,8 @@ def _first(items: Items, count: int) -> Items:
     )
 
 
-def _selected(items: Items, places: Int64s) -> Items:
-    return Items(
+def _selected(items: StoredItems, places: Int64s) -> StoredItems:
+    return StoredItems(
         items.key_hashes[places],
         items.offsets[places],
         items.seconds[places],

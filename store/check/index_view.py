@@ -44,7 +44,7 @@ class IndexHeader(NamedTuple):
     index_count: int
 
 
-class Item(NamedTuple):
+class IndexItem(NamedTuple):
     """One item as it is stored.
 
     Attributes:
@@ -94,9 +94,9 @@ class IndexView:
         """Return where in the file an item is."""
         return HEADER_SIZE + self.slot_count * SLOT_SIZE + number * ITEM_SIZE
 
-    def item(self, number: int) -> Item:
+    def item(self, number: int) -> IndexItem:
         """Return one item."""
-        return Item(*ITEM.unpack_from(self.view, self.item_position(number)))
+        return IndexItem(*ITEM.unpack_from(self.view, self.item_position(number)))
 
     def items(self, begin: int, end: int) -> NDArray[np.void]:
         """Return the items `[begin, end)`, live, as columns (`store.index.file.ITEM_TYPE`)."""

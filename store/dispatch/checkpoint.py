@@ -125,7 +125,7 @@ def read_checkpoint(files: Files, root: str) -> StoreCheckpoint:
     return decode_checkpoint(content)
 
 
-class CheckpointFile:
+class StoreCheckpointFile:
     """The open file. Construct it by `open`.
 
     Attributes:
@@ -139,7 +139,7 @@ class CheckpointFile:
         self.checkpoint = checkpoint
 
     @classmethod
-    def open(cls, files: Files, root: str) -> CheckpointFile:
+    def open(cls, files: Files, root: str) -> StoreCheckpointFile:
         """Open or create the checkpoint of a store.
 
         Raises:

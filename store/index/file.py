@@ -102,7 +102,7 @@ class Header(NamedTuple):
     next_item: int = 1
 
 
-class Items(NamedTuple):
+class IndexItems(NamedTuple):
     """Consecutive items as columns of equal length."""
 
     key_hashes: Int32s
@@ -167,18 +167,18 @@ class IndexFile:
         """Whether it holds no item."""
         return self.header.next_item <= 1
 
-    def items(self, begin: int, end: int) -> Items:
+    def items(self, begin: int, end: int) -> IndexItems:
         """Return the items `[begin, end)` by number, as columns of their own."""
         position = self._layout.items_begin + ITEM_SIZE * begin
         items = np.frombuffer(self.file.view(), ITEM_TYPE, max(0, end - begin), position)
-        return Items(
+        return IndexItems(
             items["key_hash"].astype(np.int32),
             items["physical_offset"].astype(np.int64),
             items["time_difference"].astype(np.int32),
             items["previous"].astype(np.int32),
         )
 
-    def chunks(self) -> Iterator[tuple[int, Items]]:
+    def chunks(self) -> Iterator[tuple[int, IndexItems]]:
         """Yield all items in order, with the number of the first of each chunk."""
         for begin in range(1, self.header.next_item, CHUNK_ITEMS):
             yield begin, self.items(begin, min(begin + CHUNK_ITEMS, self.header.next_item))
@@ -380,7 +380,7 @@ class IndexFile:
         return Hits(found, None)
 
 
-def _sound_count(items: Items, begin: int, last: int, physical_offset: int) -> int:
+def _sound_count(items: IndexItems, begin: int, last: int, physical_offset: int) -> int:
     """Return how many items from the first on can be right and belong to messages below `physical_offset`."""
     offsets = items.physical_offsets
     before = np.concatenate(([last], offsets[:-1]))

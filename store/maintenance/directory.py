@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from store.dispatch.checkpoint import CheckpointFile, StoreCheckpoint
+from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.dispatch.recovery import DerivedDigests, LastState
 from store.fs.ports import DirectoryLock, Files
 from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
@@ -27,7 +27,7 @@ class StoreRoot:
     """
 
     def __init__(
-        self, files: Files, path: str, lock: DirectoryLock, checkpoint: CheckpointFile, *, is_clean: bool
+        self, files: Files, path: str, lock: DirectoryLock, checkpoint: StoreCheckpointFile, *, is_clean: bool
     ) -> None:
         self._files = files
         self._lock = lock
@@ -60,7 +60,7 @@ class StoreRoot:
             lock = lock_store(files, path)
             on_failure.callback(lock.release)
             is_clean = was_closed_in_order(files, path)
-            checkpoint = CheckpointFile.open(files, path)
+            checkpoint = StoreCheckpointFile.open(files, path)
             on_failure.callback(checkpoint.close)
             # Before anything is changed: a crash within the recovery must not look like an end in order.
             mark_open(files, path, process_id)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.testing.coverage.branches import Hits, branches, compile_with_probes, globals_of_probes
+from dledger.testing.coverage.branches import BranchHits, branches, compile_with_probes, globals_of_probes
 from dledger.testing.coverage.census import Census, read_list
 from dledger.testing.coverage.prober import Branch
 from dledger.testing.runner import Result, run_seed, run_seeds
@@ -37,7 +37,7 @@ def taken_by(*arguments) -> tuple[object, list[str]]:
     """Return what `choose` gives, and the branches that it took, in their order."""
     found: list[Branch] = []
     code = compile_with_probes("module", SOURCE.encode(), "module.py", found)
-    hits = Hits()
+    hits = BranchHits()
     names = globals_of_probes(hits)
     exec(code, names)
     hits.count = len(found)

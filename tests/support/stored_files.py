@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.cli.store.entry_check import EntryCheck
-from cluster.cli.store.inspection import Fault, entries_of
+from cluster.cli.store.inspection import FileFault, entries_of
 from cluster.replica.replicated_state import ReplicatedState
 from cluster.state.broker_state import BrokerState
 from commitlog.offline.directory import find_store
@@ -166,7 +166,7 @@ def read_files(root):
     entries = []
     if directory.node_directory is not None:
         for entry in entries_of(Path(directory.node_directory)):
-            if isinstance(entry, Fault):
+            if isinstance(entry, FileFault):
                 assert "torn tail" in entry.text, str(entry)
                 continue
             entries.append((entry.index, entry.term, entry.channel, bytes(entry.body)))

@@ -25,7 +25,7 @@ _FAULTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IngestSource:
     """One thing to read entries from.
 
     Attributes:
@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class IngestBatch:
     """Consecutive entries of one source.
 
     Attributes:
@@ -75,7 +75,7 @@ class Ingest:
         self.last_index: int | None = None
         self.faults: list[str] = []
 
-    def append(self, batch: Batch) -> bool:
+    def append(self, batch: IngestBatch) -> bool:
         """Append one batch; return whether to continue with the next.
 
         It does not when nothing can be appended now: the client has tried until its deadline already.
@@ -101,19 +101,19 @@ class Ingest:
             self.faults.append(fault)
 
 
-def open_sources(files: Sequence[Path]) -> list[Source]:
+def open_sources(files: Sequence[Path]) -> list[IngestSource]:
     """Open the files; standard input when there are none.
 
     Raises:
         OSError: one cannot be opened; none is left open then.
     """
     if not files:
-        return [Source("standard input", sys.stdin.buffer, None)]
-    sources: list[Source] = []
+        return [IngestSource("standard input", sys.stdin.buffer, None)]
+    sources: list[IngestSource] = []
     try:
         for file in files:
             stream = file.open("rb")
-            sources.append(Source(str(file), stream, file.stat().st_size))
+            sources.append(IngestSource(str(file), stream, file.stat().st_size))
     except OSError:
         for source in sources:
             source.stream.close()
@@ -121,7 +121,7 @@ def open_sources(files: Sequence[Path]) -> list[Source]:
     return sources
 
 
-def batches(source: Source, block_size_bytes: int) -> Iterator[Batch]:
+def batches(source: IngestSource, block_size_bytes: int) -> Iterator[IngestBatch]:
     """Cut a source into batches, and close it at its end.
 
     Args:
@@ -139,17 +139,17 @@ def batches(source: Source, block_size_bytes: int) -> Iterator[Batch]:
         for raw in _blocks(stream, block_size_bytes) if block_size_bytes else _lines(stream, source.name):
             body = raw if block_size_bytes else raw.removesuffix(b"\n")
             if bodies and (size_bytes + len(body) > BATCH_SIZE_BYTES_MAX or len(bodies) == BATCH_ENTRIES_MAX):
-                yield Batch(bodies, _origin(source, done, len(bodies)), read_bytes)
+                yield IngestBatch(bodies, _origin(source, done, len(bodies)), read_bytes)
                 done += len(bodies)
                 bodies, size_bytes, read_bytes = [], 0, 0
             bodies.append(body)
             size_bytes += len(body)
             read_bytes += len(raw)
     if bodies:
-        yield Batch(bodies, _origin(source, done, len(bodies)), read_bytes)
+        yield IngestBatch(bodies, _origin(source, done, len(bodies)), read_bytes)
 
 
-def _origin(source: Source, done: int, count: int) -> str:
+def _origin(source: IngestSource, done: int, count: int) -> str:
     return f"{source.name}, entries {done + 1} to {done + count}"
 
 

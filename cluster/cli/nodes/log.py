@@ -28,7 +28,7 @@ from cluster.cli.common import (
     told_errors,
 )
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
-from cluster.cli.nodes.ingest import Ingest, Source, batches, open_sources
+from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
 from cluster.cli.where import log_nodes
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def append(
             _report(ingest, time.monotonic() - begin, endpoints)
 
 
-def _append_all(ingest: Ingest, sources: list[Source], block_size: int) -> None:
+def _append_all(ingest: Ingest, sources: list[IngestSource], block_size: int) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=notes, transient=True) as bar:
         for source in sources:

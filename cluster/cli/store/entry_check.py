@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from cluster.cli.store.inspection import Fault, Unit, entries_of, file_faults, units_of
+from cluster.cli.store.inspection import FileFault, Unit, entries_of, file_faults, units_of
 from cluster.cli.store.node_files_check import NodeFilesCheck
 from commitlog.offline.directory import StoreDirectory, StoreMode
 from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
@@ -50,13 +50,13 @@ class EntryCheck:
         unit = next(units, None)
         first_index, last_index, last_term = NO_INDEX, NO_INDEX, 0
         for entry in entries_of(self._node):
-            if isinstance(entry, Fault):
+            if isinstance(entry, FileFault):
                 yield _of_entry(entry)
                 continue
             self.entry_count += 1
             first_index = entry.index if first_index == NO_INDEX else first_index
             last_index, last_term = entry.index, entry.term
-            while isinstance(unit, Fault) or (unit is not None and unit.slot < entry.index):
+            while isinstance(unit, FileFault) or (unit is not None and unit.slot < entry.index):
                 yield from self._passed(unit)
                 unit = next(units, None)
             if unit is not None and unit.slot == entry.index:
@@ -102,9 +102,9 @@ class EntryCheck:
             )
         self._missing = []
 
-    def _passed(self, unit: Unit | Fault) -> Iterator[Finding]:
+    def _passed(self, unit: Unit | FileFault) -> Iterator[Finding]:
         """Yield what a unit that was not compared means: one of an entry that cannot be read means nothing."""
-        if isinstance(unit, Fault):
+        if isinstance(unit, FileFault):
             meaning, remedy = "the entry cannot be found through it", _INDEX_REMEDY
             yield Finding(Area.ENTRIES, unit.path, unit.position, *_halves(unit.text), meaning, remedy)
         else:
@@ -125,7 +125,7 @@ class EntryCheck:
             )
 
 
-def _of_entry(fault: Fault) -> Finding:
+def _of_entry(fault: FileFault) -> Finding:
     expectation, _, meaning = fault.text.partition("; ")
     is_torn = meaning.startswith("a torn tail")
     remedy = "The next start cuts it off" if is_torn else _NODE_REMEDY

@@ -13,7 +13,7 @@ from cluster.cli.entry_kinds import kind_of
 from cluster.cli.store.common import FormatOption, TableFormat, told_store_errors
 from cluster.cli.store.common import LimitOption as Limit
 from cluster.cli.store.files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
-from cluster.cli.store.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
+from cluster.cli.store.inspection import FileFault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
 from cluster.cli.store.messages import messages
 from dledger.entries.format.entry import Entry
 
@@ -54,7 +54,7 @@ def entries(
     """
     with told_store_errors():
         found = entries_of(_store(directory))
-        shown = (item for item in found if isinstance(item, Fault) or item.index >= begin)
+        shown = (item for item in found if isinstance(item, FileFault) or item.index >= begin)
         if style is TableFormat.TABLE:
             typer.echo(_ENTRY_COLUMNS)
             _print(shown, limit, _entry_line)
@@ -86,7 +86,7 @@ def index(
             print_key_index(directory, style, begin, limit, is_by_item=items)
             return
         found = units_of(_store(directory))
-        shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
+        shown = (item for item in found if isinstance(item, FileFault) or item.slot >= begin)
         if style is TableFormat.TABLE:
             typer.echo(_UNIT_COLUMNS)
             _print(shown, limit, _unit_line)
@@ -119,11 +119,11 @@ def _store(directory: Path) -> Path:
         fail(str(error) + advice_for_messages(directory), EXIT_USAGE)
 
 
-def _print(found: Iterator[T | Fault], limit: int, line_of: Callable[[T], str]) -> None:
+def _print(found: Iterator[T | FileFault], limit: int, line_of: Callable[[T], str]) -> None:
     """Print up to `limit` items (0: all), faults on standard error; exit with 1 if there were any."""
     faults = count = 0
     for item in found:
-        if isinstance(item, Fault):
+        if isinstance(item, FileFault):
             faults += 1
             typer.echo(f"dledger: {item}", err=True)
             continue

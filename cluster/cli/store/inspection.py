@@ -32,7 +32,7 @@ from dledger.entries.format.entry import (
 from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.entries.log_head import LogHeadFile, LogHeadUnreadable
 from dledger.entries.tail import (
-    BadPlace,
+    BadEntryPlace,
     find_good_behind,
     holds_data,
     is_lost_write,
@@ -75,7 +75,7 @@ class NotAStore(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FileFault:
     """Bytes that are not what the format requires there.
 
     Attributes:
@@ -130,7 +130,7 @@ def find_store(directory: Path) -> Path:
     )
 
 
-def entries_of(directory: Path) -> Iterator[Entry | Fault]:
+def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
     """Yield every entry of the log in order, and every fault at its place.
 
     Args:
@@ -146,7 +146,7 @@ def entries_of(directory: Path) -> Iterator[Entry | Fault]:
         if offset == file.file.size:
             number, offset = number + 1, 0
             continue
-        place = BadPlace(files[number:], offset, state, 0, _CODEC, is_after_ours=state.chain_crc > NO_CHAIN)
+        place = BadEntryPlace(files[number:], offset, state, 0, _CODEC, is_after_ours=state.chain_crc > NO_CHAIN)
         if not holds_data(place):
             return
         behind = find_good_behind(place)
@@ -188,7 +188,7 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
     return size, state
 
 
-def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
+def _fault_at(place: BadEntryPlace, behind: int | None, durable_index: int) -> FileFault:
     """Say what is wrong at a place, and what recovery would make of it."""
     view = place.file.view()
     expected, found = describe_fault(view, place.offset, len(view), place.position, place.state, _CODEC)
@@ -203,7 +203,7 @@ def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
         )
     else:
         meaning = "a torn tail: a crash left it and the next start cuts it off, unless it is being written just now"
-    return Fault(place.file.path, place.offset, f"expected {expected}, found {found}; {meaning}")
+    return FileFault(place.file.path, place.offset, f"expected {expected}, found {found}; {meaning}")
 
 
 def _durable_index(directory: Path) -> int:
@@ -217,7 +217,7 @@ def _durable_index(directory: Path) -> int:
 # ------------------------------------------------------------------------------------------- index units, hard state
 
 
-def units_of(directory: Path) -> Iterator[Unit | Fault]:
+def units_of(directory: Path) -> Iterator[Unit | FileFault]:
     """Yield every index unit of the log in order, and a fault for each that cannot be right.
 
     Args:
@@ -239,7 +239,7 @@ def units_of(directory: Path) -> Iterator[Unit | Fault]:
             if unit.magic == 0:
                 return
             text = _unit_fault(unit)
-            yield Fault(file.path, position, text) if text else unit
+            yield FileFault(file.path, position, text) if text else unit
             fault_count = fault_count + 1 if text else 0
             if fault_count == _FAULTS_MAX:
                 break
@@ -310,7 +310,7 @@ def _row_size(sizes: Mapping[str, int]) -> int:
     return max(sorted(set(likely)), key=likely.count, default=0)
 
 
-def file_faults(directory: Path) -> Iterator[Fault]:
+def file_faults(directory: Path) -> Iterator[FileFault]:
     """Yield what is wrong with names and sizes in a directory of index files."""
     sizes = _sizes(directory)
     size = _row_size(sizes)
@@ -318,11 +318,11 @@ def file_faults(directory: Path) -> Iterator[Fault]:
         path = f"{directory}/{name}"
         if name not in sizes:
             kind = "a directory" if Path(path).is_dir() else "this name"
-            yield Fault(path, 0, f"expected a file with a name of {_NAME_DIGITS} digits, found {kind}")
+            yield FileFault(path, 0, f"expected a file with a name of {_NAME_DIGITS} digits, found {kind}")
         elif sizes[name] != size or not size or size % INDEX_UNIT.size:
             expected = f"{size - size % INDEX_UNIT.size or INDEX_UNIT.size} bytes"
-            yield Fault(path, 0, f"expected {expected}, found {sizes[name]}")
+            yield FileFault(path, 0, f"expected {expected}, found {sizes[name]}")
     for earlier, later in pairwise(sorted(map(int, sizes))):
         if earlier + size < later:
             path = f"{directory}/{earlier + size:0{_NAME_DIGITS}d}"
-            yield Fault(path, 0, f"expected this file before {later:0{_NAME_DIGITS}d}, found none")
+            yield FileFault(path, 0, f"expected this file before {later:0{_NAME_DIGITS}d}, found none")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dledger.client.outcomes import Appended
 
 
-class Item(NamedTuple):
+class BatchItem(NamedTuple):
     """One caller's bodies and the future that it waits on.
 
     Attributes:
@@ -37,7 +37,7 @@ class Batch:
 
     __slots__ = ("group", "items", "sent_at")
 
-    def __init__(self, group: str, items: list[Item], sent_at: float) -> None:
+    def __init__(self, group: str, items: list[BatchItem], sent_at: float) -> None:
         self.group = group
         self.items = items
         self.sent_at = sent_at

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from dledger.client.aio.batch import Batch, Item
+from dledger.client.aio.batch import Batch, BatchItem
 from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, Verdict
 from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.failures import failure_of_append
@@ -82,7 +82,7 @@ class AppendSender:
         if self._sender.is_closed:
             raise NotAppended(ResponseCode.NETWORK_ERROR, "the client is closed")
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
-        self._queue.append(Item(bodies, size_bytes, future, deadline, last_try=deadline))
+        self._queue.append(BatchItem(bodies, size_bytes, future, deadline, last_try=deadline))
         self._sender.queued()
         return future
 
@@ -106,7 +106,7 @@ class AppendQueue:
         self._nodes = nodes
         self._group = group
         self._now_s = host.now_s
-        self._items: deque[Item] = deque()
+        self._items: deque[BatchItem] = deque()
         self._queued_entries = 0
         self.queued_bytes = 0
         # Set whenever an item leaves the queue.
@@ -123,7 +123,7 @@ class AppendQueue:
         """Say why there is no room."""
         return f"{self._queued_entries} appends wait in this client already; {self._trouble}"
 
-    def append(self, item: Item) -> None:
+    def append(self, item: BatchItem) -> None:
         """Queue an item as the last one."""
         self._items.append(item)
         self._queued_entries += len(item.bodies)
@@ -147,7 +147,7 @@ class AppendQueue:
     def take(self) -> Batch | None:
         """Take items from the queue's head, up to the size of a batch; leave out the expired and the cancelled ones."""
         queue, now = self._items, self._now_s()
-        items: list[Item] = []
+        items: list[BatchItem] = []
         entries = size_bytes = 0
         while queue:
             item = queue[0]
@@ -232,7 +232,7 @@ class AppendQueue:
         """See `SenderPolicy`."""
         self._refuse_all(ResponseCode.NETWORK_ERROR, "the client was closed")
 
-    def _pop(self) -> Item:
+    def _pop(self) -> BatchItem:
         item = self._items.popleft()
         self._queued_entries -= len(item.bodies)
         self.queued_bytes -= item.size_bytes
@@ -245,7 +245,7 @@ class AppendQueue:
             self._queued_entries += len(item.bodies)
             self.queued_bytes += item.size_bytes
 
-    def _fail_late(self, item: Item) -> None:
+    def _fail_late(self, item: BatchItem) -> None:
         text = f"the deadline passed before the append could be sent; {self._trouble}"
         _fail_item(item, NotAppended(ResponseCode.NETWORK_ERROR, text))
 
@@ -272,6 +272,6 @@ def _fail(batch: Batch, outcome: NotAppended | AppendUnknown) -> None:
         _fail_item(item, type(outcome)(outcome.code, outcome.message))
 
 
-def _fail_item(item: Item, outcome: NotAppended | AppendUnknown) -> None:
+def _fail_item(item: BatchItem, outcome: NotAppended | AppendUnknown) -> None:
     if not item.future.done():
         item.future.set_exception(outcome)

@@ -56,7 +56,7 @@ _NAMES = (
 )
 
 
-class Hits:
+class BranchHits:
     """Which branches were taken since the last look.
 
     Attributes:
@@ -80,7 +80,7 @@ class Hits:
         return taken
 
 
-_HITS_OF_PROCESS = Hits()
+_HITS_OF_PROCESS = BranchHits()
 
 
 def take() -> bytes:
@@ -138,7 +138,7 @@ def compile_with_probes(module: str, source: bytes, path: str, found: list[Branc
     return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
 
-def globals_of_probes(hits: Hits) -> dict[str, object]:
+def globals_of_probes(hits: BranchHits) -> dict[str, object]:
     """Return the names that code with probes looks for among its globals."""
     return {HITS: hits.taken, PROBE: hits.probe, DECIDE: hits.taken.setdefault}
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import DLedgerError, InvariantBroken
 from dledger.metrics import NodeMetrics
-from dledger.node.host import Host
+from dledger.node.host import NodeHost
 from dledger.node.node import Node
 from dledger.service.log import log_services
 from dledger.testing.checks.all_checks import STORE_BASE_DIRECTORY
@@ -76,7 +76,7 @@ class NodeProcess:
         )
         disk_time = DiskTime(self.loop, machine.sync_us)
         self.files.after_sync = disk_time.synced
-        host = Host(
+        host = NodeHost(
             now_s=self.loop.now_s,
             random=Random(f"{options.seed}/node/{self.node_id}/{number}"),
             new_worker=lambda _: SimWorker(world.scheduler, self.loop, disk_time),

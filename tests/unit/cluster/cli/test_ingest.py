@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cluster.cli.nodes.ingest import Ingest, Source, batches, open_sources
+from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
 from dledger.client import Appended, AppendUnknown, NotAppended
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.entries.format.entry import MAX_BODY_BYTES
 
 
-def source(content: bytes) -> Source:
-    return Source("input", io.BytesIO(content), len(content))
+def source(content: bytes) -> IngestSource:
+    return IngestSource("input", io.BytesIO(content), len(content))
 
 
 def bodies_of(content: bytes, block_size: int = 0) -> list[bytes]:

@@ -1,6 +1,6 @@
 """Leaders' own entries of a log of messages, seen by those who look at the files without opening the store."""
 
-from cluster.cli.store.inspection import Fault, entries_of
+from cluster.cli.store.inspection import FileFault, entries_of
 from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL
 from tests.unit.commitlog.conftest import MEMBERS, message
 
@@ -35,7 +35,7 @@ def test_channel_that_was_lost_is_a_fault_and_the_walk_goes_on(open_log, tmp_pat
 
     found = list(entries_of(directory))
 
-    faults = [item for item in found if isinstance(item, Fault)]
+    faults = [item for item in found if isinstance(item, FileFault)]
     assert [(fault.path, fault.position) for fault in faults] == [(str(file), position % 4096)]
     assert "rmq_sys_dledger" in faults[0].text
     assert [item.index for item in found if item not in faults] == [0, 1, 2, 3, 4, 5, 7]

@@ -11,7 +11,7 @@ from dledger.core import raft, transitions
 from dledger.core.events import Commit, Propose, ReadIndex, ReadRefused, Received, RequestEnded, Tick
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.state.roles import Candidate, Follower, Leader
-from dledger.core.transitions import WAYS, Cause
+from dledger.core.transitions import WAYS, TransitionCause
 from dledger.types import Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
@@ -20,13 +20,13 @@ CORE = Path(raft.__file__).parent
 GUARDED = {"term", "voted_for", "office", "role", "leader_id"}
 
 STEPS = {
-    Cause.NEWER_TERM: lambda state: transitions.see_term(state, state.term + 3, "x"),
-    Cause.LEADER_SEEN: lambda state: transitions.follow(state, "x"),
-    Cause.LEADER_LOST: transitions.lose_leader,
-    Cause.PRE_VOTE: transitions.ask_pre_votes,
-    Cause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_stand=False),
-    Cause.ELECTED: lambda state: transitions.take_lead(state, frozenset()),
-    Cause.RESIGNED: transitions.resign,
+    TransitionCause.NEWER_TERM: lambda state: transitions.see_term(state, state.term + 3, "x"),
+    TransitionCause.LEADER_SEEN: lambda state: transitions.follow(state, "x"),
+    TransitionCause.LEADER_LOST: transitions.lose_leader,
+    TransitionCause.PRE_VOTE: transitions.ask_pre_votes,
+    TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_stand=False),
+    TransitionCause.ELECTED: lambda state: transitions.take_lead(state, frozenset()),
+    TransitionCause.RESIGNED: transitions.resign,
 }
 TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
 
@@ -44,7 +44,7 @@ def state_in(role, group):
     return node.raft.state
 
 
-@pytest.mark.parametrize("cause", Cause)
+@pytest.mark.parametrize("cause", TransitionCause)
 @pytest.mark.parametrize("role", Role)
 def test_a_cause_leads_where_the_table_says_and_from_nowhere_else(role, cause, group):
     state = state_in(role, group)

@@ -7,9 +7,9 @@ import pytest
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from store.dispatch.checkpoint import (
-    CheckpointFile,
     SealState,
     StoreCheckpoint,
+    StoreCheckpointFile,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
@@ -24,7 +24,7 @@ FULL = StoreCheckpoint(0xAABB, 0xCCDD, 3, 4, 5, 6, 7)
 
 
 def test_five_longs_stand_at_the_head_of_a_page_and_the_seal_after_them(tmp_path):
-    file = CheckpointFile.open(OsFiles(), str(tmp_path))
+    file = StoreCheckpointFile.open(OsFiles(), str(tmp_path))
     file.write(FULL)
     file.sync()
     file.close()
@@ -36,7 +36,7 @@ def test_five_longs_stand_at_the_head_of_a_page_and_the_seal_after_them(tmp_path
         "646c7365616c310a" + "0000000000000006" + "0000000000000007" + "ffffffffffffffff" + "9429bef4" + "50b03f9e"
     )
     assert not any(content[40:256] + content[296:])
-    assert CheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == FULL._replace(is_sealed=True)
+    assert StoreCheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == FULL._replace(is_sealed=True)
 
 
 def test_seal_that_does_not_fit_counts_for_nothing():
@@ -63,7 +63,7 @@ def test_missing_or_empty_checkpoint_promises_nothing(tmp_path):
 
     assert read_checkpoint(OsFiles(), str(tmp_path)) == StoreCheckpoint()
     assert (tmp_path / "checkpoint").stat().st_size == 0
-    assert CheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == StoreCheckpoint()
+    assert StoreCheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == StoreCheckpoint()
     assert (tmp_path / "checkpoint").stat().st_size == 4096
 
 
@@ -71,7 +71,7 @@ def test_file_of_another_size_is_no_checkpoint(tmp_path):
     (tmp_path / "checkpoint").write_bytes(bytes(100))
 
     with pytest.raises(WrongFileSize, match="4096 bytes, found 100"):
-        CheckpointFile.open(OsFiles(), str(tmp_path))
+        StoreCheckpointFile.open(OsFiles(), str(tmp_path))
 
 
 def test_power_cut_leaves_one_whole_checkpoint_and_none_older_than_the_synced_one():
@@ -82,14 +82,14 @@ def test_power_cut_leaves_one_whole_checkpoint_and_none_older_than_the_synced_on
     def look(_):
         for image in crash_images(disk, is_every_byte=False):
             if TORN_IN_A_SECTOR not in image.label:  # a disk writes a sector whole
-                found = CheckpointFile.open(files_on(image.disk), "/store").checkpoint
+                found = StoreCheckpointFile.open(files_on(image.disk), "/store").checkpoint
                 assert found in allowed, image.label
                 assert found.is_sealed or found == StoreCheckpoint(), image.label
                 images.append(image)
 
     files_on(disk).make_directory("/store")
     files = files_on(disk, look)
-    file = CheckpointFile.open(files, "/store")
+    file = StoreCheckpointFile.open(files, "/store")
     for number in range(1, 4):
         checkpoint = StoreCheckpoint(*[number] * 8, is_sealed=True)
         allowed.append(checkpoint)
