@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
-from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas
 from pipeline.audit.run import run_audit
@@ -148,7 +148,7 @@ def _plan_of_a_terabyte(_bench: Bench) -> Run:
     """Plan a store of 16,000 files of 64 MiB that are not there: a plan that looked into one would fail."""
     size, count = 64 << 20, 16_000
     files = tuple(
-        LogFile(f"/nowhere/commitlog/{number * size:020d}", number * size, size, 0) for number in range(count)
+        LogFileInfo(f"/nowhere/commitlog/{number * size:020d}", number * size, size, 0) for number in range(count)
     )
     directory = StoreDirectory("/nowhere", StoreMode.PLAIN, list(files))
 

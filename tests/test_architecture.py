@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,6 +140,17 @@ def test_functions_are_short_enough_to_be_read_at_once() -> None:
     }
 
     assert {} == {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX}
+
+
+def test_class_name_has_one_meaning() -> None:
+    """Two classes of one name are confused by readers, and an `except` with the wrong import catches nothing."""
+    modules: dict[str, list[str]] = defaultdict(list)
+    for file in _python_files():
+        if file.relative_to(ROOT).parts[0] in PACKAGES:
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    modules[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert {} == {name: places for name, places in modules.items() if len(places) > 1}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from cluster.api.message_columns import check_lengths
 from cluster.api.shared import DONE, BrokerCore
-from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, JoinedMember
 from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
@@ -307,7 +307,7 @@ class _Stay:
         self._members = members
         self._gathering_ms = gathering_ms
         self._check_bounds = check_bounds
-        self._member: Member | None = None
+        self._member: JoinedMember | None = None
         self._error: StoreError | DLedgerError | None = None
         self._is_over = False
 
@@ -336,7 +336,7 @@ class _Stay:
         self._core.check_consumer(request.group)
         subscriptions = {each.topic: each.tags for each in request.subscriptions}
         if self._member is None:
-            member = Member(request.client_id, request.instance, subscriptions, monotonic_ms(), self.news.set)
+            member = JoinedMember(request.client_id, request.instance, subscriptions, monotonic_ms(), self.news.set)
             self._members.join(request.group, member)
             self.group, self._member = request.group, member
             return

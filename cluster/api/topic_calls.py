@@ -19,7 +19,7 @@ from cluster.protocol.topic_config import (
     GroupConfig,
     TopicConfig,
 )
-from cluster.state.broker_state import Verdict
+from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
@@ -50,7 +50,7 @@ class TopicCalls:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
         applied = await self._core.change(SetTopic(topic, request.is_new))
         await self._core.announced()
-        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.ChangeResponse:
         """Delete a topic, and what groups have consumed of it; its messages go by age.
@@ -89,7 +89,7 @@ class TopicCalls:
             StoreError, DLedgerError: as `set_topic`.
         """
         applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
-        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.ChangeResponse:
         """Delete a group, and what it has consumed.

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from cluster.bench.group_queues import WRITE_INTERVAL_MS, p99_ratio
-from cluster.bench.store import Figure, Target
+from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.outcomes import AppendUnknown, NotAppended
 from cluster.client.producer.async_producer import AsyncProducer
@@ -29,14 +29,14 @@ from dledger.event_loop import new_event_loop
 
 TOPIC = "bench"
 TARGETS = {
-    "send1": Target("messages/s", 600),
-    "send64": Target("messages/s", 15_000),
-    "batch100": Target("messages/s", 25_000),
-    "batch100x16": Target("messages/s", 50_000),
-    "tail": Target("ms, p50", 10, is_less_better=True),
-    "catch-up": Target("messages/s", 60_000),
-    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
-    "failover": Target("s", 1.5, is_less_better=True),
+    "send1": BenchTarget("messages/s", 600),
+    "send64": BenchTarget("messages/s", 15_000),
+    "batch100": BenchTarget("messages/s", 25_000),
+    "batch100x16": BenchTarget("messages/s", 50_000),
+    "tail": BenchTarget("ms, p50", 10, is_less_better=True),
+    "catch-up": BenchTarget("messages/s", 60_000),
+    "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
+    "failover": BenchTarget("s", 1.5, is_less_better=True),
 }
 _NODE_OPTIONS: dict[str, str | int] = {
     "mapped_file_size_for_entry_data": 256 << 20,

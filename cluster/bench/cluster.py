@@ -32,7 +32,7 @@ _NODE_OPTIONS: dict[str, str | int] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     """Figures of one run; None: not measured.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Summary:
+class BenchSummary:
     """All runs of one workload.
 
     Attributes:
@@ -63,14 +63,14 @@ class Summary:
     workload: str
     body_size_bytes: int
     is_fsync: bool | None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BenchRun] = field(default_factory=list)
 
-    def median_of(self, figure: Callable[[Run], float | None]) -> float | None:
+    def median_of(self, figure: Callable[[BenchRun], float | None]) -> float | None:
         """Return the median of one figure over the runs; None if it was not measured."""
         values = [value for run in self.runs if (value := figure(run)) is not None]
         return median(values) if values else None
 
-    def range_of(self, figure: Callable[[Run], float | None]) -> tuple[float, float] | None:
+    def range_of(self, figure: Callable[[BenchRun], float | None]) -> tuple[float, float] | None:
         """Return the lowest and the highest value of one figure over the runs."""
         values = [value for run in self.runs if (value := figure(run)) is not None]
         return (min(values), max(values)) if values else None
@@ -141,11 +141,11 @@ class Bench:
     endpoints: str = ""
     group: str = "default"
 
-    def summary_of(self, workload: str) -> Summary:
+    def summary_of(self, workload: str) -> BenchSummary:
         """Return an empty summary."""
-        return Summary(workload, self.body_size_bytes, None if self.endpoints else self.flush == "sync")
+        return BenchSummary(workload, self.body_size_bytes, None if self.endpoints else self.flush == "sync")
 
-    def run(self, workload: Workload, count: int) -> Generator[Run]:
+    def run(self, workload: Workload, count: int) -> Generator[BenchRun]:
         """Run one workload `count` times.
 
         Raises:
@@ -155,18 +155,18 @@ class Bench:
         for _ in range(count):
             yield self._run_on_others(workload) if self.endpoints else self._run_on_own(workload)
 
-    def _run_on_others(self, workload: Workload) -> Run:
+    def _run_on_others(self, workload: Workload) -> BenchRun:
         load = run_workload(workload, self.endpoints, self.group, self.seconds, self.body_size_bytes)
-        return Run(load.ops_s, load.latency_ms(0.5), load.latency_ms(0.99), None, None)
+        return BenchRun(load.ops_s, load.latency_ms(0.5), load.latency_ms(0.99), None, None)
 
-    def _run_on_own(self, workload: Workload) -> Run:
+    def _run_on_own(self, workload: Workload) -> BenchRun:
         with self._own_cluster() as cluster:
             watch = _Watch([pid for node_id in cluster.node_ids if (pid := cluster.pid_of(node_id))])
             load = run_workload(workload, cluster.endpoints, cluster.group, self.seconds, self.body_size_bytes)
             cpu_s, rss_mb = watch.end()
-        return Run(load.ops_s, load.latency_ms(0.5), load.latency_ms(0.99), cpu_s, rss_mb)
+        return BenchRun(load.ops_s, load.latency_ms(0.5), load.latency_ms(0.99), cpu_s, rss_mb)
 
-    def run_failovers(self, count: int) -> Generator[Run]:
+    def run_failovers(self, count: int) -> Generator[BenchRun]:
         """Kill the leader `count` times, and measure each time until the next append is acknowledged."""
         with self._own_cluster() as cluster, LogClient(cluster.endpoints, group=cluster.group) as client:
             body = bytes(self.body_size_bytes)
@@ -174,7 +174,7 @@ class Bench:
                 for _ in range(_BEFORE_KILL):
                     client.append(body)
                 gap_ms = _kill_leader(cluster, client, body) * 1e3
-                yield Run(None, gap_ms, gap_ms, None, None)
+                yield BenchRun(None, gap_ms, gap_ms, None, None)
 
     @contextmanager
     def _own_cluster(self) -> Iterator[LocalCluster]:

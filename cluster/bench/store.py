@@ -17,7 +17,7 @@ from statistics import median
 
 from cluster.bench.queues import FEW_QUEUES, longest_turn_ms, opening_s, put_p99_ms
 from cluster.bench.store_parts import (
-    Work,
+    BenchWork,
     get_all,
     memory_of_reading_mib,
     open_store,
@@ -34,7 +34,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BenchTarget:
     """What a figure means.
 
     Attributes:
@@ -49,18 +49,18 @@ class Target:
 
 
 TARGETS = {
-    "put": Target("messages/s", 150_000),
-    "dispatch": Target("messages/s", 250_000),
-    "get": Target("messages/s", 200_000),
-    "memory": Target("MiB beside maps", 200, is_less_better=True),
-    "verify": Target("MB/s", 300),
+    "put": BenchTarget("messages/s", 150_000),
+    "dispatch": BenchTarget("messages/s", 250_000),
+    "get": BenchTarget("messages/s", 200_000),
+    "memory": BenchTarget("MiB beside maps", 200, is_less_better=True),
+    "verify": BenchTarget("MB/s", 300),
     # For a log of 1 GiB; shorter for a smaller one.
-    "rebuild": Target("s", 6, is_less_better=True),
-    "query": Target("ms, p99", 1, is_less_better=True),
-    "open": Target("s, many queues", 2, is_less_better=True),
-    "open-killed": Target("s, many queues", 2, is_less_better=True),
-    "turn": Target("ms, many queues", 50, is_less_better=True),
-    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
+    "rebuild": BenchTarget("s", 6, is_less_better=True),
+    "query": BenchTarget("ms, p99", 1, is_less_better=True),
+    "open": BenchTarget("s, many queues", 2, is_less_better=True),
+    "open-killed": BenchTarget("s, many queues", 2, is_less_better=True),
+    "turn": BenchTarget("ms, many queues", 50, is_less_better=True),
+    "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
 }
 # They have stores of their own.
 _ALONE = frozenset({"query", "open", "open-killed", "turn", "put-many"})
@@ -80,7 +80,7 @@ class Figure:
     """
 
     name: str
-    target: Target
+    target: BenchTarget
     messages: int
     runs: list[float] = field(default_factory=list)
 
@@ -138,9 +138,9 @@ class StoreBench:
     queues: int
 
     @property
-    def work(self) -> Work:
+    def work(self) -> BenchWork:
         """What is put: as many whole batches as the size holds."""
-        return Work.of_size(self.log_size, self.body_size)
+        return BenchWork.of_size(self.log_size, self.body_size)
 
     @property
     def title(self) -> str:
@@ -217,7 +217,7 @@ class StoreBench:
             progress("rebuild")
             yield "rebuild", rebuild_s(folder, work)
 
-    def _target_of(self, name: str) -> Target:
+    def _target_of(self, name: str) -> BenchTarget:
         target = TARGETS[name]
         return replace(target, value=target.value * self.work.log_size / _GIB) if name == "rebuild" else target
 

@@ -45,7 +45,7 @@ _MEMORY_LOOK_CALLS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BenchWork:
     """What is put.
 
     Attributes:
@@ -57,7 +57,7 @@ class Work:
     body_size: int
 
     @classmethod
-    def of_size(cls, log_size: int, body_size: int) -> Work:
+    def of_size(cls, log_size: int, body_size: int) -> BenchWork:
         """Return as many whole batches as a log of this size holds, at least one."""
         return cls(max(log_size // record_size(body_size) // BATCH, 1) * BATCH, body_size)
 
@@ -138,7 +138,7 @@ class _BackgroundFlush:
             end()
 
 
-def put_all(store: PlainStore, work: Work) -> float:
+def put_all(store: PlainStore, work: BenchWork) -> float:
     """Put all messages; return the seconds of the puts and of what the flush takes from them."""
     seconds = 0.0
     batches = work.batches()
@@ -154,7 +154,7 @@ def put_all(store: PlainStore, work: Work) -> float:
     return seconds
 
 
-def get_all(store: PlainStore, work: Work) -> float:
+def get_all(store: PlainStore, work: BenchWork) -> float:
     """Read all queues in calls of 32, with topic, body and properties of each message; return the seconds."""
     count = 0
     began = time.perf_counter()
@@ -193,7 +193,7 @@ def memory_of_reading_mib(folder: Path) -> float:
     return most / (1 << 20)
 
 
-def verify_s(folder: Path, work: Work) -> float:
+def verify_s(folder: Path, work: BenchWork) -> float:
     """Verify the store in `folder` as `dledger verify` does; return the seconds."""
     files = ReadOnlyFiles()
 
@@ -206,7 +206,7 @@ def verify_s(folder: Path, work: Work) -> float:
     return timed(verify)
 
 
-def rebuild_s(folder: Path, work: Work) -> float:
+def rebuild_s(folder: Path, work: BenchWork) -> float:
     """Rebuild queues and index of the store in `folder` as `dledger rebuild` does; return the seconds."""
     files = ReadOnlyFiles()
 

@@ -22,7 +22,7 @@ _ID_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 
 
 @dataclass(slots=True)
-class Member:
+class JoinedMember:
     """One consumer in a group.
 
     Attributes:
@@ -44,7 +44,7 @@ class GroupMembers:
     """The members of all groups."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[str, Member]] = {}
+        self._groups: dict[str, dict[str, JoinedMember]] = {}
         # Of the groups that have members. One counter numbers the changes of all groups, so that a group that was empty
         # in between has a version which none of its members saw before.
         self._versions: dict[str, int] = {}
@@ -55,7 +55,7 @@ class GroupMembers:
         """Return how many consumers there are."""
         return self._count
 
-    def members(self, group: str) -> Mapping[str, Member]:
+    def members(self, group: str) -> Mapping[str, JoinedMember]:
         """Return the members of a group by client id."""
         return MappingProxyType(self._groups.get(group, {}))
 
@@ -67,7 +67,7 @@ class GroupMembers:
         """Return a number that grows with each change of the group; 0 for a group without members."""
         return self._versions.get(group, 0)
 
-    def join(self, group: str, member: Member) -> None:
+    def join(self, group: str, member: JoinedMember) -> None:
         """Take a member in, in place of an earlier life of it that is silent or says that it is the same.
 
         Raises:
@@ -94,7 +94,7 @@ class GroupMembers:
         self._count += known is None
         self._changed(group)
 
-    def leave(self, group: str, member: Member) -> bool:
+    def leave(self, group: str, member: JoinedMember) -> bool:
         """Remove a member, unless a newer process of it has joined since; return whether it was removed."""
         members = self._groups.get(group, {})
         if members.get(member.client_id) is not member:

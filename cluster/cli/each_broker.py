@@ -19,7 +19,7 @@ from cluster.cli.message_common import targets_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from cluster.cli.targets import Target
+    from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
 
 
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 
 @contextmanager
-def chosen_brokers(context: typer.Context, choice: Choice, *, is_change: bool) -> Iterator[list[Target]]:
+def chosen_brokers(context: typer.Context, choice: Choice, *, is_change: bool) -> Iterator[list[BrokerTarget]]:
     """Return the brokers that are chosen; what is met becomes a message that says what to do next."""
     with targets_of(context, choice.broker, choice.name_servers) as targets:
         yield targets.chosen(choice.names or (), choice.cluster, is_change=is_change)
@@ -56,7 +56,7 @@ def change_chosen(context: typer.Context, choice: Choice, change: Callable[[Brok
 
 
 def change_each(
-    targets: Sequence[Target],
+    targets: Sequence[BrokerTarget],
     change: Callable[[BrokerCalls], str],
     *,
     silent: Sequence[str] = (),
@@ -101,8 +101,8 @@ def change_each(
 
 
 def read_each(
-    targets: Sequence[Target], read: Callable[[BrokerCalls], Answer]
-) -> tuple[list[tuple[Target, Answer]], list[str]]:
+    targets: Sequence[BrokerTarget], read: Callable[[BrokerCalls], Answer]
+) -> tuple[list[tuple[BrokerTarget, Answer]], list[str]]:
     """Return what each broker answers, and the names of those that do not, whose failure is printed.
 
     Raises:
@@ -110,7 +110,7 @@ def read_each(
     """
     from cluster.protocol.errors import RequestFailed
 
-    answers: list[tuple[Target, Answer]] = []
+    answers: list[tuple[BrokerTarget, Answer]] = []
     silent: list[str] = []
     for target in targets:
         try:

@@ -35,7 +35,7 @@ class _Node(Protocol):
     def address(self) -> str: ...
 
 
-class Target(NamedTuple):
+class BrokerTarget(NamedTuple):
     """One broker.
 
     Attributes:
@@ -63,9 +63,9 @@ class Targets:
         self._timeout_s = timeout_s
         self._name_servers = tuple(parse_endpoints(name_servers)) if name_servers else ()
         self._stack = ExitStack()
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, BrokerTarget] = {}
         if not name_servers:
-            self._targets[""] = Target("", self._stack.enter_context(BrokerCalls(brokers, timeout_s)))
+            self._targets[""] = BrokerTarget("", self._stack.enter_context(BrokerCalls(brokers, timeout_s)))
 
     def __enter__(self) -> Self:
         """Open nothing yet."""
@@ -80,7 +80,7 @@ class Targets:
         """Whether brokers have names here: name servers were asked."""
         return bool(self._name_servers)
 
-    def all(self) -> list[Target]:
+    def all(self) -> list[BrokerTarget]:
         """Return all brokers, in order of their names.
 
         Raises:
@@ -90,7 +90,7 @@ class Targets:
             return list(self._targets.values())
         return [self._target(each.broker, each.nodes) for each in self._registered()]
 
-    def chosen(self, names: Collection[str], cluster: str, *, is_change: bool) -> list[Target]:
+    def chosen(self, names: Collection[str], cluster: str, *, is_change: bool) -> list[BrokerTarget]:
         """Return the brokers that are to be changed or listed, in order of their names.
 
         Args:
@@ -126,7 +126,7 @@ class Targets:
     def _registered(self) -> list[RegisteredBroker]:
         return registered_brokers(self._name_servers)
 
-    def queues(self, topic: str, *, is_write: bool) -> list[tuple[Target, int]]:
+    def queues(self, topic: str, *, is_write: bool) -> list[tuple[BrokerTarget, int]]:
         """Return the queues of a topic that may be written, or read: those of one broker after those of another.
 
         Raises:
@@ -148,7 +148,7 @@ class Targets:
             raise RequestFailed(reason, text)
         return [(targets[queue.broker], queue.queue_id) for queue in queues]
 
-    def having(self, topic: str) -> list[Target]:
+    def having(self, topic: str) -> list[BrokerTarget]:
         """Return the brokers that have a topic.
 
         Raises:
@@ -178,10 +178,10 @@ class Targets:
         async with RouteFinder(self._name_servers) as finder:
             return await finder.find(topic)
 
-    def _target(self, broker: str, nodes: Iterable[_Node]) -> Target:
+    def _target(self, broker: str, nodes: Iterable[_Node]) -> BrokerTarget:
         if broker not in self._targets:
             calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s)
-            self._targets[broker] = Target(broker, self._stack.enter_context(calls))
+            self._targets[broker] = BrokerTarget(broker, self._stack.enter_context(calls))
         return self._targets[broker]
 
 
@@ -203,7 +203,7 @@ def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
     return [found[name] for name in sorted(found)]
 
 
-def first_with(targets: Iterable[Target], ask: Callable[[BrokerCalls], Answer]) -> Answer:
+def first_with(targets: Iterable[BrokerTarget], ask: Callable[[BrokerCalls], Answer]) -> Answer:
     """Return the answer of the first broker that has the message asked for.
 
     Raises:

@@ -27,7 +27,7 @@ from cluster.replica.bootstrap_peers import fetch_config, fetch_from, in_thread,
 from cluster.replica.conversion_settings import shared_settings
 from commitlog.conversion.divide import (
     Divided,
-    LogPlaces,
+    LogDirectories,
     begin_entries,
     begin_of_entries,
     divide_log,
@@ -37,11 +37,11 @@ from commitlog.conversion.divide import (
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
 from commitlog.conversion.old_files import (
     UNKNOWN_DIVIDE,
-    Manifest,
-    OldFile,
     OldFilesDamaged,
     OldFilesDiffer,
     OldFilesFetch,
+    OldFilesManifest,
+    OldFileSum,
     end_fetch,
     make_manifest,
 )
@@ -82,7 +82,7 @@ class SettledOldFiles:
     """
 
     divided: Divided
-    manifest: Manifest
+    manifest: OldFilesManifest
     fetched_bytes: int = 0
 
 
@@ -98,12 +98,12 @@ class OldFilesMetrics:
         self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of old files that this process has fetched.")
 
 
-def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogPlaces:
+def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirectories:
     """Return where a node of a broker keeps its logs."""
     root = config.store_base_dir
     sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
     directories = (f"{root}/{LOG_DIRECTORY}", f"{root}/dledger-{config.self_id}")
-    return LogPlaces(*directories, sizes, has_property_crc=has_property_crc)
+    return LogDirectories(*directories, sizes, has_property_crc=has_property_crc)
 
 
 async def settle_old_files(
@@ -146,7 +146,7 @@ class _Start:
         self._codec = codec
         self._places = places_of(config, has_property_crc=has_property_crc)
         self._others = {peer.id: peer.address for peer in config.peers if peer.id != config.self_id}
-        self._manifest = Manifest(0)
+        self._manifest = OldFilesManifest(0)
         self._notes: list[str] = []
         self._difference: OldFilesDiffer | None = None
         self._said: dict[str, str] = {}
@@ -192,7 +192,7 @@ class _Start:
         self.own = replace(self.own, config_size_bytes=config_size_bytes)
         return False
 
-    def settle(self, manifest: Manifest) -> None:
+    def settle(self, manifest: OldFilesManifest) -> None:
         """Record durably which base log the group continues from."""
         save_manifest(self._files, self._places.node_directory, manifest, is_settled=True)
         self._manifest = manifest
@@ -206,7 +206,7 @@ class _Start:
         divided = divide_log(files, places, self._codec)
         return SettledOldFiles(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
 
-    def _check_present(self, manifest: Manifest) -> None:
+    def _check_present(self, manifest: OldFilesManifest) -> None:
         """Refuse files that appeared later: this node has stated to the group that it lacks them."""
         directory, known = self._places.old_directory, {file.name for file in manifest.files}
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
@@ -224,10 +224,10 @@ class _Start:
         names = files.list_directory(places.old_directory) if files.is_directory(places.old_directory) else []
         return int(names[-1]) + places.sizes.data_file_size_bytes if names else UNKNOWN_DIVIDE
 
-    def _sum_up(self, divide: int) -> Manifest:
+    def _sum_up(self, divide: int) -> OldFilesManifest:
         directory, size = self._places.old_directory, 0
 
-        def on_file(file: OldFile) -> None:
+        def on_file(file: OldFileSum) -> None:
             nonlocal size
             size += file.size
             if self._is_ending:

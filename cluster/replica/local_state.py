@@ -14,7 +14,7 @@ import logging
 from pathlib import Path
 
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.state.broker_state import Applied, BrokerState, Verdict
+from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
 from cluster.state.commands import Command
 from cluster.state.rocketmq_config import import_config
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
@@ -116,7 +116,7 @@ class LocalState:
         """
         applied = self.state.apply_command(command)
         # What changed nothing may rest on a change that is not durable yet.
-        if applied.verdict is Verdict.CHANGED or self._is_saving or self._is_unsaved:
+        if applied.verdict is CommandVerdict.CHANGED or self._is_saving or self._is_unsaved:
             saved: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(saved)
             self._save_next()

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from cluster.replica.replicated_state import ReplicatedState
 from cluster.replica.state_import import OldState, find_old_state
 from cluster.state.broker_state import BrokerState
-from commitlog.conversion.divide import Divided, LogPlaces, divide_log, was_written_by_java
+from commitlog.conversion.divide import Divided, LogDirectories, divide_log, was_written_by_java
 from commitlog.conversion.old_log import OldLog
 from commitlog.conversion.origin import load_origin
 from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
@@ -70,10 +70,10 @@ class ReplicatedConfig:
         return self.node.store_base_dir
 
     @property
-    def places(self) -> LogPlaces:
+    def places(self) -> LogDirectories:
         """Where the log is."""
         node = self.node
-        return LogPlaces(
+        return LogDirectories(
             f"{self.path}/{LOG_DIRECTORY}",
             f"{self.path}/dledger-{node.self_id}",
             EntryStoreConfig(node.mapped_file_size_for_entry_data, node.mapped_file_size_for_entry_index),
@@ -163,7 +163,7 @@ def _in_steps() -> None:
     """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
 
 
-def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:
+def _open_old(files: Files, places: LogDirectories, divide: int) -> OldLog | None:
     """Open the files of the plain log below, if there are any."""
     size = places.sizes.data_file_size_bytes
     return OldLog.open(files, places.old_directory, size, divide, is_property_crc_checked=places.has_property_crc)

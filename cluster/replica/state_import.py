@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.replica.local_state import load_state
-from cluster.state.broker_state import Applied, BrokerState, Verdict
+from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
 from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
@@ -42,7 +42,7 @@ _BATCH_MAX: Final = 500
 # After an import that was interrupted.
 _PAUSE_S: Final = 0.5
 # What was there before stays as it is.
-_HONEST: Final = frozenset({Verdict.TOPIC_EXISTS, Verdict.GROUP_EXISTS})
+_HONEST: Final = frozenset({CommandVerdict.TOPIC_EXISTS, CommandVerdict.GROUP_EXISTS})
 
 
 @dataclass(frozen=True, slots=True)

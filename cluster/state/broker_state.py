@@ -58,7 +58,7 @@ OFFSETS_MAX: Final = 2_000_000
 SWEPT_PER_COMMAND: Final = 100
 
 
-class Verdict(StrEnum):
+class CommandVerdict(StrEnum):
     """What became of a command; names as in `cluster.protocol.errors.Reason` where they mean a refusal."""
 
     CHANGED = "CHANGED"
@@ -89,18 +89,18 @@ class Applied:
         outcomes: of each offset of a commit or reset, in order of the command as its bytes have it.
     """
 
-    verdict: Verdict
+    verdict: CommandVerdict
     detail: str = ""
     outcomes: tuple[CommitOutcome, ...] = ()
 
     @property
     def is_done(self) -> bool:
         """Whether the state is now as the command demands (except single offsets)."""
-        return self.verdict in (Verdict.CHANGED, Verdict.UNCHANGED)
+        return self.verdict in (CommandVerdict.CHANGED, CommandVerdict.UNCHANGED)
 
 
-_CHANGED: Final = Applied(Verdict.CHANGED)
-_UNCHANGED: Final = Applied(Verdict.UNCHANGED)
+_CHANGED: Final = Applied(CommandVerdict.CHANGED)
+_UNCHANGED: Final = Applied(CommandVerdict.UNCHANGED)
 
 
 class BrokerState:
@@ -175,7 +175,7 @@ class BrokerState:
         try:
             check_command(command)
         except IllegalMessage as error:
-            return Applied(Verdict.ILLEGAL_REQUEST, str(error))
+            return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
         match command:
             case SetTopic():
@@ -207,7 +207,7 @@ class BrokerState:
         if known == topic:
             return _UNCHANGED
         if known is not None and command.is_new:
-            return Applied(Verdict.TOPIC_EXISTS, f"topic {topic.name!r} exists, with other settings")
+            return Applied(CommandVerdict.TOPIC_EXISTS, f"topic {topic.name!r} exists, with other settings")
         if known is None and len(topics) >= TOPICS_MAX:
             return _too_much("topics", TOPICS_MAX)
         topics[topic.name] = topic
@@ -231,7 +231,7 @@ class BrokerState:
         if known == group:
             return _UNCHANGED
         if known is not None and command.is_new:
-            return Applied(Verdict.GROUP_EXISTS, f"group {group.name!r} exists, with other settings")
+            return Applied(CommandVerdict.GROUP_EXISTS, f"group {group.name!r} exists, with other settings")
         if known is None and len(groups) >= GROUPS_MAX:
             return _too_much("groups", GROUPS_MAX)
         groups[group.name] = group
@@ -264,7 +264,7 @@ class BrokerState:
             return _too_much("offsets", OFFSETS_MAX)
         outcomes = [self._put_offset(group, each, is_reset=is_reset) for each in offsets]
         is_changed = CommitOutcome.COMMITTED in outcomes
-        return Applied(Verdict.CHANGED if is_changed else Verdict.UNCHANGED, "", tuple(outcomes))
+        return Applied(CommandVerdict.CHANGED if is_changed else CommandVerdict.UNCHANGED, "", tuple(outcomes))
 
     def _put_offset(self, group: str, given: QueueOffset, *, is_reset: bool) -> CommitOutcome:
         known = self._offsets.get(group, given.topic, given.queue_id)
@@ -315,12 +315,12 @@ class BrokerState:
 
 
 def _unknown_topic(name: str) -> Applied:
-    return Applied(Verdict.UNKNOWN_TOPIC, f"there is no topic {name!r}")
+    return Applied(CommandVerdict.UNKNOWN_TOPIC, f"there is no topic {name!r}")
 
 
 def _unknown_group(name: str) -> Applied:
-    return Applied(Verdict.UNKNOWN_GROUP, f"there is no group {name!r}")
+    return Applied(CommandVerdict.UNKNOWN_GROUP, f"there is no group {name!r}")
 
 
 def _too_much(what: str, maximum: int) -> Applied:
-    return Applied(Verdict.TOO_MUCH_STATE, f"there are {maximum} {what}, and no more may be: delete some")
+    return Applied(CommandVerdict.TOO_MUCH_STATE, f"there are {maximum} {what}, and no more may be: delete some")

@@ -67,7 +67,7 @@ CASES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlaces:
+class LogDirectories:
     """Where a replicated log and the plain log before it are.
 
     Attributes:
@@ -104,7 +104,7 @@ def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
     return case
 
 
-def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
+def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
     """See what is there; continue from a plain log with one of entries. Call it before the node opens its entry store.
 
     Args:
@@ -132,7 +132,7 @@ def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: La
     return Divided(case_of(has_entries=False, has_records=has_records), divide, tuple(notes))
 
 
-def begin_entries(files: Files, places: LogPlaces, codec: EntryCodec, divide: int) -> None:
+def begin_entries(files: Files, places: LogDirectories, codec: EntryCodec, divide: int) -> None:
     """Begin an empty log of entries at `divide`, durably.
 
     Raises:
@@ -170,7 +170,7 @@ def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
     return min(int(name) for name in files.list_directory(f"{directory}/data") if name.isdecimal()), True
 
 
-def _check_meeting(files: Files, places: LogPlaces, divide: int, *, is_whole: bool) -> None:
+def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whole: bool) -> None:
     """Refuse old files that do not end where the entries begin; where entry 0 is gone, there may be a gap."""
     if not files.is_directory(places.old_directory):
         return
@@ -181,7 +181,7 @@ def _check_meeting(files: Files, places: LogPlaces, divide: int, *, is_whole: bo
         raise CorruptData(places.old_directory, 0, expected, f"files up to {end}")
 
 
-def fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tuple[int, bool, list[str]]:
+def fill_old_files(files: Files, places: LogDirectories, last_exit: LastExit) -> tuple[int, bool, list[str]]:
     """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
     if not files.is_directory(places.old_directory):
         if last_exit.log_end:

@@ -38,7 +38,7 @@ _ATTEMPTS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class OldFile:
+class OldFileSum:
     """One file of the plain log; `name` is the offset of its first byte in 20 digits."""
 
     name: str
@@ -47,15 +47,15 @@ class OldFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class OldFilesManifest:
     """The old files of one node, oldest first, one after the other; they end at the divide, or there are none."""
 
     divide: int
-    files: tuple[OldFile, ...] = ()
+    files: tuple[OldFileSum, ...] = ()
 
-    def behind(self, offset: int) -> Manifest:
+    def behind(self, offset: int) -> OldFilesManifest:
         """Return the manifest of the files from `offset` on alone."""
-        return Manifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
+        return OldFilesManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ class OldFilesDamaged(StoreError):
 
 
 def make_manifest(
-    files: Files, directory: str, divide: int, on_file: Callable[[OldFile], None] = lambda _: None
-) -> Manifest:
+    files: Files, directory: str, divide: int, on_file: Callable[[OldFileSum], None] = lambda _: None
+) -> OldFilesManifest:
     """Return the manifest of the old files in `directory`; all of them are read, about 2 GiB a second.
 
     Args:
@@ -113,17 +113,17 @@ def make_manifest(
         store.errors.StorageFailed: a file cannot be opened.
     """
     if not files.is_directory(directory):
-        return Manifest(divide)
+        return OldFilesManifest(divide)
     found = []
     for name in sorted(files.list_directory(directory)):
         file = files.open(f"{directory}/{name}")
-        found.append(OldFile(name, file.size, _checksum(file)))
+        found.append(OldFileSum(name, file.size, _checksum(file)))
         file.close()
         on_file(found[-1])
-    return Manifest(divide, tuple(found))
+    return OldFilesManifest(divide, tuple(found))
 
 
-def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
+def first_difference(ours: OldFilesManifest, theirs: OldFilesManifest) -> str | None:
     """Return in what two manifests differ, for people; None when the nodes may be in one group."""
     if ours.divide != theirs.divide and UNKNOWN_DIVIDE not in (ours.divide, theirs.divide):
         return f"they end at {ours.divide} here and at {theirs.divide} there"
@@ -138,7 +138,7 @@ def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
     return None
 
 
-def read_chunk(files: Files, directory: str, manifest: Manifest, request: ChunkRequest) -> bytes:
+def read_chunk(files: Files, directory: str, manifest: OldFilesManifest, request: ChunkRequest) -> bytes:
     """Return the bytes that were asked for, or fewer at the file's end; none when the file is not in the manifest."""
     file = next((file for file in manifest.files if file.name == request.name), None)
     path = f"{directory}/{request.name}"
@@ -179,7 +179,7 @@ class OldFilesFetch:
         store.errors.StorageFailed: a file cannot be made, written or synced.
     """
 
-    def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
         self._files = files
         self._directory = directory
         self._path = f"{node_directory}/{INCOMING_NAME}"
@@ -258,7 +258,7 @@ class OldFilesFetch:
             self._file.close()
             self._file = None
 
-    def _open(self, wanted: OldFile) -> File:
+    def _open(self, wanted: OldFileSum) -> File:
         path = f"{self._directory}/{wanted.name}"
         if self._file is None and self._files.exists(path):
             self._file = self._files.open(path)
@@ -273,7 +273,7 @@ class OldFilesFetch:
             self._position = self._synced = 0
         return self._file
 
-    def _end_file(self, file: File, wanted: OldFile) -> None:
+    def _end_file(self, file: File, wanted: OldFileSum) -> None:
         file.sync()
         found = _checksum(file)
         self.close()
@@ -287,26 +287,26 @@ class OldFilesFetch:
             self._done.append(self._wanted.pop(0))
         self._save()
 
-    def _load(self) -> tuple[list[OldFile], int]:
+    def _load(self) -> tuple[list[OldFileSum], int]:
         """Return the files that are whole, then the one under way (or one that is none), and how much of it is here."""
         content = self._files.read_bytes(self._path)
         if content is None:
             return [], 0
         try:
             properties = parse_checked(content)
-            files = [OldFile(*file) for file in foreign_json(properties["files"])]
+            files = [OldFileSum(*file) for file in foreign_json(properties["files"])]
             return files, int(properties["position"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptData(self._path, 0, "the list of files that are fetched", repr(error)) from error
 
     def _save(self) -> None:
-        current = self._wanted[0] if self._wanted else OldFile("", 0, 0)
+        current = self._wanted[0] if self._wanted else OldFileSum("", 0, 0)
         values: list[list[Any]] = [list(asdict(file).values()) for file in (*self._done, current)]
         lines = {"files": json.dumps(values, separators=(",", ":")), "position": str(self._synced)}
         self._files.replace(self._path, format_checked(lines))
 
 
-def check_same(peer: str, ours: Manifest, theirs: Manifest) -> None:
+def check_same(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
     """Refuse a peer whose old files differ.
 
     Raises:
@@ -317,13 +317,13 @@ def check_same(peer: str, ours: Manifest, theirs: Manifest) -> None:
         raise OldFilesDiffer(peer, difference)
 
 
-def manifest_to_json(manifest: Manifest) -> str:
+def manifest_to_json(manifest: OldFilesManifest) -> str:
     """Return the text that represents a manifest between nodes."""
     files = [list(asdict(file).values()) for file in manifest.files]
     return json.dumps({"divide": manifest.divide, "files": files}, separators=(",", ":"))
 
 
-def manifest_from_json(text: str) -> Manifest:
+def manifest_from_json(text: str) -> OldFilesManifest:
     """Return the manifest in `text`, which another node sent.
 
     Raises:
@@ -338,16 +338,16 @@ def manifest_from_json(text: str) -> Manifest:
     begins = [int(file.name) for file in files] + [value["divide"]]
     if any(begin + file.size != end for file, begin, end in zip(files, begins, begins[1:], strict=False)):
         raise ValueError(f"expected files one after the other up to {value['divide']}")
-    return Manifest(value["divide"], files)
+    return OldFilesManifest(value["divide"], files)
 
 
-def _file_from(value: Sequence[Any]) -> OldFile:
+def _file_from(value: Sequence[Any]) -> OldFileSum:
     if not isinstance(value, list) or [type(field) for field in value] != [str, int, int]:
         raise ValueError(f"expected name, size and checksum, found {value!r}")
     name, size, checksum = value
     if len(name) != 20 or not (name.isascii() and name.isdigit()) or size <= 0 or not 0 <= checksum < 1 << 32:
         raise ValueError(f"expected a name of 20 digits, a size and a CRC-32C, found {value!r}")
-    return OldFile(name, size, checksum)
+    return OldFileSum(name, size, checksum)
 
 
 def _checksum(file: File) -> int:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Self
 
-from commitlog.plain.reader import LogReader
+from commitlog.plain.reader import PlainLogReader
 from commitlog.plain.recovery import NO_TIMESTAMP, RecoveredLog
 from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record.scan import walk
@@ -21,7 +21,7 @@ from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
 
 
-class OldLog(LogReader):
+class OldLog(PlainLogReader):
     """Everything of a log below its divide. Construct it by `open`."""
 
     @classmethod

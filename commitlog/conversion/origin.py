@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from commitlog.conversion.divide import LogPlaces
+from commitlog.conversion.divide import LogDirectories
 from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
-from commitlog.conversion.old_files import ChunkRequest, Manifest, OldFile, first_difference, read_chunk
+from commitlog.conversion.old_files import ChunkRequest, OldFilesManifest, OldFileSum, first_difference, read_chunk
 from commitlog.conversion.rule import Claim, Statement, statement_from
 from commitlog.conversion.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
 from dledger.peer.origin import BootstrapMessage
@@ -44,7 +44,7 @@ _SENT_MAX: Final = 2048
 _CHECKSUM: Final = struct.Struct(">I")
 
 
-def abridge(manifest: Manifest) -> bytes:
+def abridge(manifest: OldFilesManifest) -> bytes:
     """Return the summary of a manifest for a Hello."""
     checksums = b"".join(_CHECKSUM.pack(file.checksum) for file in manifest.files)
     sent = checksums[-_SENT_MAX * _CHECKSUM.size :]
@@ -53,7 +53,7 @@ def abridge(manifest: Manifest) -> bytes:
     return _HEAD.pack(_MAGIC, manifest.divide, size, len(manifest.files), older) + sent
 
 
-def difference_of(ours: Manifest, abridged: bytes) -> str | None:
+def difference_of(ours: OldFilesManifest, abridged: bytes) -> str | None:
     """Return, for people, the first difference of an abridged manifest from ours; None: the parts sent are equal."""
     if not abridged:
         return "the other node keeps a log of plain bytes, and this one messages"
@@ -66,8 +66,8 @@ def difference_of(ours: Manifest, abridged: bytes) -> str | None:
     if magic != _MAGIC or len(checksums) != min(count, _SENT_MAX) or min(begin, size) < min(0, divide):
         return "the other node's statement of its old files cannot be read; it may be of another version"
     names = [f"{begin + number * size:020d}" for number in range(len(checksums))]
-    theirs = Manifest(
-        divide, tuple(OldFile(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
+    theirs = OldFilesManifest(
+        divide, tuple(OldFileSum(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
     )
     difference = first_difference(ours, theirs)
     if difference is None and count == len(ours.files) and older != _HEAD.unpack_from(abridge(ours))[4]:
@@ -137,7 +137,7 @@ def state_message(statement: Statement, *, is_question: bool = False) -> Bootstr
 class OldFilesOrigin(OldFilesAnswers):
     """`dledger.peer.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
 
-    def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
         self.manifest = manifest
         self.told = abridge(manifest)
@@ -159,7 +159,7 @@ class OldFilesOrigin(OldFilesAnswers):
             logger.error("old_files_differ peer=%r difference=%r", peer_id, difference)
 
 
-def begin_of(files: Files, directory: str, manifest: Manifest) -> int:
+def begin_of(files: Files, directory: str, manifest: OldFilesManifest) -> int:
     """Return from where on the files of the manifest are in the directory; the divide when there are none."""
     present = set(files.list_directory(directory)) if files.is_directory(directory) else set()
     begin = manifest.divide
@@ -170,7 +170,7 @@ def begin_of(files: Files, directory: str, manifest: Manifest) -> int:
     return begin
 
 
-def load_origin(files: Files, places: LogPlaces) -> OldFilesOrigin:
+def load_origin(files: Files, places: LogDirectories) -> OldFilesOrigin:
     """Return the origin of a node whose old files are settled (`cluster.replica.bootstrap`).
 
     Raises:

@@ -27,7 +27,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from commitlog.conversion.old_files import Manifest, OldFilesDiffer, check_same, manifest_from_json, manifest_to_json
+from commitlog.conversion.old_files import (
+    OldFilesDiffer,
+    OldFilesManifest,
+    check_same,
+    manifest_from_json,
+    manifest_to_json,
+)
 from store.fs.foreign_json import foreign_json
 
 
@@ -53,7 +59,7 @@ class Statement:
     """
 
     claim: Claim
-    manifest: Manifest
+    manifest: OldFilesManifest
     begin: int
     config_size_bytes: int = 0
 
@@ -63,7 +69,7 @@ class Statement:
         return json.dumps(value), manifest_to_json(self.manifest).encode()
 
 
-NOTHING = Statement(Claim.NOTHING, Manifest(0), 0)
+NOTHING = Statement(Claim.NOTHING, OldFilesManifest(0), 0)
 
 
 def statement_from(text: object, payload: bytes) -> Statement:
@@ -86,7 +92,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
 class Settlement:
     """The base log of the group, and the nodes that have old files, the most of them first."""
 
-    manifest: Manifest
+    manifest: OldFilesManifest
     sources: tuple[str, ...]
 
 
@@ -144,7 +150,7 @@ def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
     return tuple(sorted(having, key=lambda peer: (statements[peer].begin, peer)))
 
 
-def _check_part(peer: str, ours: Manifest, theirs: Manifest) -> None:
+def _check_part(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
     """Refuse files of ours that the group's manifest does not name."""
     check_same(peer, ours, theirs)
     names = {file.name for file in theirs.files}
@@ -153,7 +159,7 @@ def _check_part(peer: str, ours: Manifest, theirs: Manifest) -> None:
         raise OldFilesDiffer(peer, f"file {unknown} is here, and not known there")
 
 
-def _check_equal(peer: str, ours: Manifest, theirs: Manifest) -> None:
+def _check_equal(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
     check_same(peer, ours, theirs)
     if ours != theirs:
         here, there = (each.files[0].name if each.files else "none" for each in (ours, theirs))

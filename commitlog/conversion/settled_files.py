@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from commitlog.conversion.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
+from commitlog.conversion.old_files import OldFilesManifest, end_fetch, manifest_from_json, manifest_to_json
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
 from store.fs.ports import Files
@@ -41,7 +41,7 @@ class OldFilesNotSettled(StoreError):
 class SavedManifest:
     """The content of the file."""
 
-    manifest: Manifest
+    manifest: OldFilesManifest
     is_settled: bool
 
 
@@ -65,7 +65,7 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
         raise CorruptData(path, 0, "the manifest of the old files, with a checksum", what_is_wrong(error)) from error
 
 
-def save_manifest(files: Files, node_directory: str, manifest: Manifest, *, is_settled: bool) -> None:
+def save_manifest(files: Files, node_directory: str, manifest: OldFilesManifest, *, is_settled: bool) -> None:
     """Save it, durably; what the fetch of the files kept is removed when it is settled.
 
     Raises:

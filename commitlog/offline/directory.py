@@ -55,7 +55,7 @@ class NotAStore(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFileInfo:
     """One file of the log.
 
     Attributes:
@@ -91,7 +91,7 @@ class StoreDirectory:
 
     root: str
     mode: StoreMode
-    log_files: list[LogFile]
+    log_files: list[LogFileInfo]
     node_directory: str | None = None
     divided_offset: int | None = None
     findings: list[Finding] = field(default_factory=list)
@@ -208,8 +208,8 @@ def _with_root(files: ReadOnlyFiles, root: str, node: str | None, commit_log: st
     return StoreDirectory(root, mode, [*old, *data], node, divided_offset, findings)
 
 
-def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings: list[Finding]) -> list[LogFile]:
-    found: list[LogFile] = []
+def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings: list[Finding]) -> list[LogFileInfo]:
+    found: list[LogFileInfo] = []
     for name in files.list_directory(directory):
         path = f"{directory}/{name}"
         if not is_queue_name(name):
@@ -222,20 +222,20 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
             meaning, remedy = "what the log holds there is missing", "Restore it from a backup or from another replica"
             findings.append(Finding(Area.FILES, path, 0, "a file of the log", "a directory", meaning, remedy))
             continue
-        found.append(LogFile(path, int(name), files.size_of(path), header_size))
+        found.append(LogFileInfo(path, int(name), files.size_of(path), header_size))
     size = _file_size_of(found)
     findings += [_wrong_size(file, size, is_last=file is found[-1]) for file in found if file.size != size]
     return found
 
 
-def _file_size_of(found: Sequence[LogFile]) -> int:
+def _file_size_of(found: Sequence[LogFileInfo]) -> int:
     """Return the size that the files were made with: the distance of two names, else the commonest."""
     sizes = [file.size for file in found]
     sizes += [behind.begin_offset - file.begin_offset for file, behind in itertools.pairwise(found)]
     return max(sorted(set(sizes), reverse=True), key=sizes.count, default=0)
 
 
-def refuse_too_long(log_files: Sequence[LogFile]) -> None:
+def refuse_too_long(log_files: Sequence[LogFileInfo]) -> None:
     """Check that no file of a log is longer than its files are: no program of ours, and none of Java's, opens it.
 
     Raises:
@@ -248,7 +248,7 @@ def refuse_too_long(log_files: Sequence[LogFile]) -> None:
             raise WrongFileSize(file.path, size, file.size)
 
 
-def _wrong_size(file: LogFile, expected: int, *, is_last: bool) -> Finding:
+def _wrong_size(file: LogFileInfo, expected: int, *, is_last: bool) -> Finding:
     is_created = is_last and not file.size
     remedy = (
         "The next start of the store removes it" if is_created else "Restore it from a backup or from another replica"
@@ -267,7 +267,7 @@ def _wrong_size(file: LogFile, expected: int, *, is_last: bool) -> Finding:
     )
 
 
-def _holds_messages(files: ReadOnlyFiles, data: list[LogFile]) -> bool:
+def _holds_messages(files: ReadOnlyFiles, data: list[LogFileInfo]) -> bool:
     """Return whether the first entry of a client holds a message record; of an empty log: whether there are queues."""
     looks = 0
     for log_file in data:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.plain.tail import is_one_bit_off
 from commitlog.record.record import HEAD
 from commitlog.record.resync import resync
@@ -32,7 +32,7 @@ class WalkedBatch:
         batch: what its records mean.
     """
 
-    file: LogFile
+    file: LogFileInfo
     batch: DispatchBatch
 
 
@@ -66,7 +66,7 @@ class LogWalk:
     def __init__(
         self,
         open_files: OpenFiles,
-        log_files: Sequence[LogFile],
+        log_files: Sequence[LogFileInfo],
         *,
         is_checked: bool,
         size_bytes_max: int = _BATCH_SIZE_BYTES,
@@ -118,10 +118,12 @@ class LogWalk:
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
 
-    def _view_of(self, file: LogFile) -> memoryview:
+    def _view_of(self, file: LogFileInfo) -> memoryview:
         return self._open_files.get(file.path).view()[: file.size]
 
-    def _scan(self, file: LogFile, view: memoryview, position: int, size_bytes_max: int) -> tuple[DispatchBatch, Stop]:
+    def _scan(
+        self, file: LogFileInfo, view: memoryview, position: int, size_bytes_max: int
+    ) -> tuple[DispatchBatch, Stop]:
         return scan(
             view,
             position,
@@ -169,7 +171,7 @@ class LogWalk:
                 position = behind if stop is Stop.END else max(behind, position + 1)
         return False
 
-    def _behind_blank(self, view: memoryview, file: LogFile, position: int) -> int:
+    def _behind_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
         """Return where a blank ends, which is the end of its file; DLedger leaves one at a file's head, too."""
         size, room = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < room else len(view)
@@ -183,7 +185,7 @@ class LogWalk:
             )
         return end
 
-    def _find_data(self, file: LogFile, position: int) -> int:
+    def _find_data(self, file: LogFileInfo, position: int) -> int:
         """Return where the first byte from `position` on is that is not zero; the file's size if there is none."""
         view = self._view_of(file)
         # What the file system knows to be empty is not read: the file that is written last is mostly that.
@@ -197,7 +199,7 @@ class LogWalk:
         return file.size
 
 
-def _gap(before: LogFile, behind: LogFile) -> Skipped | None:
+def _gap(before: LogFileInfo, behind: LogFileInfo) -> Skipped | None:
     """Return what lies between two files that should follow each other."""
     size = behind.begin_offset - before.end_offset
     if size <= 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.message_filter import MessageFilter
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
@@ -85,7 +85,7 @@ class StoreReader:
         if walk.tail is not None:
             yield tail_finding(walk, walk.tail, is_unfinished=self._parts.is_unfinished)
 
-    def _read_batch(self, file: LogFile, batch: DispatchBatch) -> Iterator[ReadMessage]:
+    def _read_batch(self, file: LogFileInfo, batch: DispatchBatch) -> Iterator[ReadMessage]:
         chosen = self._wanted.rows(batch)
         if not chosen.any():
             return
@@ -135,7 +135,7 @@ class StoreReader:
             first = number
         return first
 
-    def _first_timestamp(self, file: LogFile) -> int | None:
+    def _first_timestamp(self, file: LogFileInfo) -> int | None:
         walk = LogWalk(self._parts.open_files, [file], is_checked=False, size_bytes_max=1)
         first = next(walk.batches(), None)
         return int(first.batch.store_timestamps[0]) if first is not None and len(first.batch) else None
@@ -175,7 +175,7 @@ class StoreReader:
         batch = columns(record.view, [record.position], [record.size], base_offset=file.begin_offset)
         yield from self._read_batch(file, batch)
 
-    def _record_at(self, offset: int) -> tuple[LogFile, Record]:
+    def _record_at(self, offset: int) -> tuple[LogFileInfo, Record]:
         """Return the file and the record at an offset.
 
         Raises:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from commitlog.offline.checkpoint_check import RESTORE, CheckpointCheck
-from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
 from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
 from store.check.index_against_log import IndexChecker
@@ -187,7 +187,7 @@ class StoreParts:
         findings = [finding for finding in directory.findings if not finding.is_unfinished]
         return replace(directory, log_files=log_files, findings=findings)
 
-    def _walk_end(self, log_files: list[LogFile]) -> tuple[int, int]:
+    def _walk_end(self, log_files: list[LogFileInfo]) -> tuple[int, int]:
         """Return (after the last good record, how many there are) of some files."""
         walk = LogWalk(self.open_files, log_files, is_checked=False)
         count = sum(len(walked.batch) for walked in walk.batches())

@@ -1,4 +1,4 @@
-"""The plain CommitLog: the log of one machine, in RocketMQ's files; it reads as `LogReader` does.
+"""The plain CommitLog: the log of one machine, in RocketMQ's files; it reads as `PlainLogReader` does.
 
 Files of equal size hold the records one after the other. A batch never spans two files: where it does not fit with
 eight bytes after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch goes to the
@@ -26,7 +26,7 @@ from typing import Final, Self
 
 from commitlog.plain.flush import LogFlushProgress, LogTicket
 from commitlog.plain.lost_files import replace_lost_files
-from commitlog.plain.reader import LogReader
+from commitlog.plain.reader import PlainLogReader
 from commitlog.plain.recovery import NO_TIMESTAMP, UNKNOWN_EXIT, LastExit, RecoveredLog, recover
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
@@ -66,7 +66,7 @@ class CommitLogConfig:
     has_property_crc: bool = False
 
 
-class PlainCommitLog(LogReader):
+class PlainCommitLog(PlainLogReader):
     """An append-only log of message records: `store.model.commit_log.CommitLog`. Construct it by `open`."""
 
     def __init__(
@@ -316,7 +316,7 @@ def open_to_read(
     last_exit: LastExit = UNKNOWN_EXIT,
     *,
     is_corruption_skipped: bool = False,
-) -> LogReader:
+) -> PlainLogReader:
     """Open a log as it is: nothing is created, cut, synced or locked; `recovery_notes` say what would be cut.
 
     Args:
@@ -342,4 +342,4 @@ def open_to_read(
         )
         on_failure.pop_all()
     recovered = replace(recovered, notes=(*notes, *recovered.notes))
-    return LogReader(queue, recovered, is_property_crc_checked=config.has_property_crc)
+    return PlainLogReader(queue, recovered, is_property_crc_checked=config.has_property_crc)

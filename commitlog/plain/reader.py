@@ -20,7 +20,7 @@ from store.model.commit_log import RawLog
 from store.model.dispatch_batch import DispatchBatch
 
 
-class LogFile(NamedTuple):
+class PlainLogFile(NamedTuple):
     """A file of the log.
 
     Attributes:
@@ -34,7 +34,7 @@ class LogFile(NamedTuple):
     end_offset: int
 
 
-class LogReader:
+class PlainLogReader:
     """A plain log up to where it may be read: the reading half of `store.model.commit_log.CommitLog`.
 
     Args:
@@ -84,9 +84,9 @@ class LogReader:
         """Bytes of each file."""
         return self._queue.file_size
 
-    def files(self) -> list[LogFile]:
+    def files(self) -> list[PlainLogFile]:
         """Return all files, oldest first, also those that hold nothing yet."""
-        return [LogFile(file.path, file.begin_offset, file.end_offset) for file in self._queue.mapped_files]
+        return [PlainLogFile(file.path, file.begin_offset, file.end_offset) for file in self._queue.mapped_files]
 
     # ---------------------------------------------------------------------------------------------------- reading
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace, accept
-from commitlog.plain.tail import BadRecordPlace, GoodRecord, Verdict, describe, find_facts, find_lost_end, judge
+from commitlog.plain.tail import BadRecordPlace, GoodRecord, TailVerdict, describe, find_facts, find_lost_end, judge
 from commitlog.record.columns import count_good
 from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record.scan import walk
@@ -150,7 +150,7 @@ def recover(
     if not files:
         _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
         return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
-    verdict = Verdict.END
+    verdict = TailVerdict.END
     at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
     while True:
         at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
@@ -165,21 +165,21 @@ def recover(
         facts, good = find_facts(place, last_exit.synced_timestamp)
         facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
         verdict = judge(facts)
-        if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
+        if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise CorruptData(place.file.path, *describe(place), _ADVICE)
-        if verdict is Verdict.CORRUPTION and good is not None:
+        if verdict is TailVerdict.CORRUPTION and good is not None:
             notes.append(_note(place, "corrupt data passed over"))
             passed_over += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
-        if verdict is not Verdict.END:
+        if verdict is not TailVerdict.END:
             notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
         break
     end_offset = files[at.number].begin_offset + at.position if at.number < len(files) else queue.end_offset
     recovered = RecoveredLog(end_offset, at.last_store_timestamp)
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     if not is_read_only:
-        if verdict is not Verdict.END and at.number < len(files):
+        if verdict is not TailVerdict.END and at.number < len(files):
             queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
         queue.sync_all()
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))

@@ -64,7 +64,7 @@ _PROPERTIES_LENGTH_SIZE: Final = 2
 _RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
 
 
-class Verdict(Enum):
+class TailVerdict(Enum):
     """What the place is, and what recovery does about it."""
 
     END = "the end"
@@ -92,7 +92,7 @@ class Case(NamedTuple):
     has_good_behind: bool | None
     is_lost_write: bool | None
     is_one_bit_off: bool | None
-    verdict: Verdict
+    verdict: TailVerdict
 
     def fits(self, facts: PlaceFacts) -> bool:
         """Return whether the facts are those of this row."""
@@ -102,13 +102,13 @@ class Case(NamedTuple):
 # Exactly one row fits any facts.
 CASES: Final = (
     #    data   foreign synced good   lost   one bit
-    Case(False, None, None, None, None, None, Verdict.END),
-    Case(True, True, None, None, None, None, Verdict.CORRUPTION),
-    Case(True, False, True, None, None, None, Verdict.CORRUPTION),
-    Case(True, False, False, None, None, True, Verdict.CORRUPTION),
-    Case(True, False, False, False, None, False, Verdict.TORN_TAIL),
-    Case(True, False, False, True, True, False, Verdict.TORN_TAIL),
-    Case(True, False, False, True, False, False, Verdict.CORRUPTION),
+    Case(False, None, None, None, None, None, TailVerdict.END),
+    Case(True, True, None, None, None, None, TailVerdict.CORRUPTION),
+    Case(True, False, True, None, None, None, TailVerdict.CORRUPTION),
+    Case(True, False, False, None, None, True, TailVerdict.CORRUPTION),
+    Case(True, False, False, False, None, False, TailVerdict.TORN_TAIL),
+    Case(True, False, False, True, True, False, TailVerdict.TORN_TAIL),
+    Case(True, False, False, True, False, False, TailVerdict.CORRUPTION),
 )
 
 
@@ -153,7 +153,7 @@ class BadRecordPlace:
         return self.file.begin_offset + self.position
 
 
-def judge(facts: PlaceFacts) -> Verdict:
+def judge(facts: PlaceFacts) -> TailVerdict:
     """Look the facts up in the table."""
     return next(case.verdict for case in CASES if case.fits(facts))
 

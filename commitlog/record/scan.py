@@ -56,7 +56,7 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RecordWalk:
     """The result of a walk.
 
     Attributes:
@@ -82,7 +82,7 @@ def walk(
     header_size: int = 0,
     size_bytes_max: int = WALK_SIZE_MAX,
     count_max: int = WALK_COUNT_MAX,
-) -> Walk:
+) -> RecordWalk:
     """Go from record to record by their sizes, as long as each has a magic and ends within the stretch.
 
     What `commitlog.record.columns` checks is not checked here.
@@ -111,8 +111,8 @@ def walk(
             position += size
             left -= 1
     if position >= limit or len(starts) == count_max:
-        return Walk(starts, sizes, position, Stop.END)
-    return Walk(starts, sizes, position, *_why_stopped(view, position, end, header_size))
+        return RecordWalk(starts, sizes, position, Stop.END)
+    return RecordWalk(starts, sizes, position, *_why_stopped(view, position, end, header_size))
 
 
 def scan(
@@ -179,7 +179,7 @@ def scan(
 
 def skipped_at(
     view: memoryview,
-    walked: Walk,
+    walked: RecordWalk,
     good: int,
     end: int,
     *,

@@ -11,7 +11,7 @@ from dledger.entries.format.entry import HEADER
 from dledger.entries.index import EntryIndex
 from dledger.entries.log_head import LogHeadFile, complete
 from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
-from dledger.entries.recovery import DamagePolicy, RecoveredLog, recover
+from dledger.entries.recovery import DamagePolicy, RecoveredEntries, recover
 from dledger.storage.checkpoint import CheckpointFile
 from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.storage.properties import is_checked
@@ -52,7 +52,7 @@ class OpenLog:
     head_file: LogHeadFile
     aside: Aside
     lock: DirectoryLock
-    log: RecoveredLog
+    log: RecoveredEntries
     notes: tuple[str, ...]
 
 

@@ -39,7 +39,7 @@ _ANY = WalkState(UNKNOWN, 0, UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveredLog:
+class RecoveredEntries:
     """What the files hold.
 
     Attributes:
@@ -103,7 +103,7 @@ def recover(
     codec: EntryCodec,
     notes: list[str],
     damage: DamagePolicy,
-) -> RecoveredLog:
+) -> RecoveredEntries:
     """Bring data files and index files into agreement.
 
     Args:
@@ -125,7 +125,9 @@ def recover(
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
         index.queue.remove_all()
-        return RecoveredLog(0, begin.end_position, NO_TERM, NO_CHAIN, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
+        return RecoveredEntries(
+            0, begin.end_position, NO_TERM, NO_CHAIN, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN
+        )
     first = _entry_at(data, begin, codec)
     begin_index = max(begin.state.index, 0) if first is None else first.index
     if not index.queue.begin_offset <= begin_index * INDEX_UNIT.size <= index.queue.end_offset:
@@ -139,7 +141,7 @@ def recover(
     last_index = max(end.state.index, begin_index) - 1
     is_head_right = head is not None and head.begin_index == begin_index
     begin_chain_crc = head.chain_crc if head is not None and is_head_right else chain_before(begin_index)
-    return RecoveredLog(
+    return RecoveredEntries(
         begin_index=begin_index,
         begin_position=begin.end_position,
         begin_prev_term=head.prev_term

@@ -29,7 +29,7 @@ from dledger.entries.format.entry import (
     encode_batch,
     encode_blank,
 )
-from dledger.entries.format.placement import Run, lay_out
+from dledger.entries.format.placement import EntryRun, lay_out
 from dledger.entries.format.walk import UNKNOWN
 from dledger.entries.log_head import LogHead, begin_anew
 from dledger.entries.opening import OpenLog, open_log
@@ -109,7 +109,7 @@ class EntryStore:
         # log as it is now: every change of its end drops them all (`_drop_prepared`), and the write does them itself.
         self._checked: CheckedPush | None = None
         self._checked_after: Predecessor | None = None
-        self._reserved: tuple[Sequence[int], list[Run]] | None = None
+        self._reserved: tuple[Sequence[int], list[EntryRun]] | None = None
         self._reserved_span: Span | None = None
 
     # ------------------------------------------------------------------------------------------ opening and closing
@@ -327,7 +327,7 @@ class EntryStore:
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def reserve(self, sizes_of_bodies: Sequence[int]) -> list[Run]:
+    def reserve(self, sizes_of_bodies: Sequence[int]) -> list[EntryRun]:
         """Make room for entries with bodies of these sizes; return where they go, when they are appended next.
 
         Args:

@@ -14,7 +14,7 @@ from dledger.driver.driver import Proposal
 from dledger.entries.errors import CorruptPush
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node.ports import Group, Leaders, Machine
+from dledger.node.ports import CommittedEntriesSink, Group, Leaders
 from dledger.pending.append_answers import AppendAnswers
 from dledger.pending.appends import AppendResult, PendingAppend
 from dledger.pending.waiters import Waiters
@@ -62,7 +62,7 @@ class NodeObserver:
         group: Group,
         answers: AppendAnswers,
         leaders: Leaders,
-        machine: Machine | None,
+        machine: CommittedEntriesSink | None,
     ) -> None:
         self._self_id = self_id
         self._metrics = metrics

@@ -71,7 +71,7 @@ class Answers(Protocol):
         """All entries up to `applied_index` are applied; `take_results` returns the results of a range of entries."""
 
 
-class Machine(Protocol):
+class CommittedEntriesSink(Protocol):
     """Applies committed entries to the state machine; what it raises stops the node."""
 
     def appended(self, first_index: int, last_index: int) -> None:
@@ -87,7 +87,7 @@ class Machine(Protocol):
         """The log begins again, after a snapshot that was received."""
 
 
-class Snapshots(Protocol):
+class SnapshotRequests(Protocol):
     """The snapshots of the state machine."""
 
     @property

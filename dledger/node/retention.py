@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dledger.config import NodeConfig
 from dledger.driver.driver import Driver
-from dledger.node.ports import Core, Snapshots, Turns
+from dledger.node.ports import Core, SnapshotRequests, Turns
 from dledger.node.retention_rules import RetentionSettings
 from store.errors import DiskFull
 from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
@@ -120,7 +120,7 @@ class RetentionFloor:
         keep_from: the owner's reason: entries from this index on; None: there is none.
     """
 
-    def __init__(self, core: Core, snapshots: Snapshots | None, keep_from: Callable[[], int] | None) -> None:
+    def __init__(self, core: Core, snapshots: SnapshotRequests | None, keep_from: Callable[[], int] | None) -> None:
         self._core = core
         self._snapshots = snapshots
         self._keep_from = keep_from

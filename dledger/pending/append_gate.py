@@ -40,7 +40,7 @@ class AppendGate:
         appends: PendingAppends,
         *,
         proposals: Proposals,
-        leadership: Leadership,
+        leadership: LeadershipGate,
         room: Room,
         max_body_bytes: int,
         now_s: Callable[[], float],
@@ -112,7 +112,7 @@ class Proposals(Protocol):
         """Take a proposal with bodies of `size_bytes` into a turn."""
 
 
-class Leadership(Protocol):
+class LeadershipGate(Protocol):
     """Knows whether this node leads."""
 
     def refusal(self) -> str | None:

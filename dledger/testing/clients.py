@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.checks.clients import ID_SIZE_BYTES, Operation, OperationOutcome
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 from dledger.types import Role
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Client:
 
     def _answer_read(self, number: int, process: SimProcess, is_served: bool) -> None:
         if is_served and process.raft.role is not Role.LEADER:
-            self._world.work.add(Work.FOLLOWER_READ)
+            self._world.work.add(SimWork.FOLLOWER_READ)
         self._answer(number, OperationOutcome.OPEN, process.raft.leader_id if is_served else None)
 
     def _answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.coverage.branches import install, take
 from dledger.testing.options import draw_options
-from dledger.testing.simulation import Simulation, Summary
+from dledger.testing.simulation import Simulation, SimulationSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,7 +42,7 @@ class Result:
     seed: int
     node_count: int | None
     shape: str
-    summary: Summary | None
+    summary: SimulationSummary | None
     failure: str
     branches: bytes = b""
     is_shell: bool = False
@@ -72,7 +72,7 @@ class Result:
 
 def run_options(
     options: SimOptions, parts: Parts | None = None, emit: Callable[[str], None] | None = None
-) -> tuple[Summary | None, str]:
+) -> tuple[SimulationSummary | None, str]:
     """Run one shape to its end or to its first violation; return what it came to, or what was violated.
 
     Args:

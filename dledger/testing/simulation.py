@@ -25,7 +25,7 @@ from dledger.testing.nemesis.nemesis import Nemesis
 from dledger.testing.network.network import SimNetwork
 from dledger.testing.scheduler import Scheduler
 from dledger.testing.trace import Trace
-from dledger.testing.work import Work, WorkCounts
+from dledger.testing.work import SimWork, WorkCounts
 from dledger.testing.world import Parts, World
 from dledger.types import Role
 
@@ -43,7 +43,7 @@ _READ_SIZE_BYTES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SimulationSummary:
     """What a run came to.
 
     Attributes:
@@ -103,7 +103,7 @@ class Simulation:
             for number in range(options.client_count)
         ]
 
-    def run(self) -> Summary:
+    def run(self) -> SimulationSummary:
         """Run both phases.
 
         Raises:
@@ -280,13 +280,13 @@ class Simulation:
 
     # ---------------------------------------------------------------------------------------------- summary
 
-    def _summarize(self) -> Summary:
+    def _summarize(self) -> SimulationSummary:
         world, checks = self._world, self._world.checks
-        world.work.add(Work.COMMITTED, len(checks.log.committed))
-        world.work.add(Work.ELECTED, checks.elections.election_count)
-        world.work.add(Work.ACKNOWLEDGED, checks.clients.acknowledged_count)
-        world.work.add(Work.READ, checks.clients.read_count)
-        return Summary(
+        world.work.add(SimWork.COMMITTED, len(checks.log.committed))
+        world.work.add(SimWork.ELECTED, checks.elections.election_count)
+        world.work.add(SimWork.ACKNOWLEDGED, checks.clients.acknowledged_count)
+        world.work.add(SimWork.READ, checks.clients.read_count)
+        return SimulationSummary(
             event_count=world.scheduler.event_count,
             simulated_us=world.scheduler.now_us,
             work=world.work.as_dict(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Work(StrEnum):
+class SimWork(StrEnum):
     """Something that a cluster did; the value is its name in the line of a run."""
 
     COMMITTED = "commits"
@@ -33,12 +33,12 @@ class WorkCounts:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts = dict.fromkeys(Work, 0)
+        self._counts = dict.fromkeys(SimWork, 0)
 
-    def add(self, work: Work, count: int = 1) -> None:
+    def add(self, work: SimWork, count: int = 1) -> None:
         """Note that `work` was done `count` times more."""
         self._counts[work] += count
 
     def as_dict(self) -> dict[str, int]:
-        """Return the counts by name, in the order of `Work`."""
+        """Return the counts by name, in the order of `SimWork`."""
         return {work.value: count for work, count in self._counts.items()}

@@ -53,7 +53,7 @@ class World:
     parts: Parts
 
 
-class Machine(Protocol):
+class MachinePort(Protocol):
     """What a process needs to know of the machine that it runs on."""
 
     sync_delay_us: int

@@ -12,7 +12,7 @@ import posixpath
 import numpy as np
 import pyarrow as pa
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BLANK_MAGIC, HEAD
 from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.places import LogPlaces
@@ -63,7 +63,7 @@ class Coverage:
         try:
             view = open_files.get(part.path).view()
             file_begin = int(posixpath.basename(part.path))
-            log = LogPlaces(open_files, (LogFile(part.path, file_begin, len(view), part.header_size),))
+            log = LogPlaces(open_files, (LogFileInfo(part.path, file_begin, len(view), part.header_size),))
             position = begin
             while position < end:
                 head = log.entry_at(position) if part.header_size else None

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from commitlog.offline.directory import LogFile
-from pipeline.audit.digests import Window, digest, windows
+from commitlog.offline.directory import LogFileInfo
+from pipeline.audit.digests import DigestWindow, digest, windows
 from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy, PolicyKind
@@ -83,7 +83,7 @@ class AuditFinding(NamedTuple):
 class Suspect(NamedTuple):
     """A window whose digests differ: the digest of each replica that holds it, by the replica's number."""
 
-    window: Window
+    window: DigestWindow
     digests: tuple[tuple[int, int], ...]
 
     def without(self, left_out: frozenset[int] | set[int]) -> Suspect | None:
@@ -128,7 +128,7 @@ def _missing_tail(replica: AuditedReplica, end: int, committed: int) -> Iterator
         yield AuditFinding(AuditKind.UNCOMMITTED_TAIL, replica.name, begin, end, expected=expected, found=found)
 
 
-def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> list[Window]:
+def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> list[DigestWindow]:
     """Return the stretches to be compared: each within one file, and held by the same replicas from end to end."""
     borders = {replica.begin for replica in replicas} | {replica.end for replica in replicas}
     borders |= {
@@ -143,7 +143,7 @@ def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> l
 
 
 def compare(
-    replicas: Sequence[AuditedReplica], stretch: Window, *, is_checked: bool = True
+    replicas: Sequence[AuditedReplica], stretch: DigestWindow, *, is_checked: bool = True
 ) -> Iterator[Suspect | AuditFinding]:
     """Yield the windows of a stretch that differ, and the bad records of what is alike.
 
@@ -156,7 +156,7 @@ def compare(
     if not holders:
         return
     open_files = OpenFiles(ReadOnlyFiles())
-    suspects = set[Window]()
+    suspects = set[DigestWindow]()
     try:
         for window in windows(*stretch) if len(holders) > 1 else ():
             digests = tuple((number, digest(open_files, file, window)) for number, file in holders)
@@ -173,12 +173,12 @@ def compare(
                 yield finding
 
 
-def _holder(replica: AuditedReplica, stretch: Window) -> LogFile | None:
+def _holder(replica: AuditedReplica, stretch: DigestWindow) -> LogFileInfo | None:
     is_held = replica.begin <= stretch.begin and stretch.end <= replica.end
     return replica.file_at(stretch.begin) if is_held else None
 
 
-def _bad_records(replica: AuditedReplica, file: LogFile, stretch: Window) -> Iterator[AuditFinding]:
+def _bad_records(replica: AuditedReplica, file: LogFileInfo, stretch: DigestWindow) -> Iterator[AuditFinding]:
     skipped: list[Skipped] = []
     policy = CorruptPolicy(PolicyKind.SKIP, on_skipped=skipped.append)
     is_begin, is_end = stretch.begin == max(file.begin_offset, replica.begin), stretch.end == file.end_offset

@@ -11,29 +11,29 @@ from typing import Final, NamedTuple
 
 from isal.isal_zlib import crc32
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from store.fs.read_only_files import OpenFiles
 
 # About a thousand entries of half a kilobyte: small enough to look at each one where digests differ.
 WINDOW_SIZE: Final = 1 << 19
 
 
-class Window(NamedTuple):
+class DigestWindow(NamedTuple):
     """A part of the log, as offsets `[begin, end)`."""
 
     begin: int
     end: int
 
 
-def windows(begin: int, end: int, size: int = WINDOW_SIZE) -> Iterator[Window]:
+def windows(begin: int, end: int, size: int = WINDOW_SIZE) -> Iterator[DigestWindow]:
     """Give the windows of a stretch, ascending; all but the first begin at a multiple of their size."""
     while begin < end:
         border = min((begin // size + 1) * size, end)
-        yield Window(begin, border)
+        yield DigestWindow(begin, border)
         begin = border
 
 
-def digest(open_files: OpenFiles, file: LogFile, window: Window) -> int:
+def digest(open_files: OpenFiles, file: LogFileInfo, window: DigestWindow) -> int:
     """Return the CRC-32 of a window of one file.
 
     Raises:

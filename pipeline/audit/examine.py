@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, RecordFault, find_fault
 from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import HEADER_TYPE
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect
-from pipeline.audit.digests import Window
+from pipeline.audit.digests import DigestWindow
 from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
@@ -40,7 +40,7 @@ class _Side:
     """One replica at one place of its file."""
 
     replica: AuditedReplica
-    file: LogFile
+    file: LogFileInfo
     view: memoryview
     begin: int
     end: int
@@ -137,7 +137,7 @@ def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditF
 
 
 def _places_that_differ(
-    replicas: Sequence[AuditedReplica], window: Window, open_files: OpenFiles
+    replicas: Sequence[AuditedReplica], window: DigestWindow, open_files: OpenFiles
 ) -> Iterator[list[_Side]]:
     holders = [(replica, file) for replica in replicas if (file := replica.file_at(window.begin)) is not None]
     views = [open_files.get(file.path).view() for _, file in holders]
@@ -152,7 +152,7 @@ def _places_that_differ(
         before = begin
 
 
-def _places(view: memoryview, file: LogFile, window: Window) -> _Places:
+def _places(view: memoryview, file: LogFileInfo, window: DigestWindow) -> _Places:
     base, header_size = file.begin_offset, file.header_size
     first, end = window.begin - base, min(window.end - base, len(view))
     position = find_good(view, max(first - _BACK, 0), len(view), base_offset=base, header_size=header_size)

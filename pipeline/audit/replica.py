@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from dledger.entries.format.entry import BLANK_SIZE_MIN
 from pipeline.common.errors import BadOption
 from pipeline.log.stores import StoreView, Tail, open_store
@@ -28,7 +28,7 @@ class AuditedReplica(NamedTuple):
     begin: int
     end: int
     committed: int
-    files: tuple[LogFile, ...]
+    files: tuple[LogFileInfo, ...]
 
     def missing_files(self) -> Iterator[tuple[int, int]]:
         """Give the ranges between its begin and its end that no file holds."""
@@ -38,7 +38,7 @@ class AuditedReplica(NamedTuple):
                 yield position, file.begin_offset
             position = max(position, file.end_offset)
 
-    def file_at(self, offset: int) -> LogFile | None:
+    def file_at(self, offset: int) -> LogFileInfo | None:
         """Return the file that holds the byte at `offset`."""
         return next((file for file in self.files if file.begin_offset <= offset < file.end_offset), None)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, stretches
-from pipeline.audit.digests import Window
+from pipeline.audit.digests import DigestWindow
 from pipeline.audit.examine import examine
 from pipeline.audit.replica import AuditedReplica
 
@@ -23,7 +23,7 @@ _EXAMINED_MAX: Final = 4096
 _PARTED: Final = frozenset({AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL})
 
 
-class Runner(Protocol):
+class PieceRunner(Protocol):
     """Runs a kernel over pieces, and returns all that it found, in the order of the pieces."""
 
     def __call__(self, pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Found]]) -> list[_Found]:
@@ -74,7 +74,9 @@ def in_process(pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Foun
     return [found for piece in pieces for found in work(piece)]
 
 
-def run_audit(replicas: Sequence[AuditedReplica], *, is_checked: bool = True, runner: Runner = in_process) -> Audit:
+def run_audit(
+    replicas: Sequence[AuditedReplica], *, is_checked: bool = True, runner: PieceRunner = in_process
+) -> Audit:
     """Compare replicas.
 
     Args:
@@ -85,7 +87,7 @@ def run_audit(replicas: Sequence[AuditedReplica], *, is_checked: bool = True, ru
     parts = stretches(replicas)
     audit = Audit(replicas, list(compare_bounds(replicas)), _size(replicas, parts))
 
-    def compare_one(part: Window) -> Iterable[Suspect | AuditFinding]:
+    def compare_one(part: DigestWindow) -> Iterable[Suspect | AuditFinding]:
         return compare(replicas, part, is_checked=is_checked)
 
     found = runner(parts, compare_one)
@@ -97,7 +99,7 @@ def run_audit(replicas: Sequence[AuditedReplica], *, is_checked: bool = True, ru
     return audit
 
 
-def _examine_all(audit: Audit, suspects: list[Suspect], runner: Runner) -> None:
+def _examine_all(audit: Audit, suspects: list[Suspect], runner: PieceRunner) -> None:
     """Look into windows in their order; after its divergence a replica is not compared with the others any more."""
     replicas = audit.replicas
     numbers = {replica.name: number for number, replica in enumerate(replicas)}
@@ -120,7 +122,7 @@ def _examine_all(audit: Audit, suspects: list[Suspect], runner: Runner) -> None:
     audit.unexamined = len(suspects)
 
 
-def _size(replicas: Sequence[AuditedReplica], parts: Sequence[Window]) -> int:
+def _size(replicas: Sequence[AuditedReplica], parts: Sequence[DigestWindow]) -> int:
     return sum(
         part.end - part.begin
         for replica in replicas

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BadRecord, decode
 from commitlog.record.resync import find_good
 from pipeline.log.places import NO_INDEX
@@ -44,7 +44,7 @@ class LogCutting:
             head = store.log.next_entry(head.end_offset)
         return store.end_offset if head is None else head.offset
 
-    def cut(self, file: LogFile, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
+    def cut(self, file: LogFileInfo, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
         """Yield the slices of `[begin, end)` of a file, each of about `target` bytes; without a gap between them."""
         slices: list[Slice] = []
         indexes = self._indexes(begin, end, target, rows_max) if file.header_size else None
@@ -85,7 +85,7 @@ class LogCutting:
         self._index = last
         return found
 
-    def _by_index(self, file: LogFile, indexes: list[int], begin: int, end: int) -> Iterator[Slice]:
+    def _by_index(self, file: LogFileInfo, indexes: list[int], begin: int, end: int) -> Iterator[Slice]:
         places = self._store.places
         assert places is not None
         offsets = [end if place is None else place.position for place in map(places.place, indexes[:-1])]
@@ -109,7 +109,7 @@ class LogCutting:
 
     # ----------------------------------------------------------------------------------------------------- by size
 
-    def _by_size(self, file: LogFile, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
+    def _by_size(self, file: LogFileInfo, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
         if rows_max is not None:
             target = max(1, min(target, rows_max * self._record_size(file, begin, end)))
         pieces = max(1, math.ceil((end - begin) / target))
@@ -129,10 +129,10 @@ class LogCutting:
                     limit=self._limit(file),
                 )
 
-    def _limit(self, file: LogFile) -> int:
+    def _limit(self, file: LogFileInfo) -> int:
         return min(file.end_offset, self._store.end_offset)
 
-    def _record_size(self, file: LogFile, begin: int, end: int) -> int:
+    def _record_size(self, file: LogFileInfo, begin: int, end: int) -> int:
         """Return about how large a record of `[begin, end)` is, by a few of them."""
         view, base = self._store.log.view(file), file.begin_offset
         sizes: list[int] = []

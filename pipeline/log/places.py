@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from commitlog.offline.directory import LogFile
+from commitlog.offline.directory import LogFileInfo
 from commitlog.offline.log_walk import LogWalk
 from commitlog.record.record import FIELDS_SIZE, BadRecord, Record, decode
 from commitlog.record.resync import find_good
@@ -51,7 +51,7 @@ class LogPlaces:
         log_files: in order, none of them empty.
     """
 
-    def __init__(self, open_files: OpenFiles, log_files: tuple[LogFile, ...]) -> None:
+    def __init__(self, open_files: OpenFiles, log_files: tuple[LogFileInfo, ...]) -> None:
         self._open_files = open_files
         self._log_files = log_files
 
@@ -61,7 +61,7 @@ class LogPlaces:
         is_there = number < len(self._log_files) and self._log_files[number].begin_offset <= offset
         return number if is_there else None
 
-    def view(self, file: LogFile) -> memoryview:
+    def view(self, file: LogFileInfo) -> memoryview:
         """Return the bytes of a file."""
         return self._open_files.get(file.path).view()[: file.size]
 
@@ -200,7 +200,7 @@ class LogPlaces:
         found = self._timestamp_behind(file, low, file_end)
         return high if found is None else found[0]
 
-    def _timestamp_behind(self, file: LogFile, offset: int, end: int) -> tuple[int, int] | None:
+    def _timestamp_behind(self, file: LogFileInfo, offset: int, end: int) -> tuple[int, int] | None:
         """Return (offset, store timestamp) of the first good record at or after `offset`; None before `end`."""
         view, base, header = self.view(file), file.begin_offset, file.header_size
         position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)

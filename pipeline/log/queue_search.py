@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from store.check.queue_view import QueueView, Unit
+from store.check.queue_view import QueueView, StoredUnit
 from store.queues.unit import BLANK_SIZE
 
 # Blanks that are looked at together.
@@ -42,7 +42,7 @@ def first_where(queue: QueueView, begin: int, end: int, holds: Callable[[int, in
     return _not_blank(queue, begin, last)
 
 
-def _is_blank(unit: Unit) -> bool:
+def _is_blank(unit: StoredUnit) -> bool:
     return unit.size == BLANK_SIZE
 
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.log_walk import LogWalk
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.types import TermRun
@@ -87,7 +87,7 @@ class StoreView:
     directory: StoreDirectory
     open_files: OpenFiles
     is_live: bool
-    files: tuple[LogFile, ...]
+    files: tuple[LogFileInfo, ...]
     log: LogPlaces
     queue_views: Mapping[QueueKey, QueueView]
     begin_offset: int = 0

@@ -11,7 +11,7 @@ import numpy as np
 
 from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import RecordRows, good_rows
-from commitlog.record.scan import Stop, Walk, blank_size, skipped_at, walk
+from commitlog.record.scan import RecordWalk, Stop, blank_size, skipped_at, walk
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.log.selection import Selection
 from pipeline.reading.corrupt_policy import CorruptPolicy
@@ -112,7 +112,7 @@ class Reading(Generic[T]):
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
             position = self._behind(view, walked, good, base, path, header_size)
 
-    def _behind(self, view: memoryview, walked: Walk, good: int, base: int, path: str, header_size: int) -> int:
+    def _behind(self, view: memoryview, walked: RecordWalk, good: int, base: int, path: str, header_size: int) -> int:
         """Return where reading continues after a walk; with what is corrupt there it is done as the policy says."""
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:

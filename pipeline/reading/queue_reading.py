@@ -9,7 +9,7 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from commitlog.offline.directory import LogFile, find_store
+from commitlog.offline.directory import LogFileInfo, find_store
 from commitlog.record.record import find_fault
 from commitlog.record.rows import RecordRows, good_rows
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
@@ -55,7 +55,7 @@ class QueueReading(Generic[T]):
         finally:
             self._open_files.close_all()
 
-    def _log_files(self) -> list[LogFile]:
+    def _log_files(self) -> list[LogFileInfo]:
         try:
             return find_store(self._files, self._part.root).log_files
         except StoreError as error:
@@ -69,7 +69,7 @@ class QueueReading(Generic[T]):
         except StoreError as error:
             raise StoreUnreadable(directory, str(error)) from error
 
-    def _of_units(self, log_files: Sequence[LogFile], begin: int, units: NDArray[np.void]) -> Iterator[T]:
+    def _of_units(self, log_files: Sequence[LogFileInfo], begin: int, units: NDArray[np.void]) -> Iterator[T]:
         offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
         numbers = np.arange(begin, begin + len(units), dtype=np.int64)
         is_wanted: Bools = (sizes != BLANK_SIZE) | (offsets != 0)
@@ -89,7 +89,7 @@ class QueueReading(Generic[T]):
                 self._reading.lose(self._part.root, self._lost_range(numbers[first:last]))
             first = last
 
-    def _lost(self, log_files: Sequence[LogFile], first: int) -> list[LostRange]:
+    def _lost(self, log_files: Sequence[LogFileInfo], first: int) -> list[LostRange]:
         """Return all of the slice from unit `first` on that no file of the log holds any more."""
         queue, found = self._queue(), list[LostRange]()
         offsets = queue.units(first, self._part.end_queue_offset)["physical_offset"].astype(np.int64)
@@ -106,7 +106,7 @@ class QueueReading(Generic[T]):
         what = f"topic {self._topic}, queue {self._part.queue_id}"
         return LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log holds it any more")
 
-    def _of_file(self, file: LogFile, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
+    def _of_file(self, file: LogFileInfo, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
         view = self._reading.open(self._open_files, file.path, self._lost_range(numbers))
         if view is None:
             return
@@ -119,7 +119,7 @@ class QueueReading(Generic[T]):
         )
 
     def _good(
-        self, window: memoryview, begins: Int64s, sizes: Int64s, numbers: Int64s, file: LogFile, first: int
+        self, window: memoryview, begins: Int64s, sizes: Int64s, numbers: Int64s, file: LogFileInfo, first: int
     ) -> RecordRows:
         """Return the rows of good records of this queue; of each other one it is done as the policy says."""
         data: NDArray[Any] = np.frombuffer(window, np.uint8)
@@ -147,7 +147,7 @@ class QueueReading(Generic[T]):
             ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
         return good_rows(data, begins, ends, base, has_headers=file.header_size > 0)
 
-    def _skip_unit(self, file: LogFile, window: memoryview, begin: int, size: int, first: int) -> None:
+    def _skip_unit(self, file: LogFileInfo, window: memoryview, begin: int, size: int, first: int) -> None:
         position = first + begin
         offset = file.begin_offset + position
         fault = find_fault(window, max(begin, 0), min(begin + max(size, 0), len(window)), physical_offset=offset)
@@ -156,7 +156,7 @@ class QueueReading(Generic[T]):
         self._reading.on_corrupt.handle(skipped, window[max(begin, 0) : max(begin + size, 0)])
 
 
-def _file_of(log_files: Sequence[LogFile], offset: int) -> tuple[LogFile | None, int]:
+def _file_of(log_files: Sequence[LogFileInfo], offset: int) -> tuple[LogFileInfo | None, int]:
     """Return the file that holds an offset, and where it ends; without one, None and where the next one begins."""
     behind = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
     file = log_files[behind - 1] if behind else None

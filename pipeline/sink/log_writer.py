@@ -100,7 +100,7 @@ class WrittenRange(NamedTuple):
 
 
 @dataclass(slots=True)
-class Written:
+class RowsStored:
     """What became of the rows of one task.
 
     Attributes:
@@ -141,7 +141,7 @@ class _Chunk:
         return _Chunk(self.queue, messages, keys, [self.rows[place] for place in left], size_bytes)
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """Turns batches into messages: `RowEncoder` those of a frame, others those of an archive."""
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
@@ -174,12 +174,12 @@ class LogWriter:
         target: LogTarget,
         origin: RowOrigin,
         *,
-        rows: Rows | None = None,
+        rows: RowSource | None = None,
         on_stored: OnStored = lambda _rows, _places: None,
         on_repeated: OnRepeated = lambda _rows: None,
     ) -> None:
         self._target = target
-        self._encoder: Rows = RowEncoder(unique_key_head(*origin), target.topic) if rows is None else rows
+        self._encoder: RowSource = RowEncoder(unique_key_head(*origin), target.topic) if rows is None else rows
         self._on_stored = on_stored
         self._on_repeated = on_repeated
         self._partition = origin.partition
@@ -196,7 +196,7 @@ class LogWriter:
         self._under_way: deque[tuple[_Chunk, Future[list[MessageAppended]]]] = deque()
         self._under_way_rows = self._under_way_bytes = 0
         self._ranges: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._written = Written()
+        self._written = RowsStored()
         try:
             self._producer = self._thread.run(self._open())
         except BaseException:
@@ -251,7 +251,7 @@ class LogWriter:
         for row in self._encoder.rows(batch):
             self._add(row)
 
-    def finish(self) -> Written:
+    def finish(self) -> RowsStored:
         """Return when all rows are committed.
 
         Raises:

@@ -18,7 +18,7 @@ from pipeline.source.view import Span, Spans, parts_min, spans_of
 from store.check.queue_view import QueueView
 from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
-from store.queues.merge_by_offset import UnitRange, Units, Window, at_once, clamp, first_in_log, window_of
+from store.queues.merge_by_offset import LogWindow, UnitRange, Units, at_once, clamp, first_in_log, window_of
 from store.queues.unit import BLANK_SIZE
 
 
@@ -110,7 +110,7 @@ class PathView:
             return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)
         return part.begin if part.is_begin_known else max(int(posixpath.basename(part.path)), self._store.begin_offset)
 
-    def _known_window(self, spans: Spans) -> Window | None:
+    def _known_window(self, spans: Spans) -> LogWindow | None:
         """Return the offset range of the log that holds these spans; None: units do not show it for all of them."""
         store = self._store
         ranges = self._ranges(spans)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.common.errors import BadOption
 from pipeline.sink.log_rows import check_schema
-from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, Written
+from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, RowsStored
 from pipeline.sink.options import parse_log_target
 from pipeline.spark.task import partition_id, stream_task
 
@@ -25,7 +25,7 @@ from pipeline.spark.task import partition_id, stream_task
 class RowsWritten(WriterCommitMessage):
     """What one task has stored."""
 
-    written: Written
+    written: RowsStored
 
 
 def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogBatchWriter:

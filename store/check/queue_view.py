@@ -28,7 +28,7 @@ _REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 _CHUNK_UNITS = 4096
 
 
-class Unit(NamedTuple):
+class StoredUnit(NamedTuple):
     """One unit as it is stored.
 
     Attributes:
@@ -137,10 +137,10 @@ class QueueView:
         file = self.file_of(queue_offset)
         return (self.directory, 0) if file is None else (file.path, (queue_offset - file.begin) * UNIT_SIZE)
 
-    def unit(self, queue_offset: int) -> Unit:
+    def unit(self, queue_offset: int) -> StoredUnit:
         """Return one unit."""
         found = self.units(queue_offset, queue_offset + 1)[0]
-        return Unit(queue_offset, int(found["physical_offset"]), int(found["size"]), int(found["tags_code"]))
+        return StoredUnit(queue_offset, int(found["physical_offset"]), int(found["size"]), int(found["tags_code"]))
 
 
 def load_queues(

@@ -58,7 +58,7 @@ class RetentionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class OldFile:
+class DeletableFile:
     """A file after which others follow.
 
     Attributes:
@@ -104,7 +104,7 @@ class ExpiringLog(Protocol):
 
 
 def decide(
-    files: Sequence[OldFile],
+    files: Sequence[DeletableFile],
     now: ClockReading,
     used_ratio: float,
     floor: int,
@@ -228,7 +228,9 @@ class RetentionPolicy:
         self._used_ratio = self._files.disk_used_ratio(self._directory)
         self.is_disk_full = self._used_ratio > self._rules.full_ratio
         self.read_clocks(now)
-        old_files = [OldFile(end, self._written_s(now, path, end)) for path, end in self._log.old_files(FILES_MAX)]
+        old_files = [
+            DeletableFile(end, self._written_s(now, path, end)) for path, end in self._log.old_files(FILES_MAX)
+        ]
 
         def decided(floor: int) -> tuple[int, ...]:
             return decide(old_files, now, self._used_ratio, floor, self._rules, is_clock_trusted=self._is_clock_trusted)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from store.fs.mapped_file_queue import name_of
 from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
-from store.queues.pending_units import Tail
+from store.queues.pending_units import UnitTail
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE
 
 
@@ -31,7 +31,7 @@ class SeenQueue(NamedTuple):
     begin_offset: int = 0
     max_offset: int = 0
     first_place: int = -1
-    newest: Tail | None = None
+    newest: UnitTail | None = None
     is_newest_whole: bool = False
 
 
@@ -82,11 +82,11 @@ def _is_full(file: FileGlance) -> bool:
     return bool(file.ranges) and file.ranges[-1][1] == file.size and _size_of(file.tail[-UNIT_SIZE:], 0) > 0
 
 
-def _newest(file: FileGlance) -> tuple[Tail, bool]:
+def _newest(file: FileGlance) -> tuple[UnitTail, bool]:
     """Return the units at the end of a file with data, and whether they are all of it."""
     data_end = file.ranges[-1][1]
     position = -(-max(data_end - GLANCE_SIZE_BYTES, 0) // UNIT_SIZE) * UNIT_SIZE
-    newest = Tail((int(file.name) + position) // UNIT_SIZE)
+    newest = UnitTail((int(file.name) + position) // UNIT_SIZE)
     data = file.tail[len(file.tail) - (data_end - position) :].rstrip(b"\0")
     newest.data += data.ljust(-(-len(data) // UNIT_SIZE) * UNIT_SIZE, b"\0")
     return newest, position == 0

@@ -55,7 +55,7 @@ class UnitRange:
         return self.end - self.begin
 
 
-class Window(NamedTuple):
+class LogWindow(NamedTuple):
     """Places of messages in the log.
 
     Attributes:
@@ -102,7 +102,7 @@ def first_in_log(
     return {each.key: end for each, end in zip(ranges, ends, strict=True)}
 
 
-def window_of(ranges: Sequence[UnitRange]) -> Steps[Window]:
+def window_of(ranges: Sequence[UnitRange]) -> Steps[LogWindow]:
     """Return where the messages of these ranges are; all zeros when there are none. Few units are looked at."""
     begin, end, size = None, 0, 0
     for each in ranges:
@@ -113,10 +113,10 @@ def window_of(ranges: Sequence[UnitRange]) -> Steps[Window]:
             end = max(end, last)
             _, sizes = each.units(each.begin, min(each.begin + _SAMPLE_MAX, each.end))
             size += round(np.where(sizes == BLANK_SIZE, 0, sizes).mean() * len(each))
-    return Window(begin or 0, end, size, sum(map(len, ranges)))
+    return LogWindow(begin or 0, end, size, sum(map(len, ranges)))
 
 
-def split_points(ranges: Sequence[UnitRange], window: Window, size_bytes: int) -> Iterator[int]:
+def split_points(ranges: Sequence[UnitRange], window: LogWindow, size_bytes: int) -> Iterator[int]:
     """Yield offsets of messages that part the window into stretches of about this size, without begin and end.
 
     They are taken from the range with most messages.

@@ -23,7 +23,7 @@ _BLANKS_COUNT = 1 << 14
 _BLANKS = memoryview(BLANK * _BLANKS_COUNT)
 
 
-class Tail:
+class UnitTail:
     """Units at the end of a queue.
 
     Attributes:
@@ -91,8 +91,8 @@ class PendingUnits:
         self.is_disturbed = False
         self.settled: set[QueueKey] = set()
         self.when_dropped: Callable[[str], None] = _nobody_listens
-        self._filling: dict[QueueKey, Tail] = {}
-        self._writing: dict[QueueKey, Tail] | None = None
+        self._filling: dict[QueueKey, UnitTail] = {}
+        self._writing: dict[QueueKey, UnitTail] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +109,7 @@ class PendingUnits:
         """Whether tails are handed out to be written."""
         return self._writing is not None
 
-    def tails_of(self, key: QueueKey) -> Sequence[Tail]:
+    def tails_of(self, key: QueueKey) -> Sequence[UnitTail]:
         """Return the tails of a queue, in order: none, one or two."""
         filling = self._filling.get(key)
         writing = None if self._writing is None else self._writing.get(key)
@@ -120,18 +120,18 @@ class PendingUnits:
     def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
         """Begin a queue that has no units with this many blank ones; there is to be a file also if that is none."""
         assert not self.tails_of(key), key
-        self._filling[key] = Tail(queue_offset, blank_count)
+        self._filling[key] = UnitTail(queue_offset, blank_count)
 
     def add(self, key: QueueKey, queue_offset: int, units: bytes | memoryview) -> None:
         """Add units after the last one of a queue, which is before `queue_offset`."""
         tail = self._filling.get(key)
         if tail is None:
-            tail = self._filling[key] = Tail(queue_offset)
+            tail = self._filling[key] = UnitTail(queue_offset)
         assert tail.end_offset == queue_offset, (key, tail.begin_offset, len(tail.data), queue_offset)
         tail.data += units
         self.size_bytes += len(units)
 
-    def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, Tail]:
+    def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, UnitTail]:
         """Hand out the tails that are at least this long; further units go into others. `end_writing` must follow."""
         assert self._writing is None
         if size_bytes_min:
@@ -160,7 +160,7 @@ class PendingUnits:
             tail.data = tail.data + (b"" if later is None else later.data)
             self._filling[key] = tail
 
-    def take(self, key: QueueKey) -> Sequence[Tail]:
+    def take(self, key: QueueKey) -> Sequence[UnitTail]:
         """Return the tails of a queue for the owner to write them himself, or to drop them."""
         tails = self.tails_of(key)
         if not tails:

@@ -12,7 +12,7 @@ from store.fs.mapped_file import MappedFile
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.ports import Files
 from store.model.message import QueueKey
-from store.queues.pending_units import PendingUnits, Tail
+from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 
 UnitTuple = tuple[int, int, int]
@@ -37,7 +37,7 @@ class UnitParts:
 
     def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
         self.begin_offset = 0
-        self.newest: Tail | None = None
+        self.newest: UnitTail | None = None
         self._key = key
         self._queue = queue
         self._pending = pending
@@ -148,7 +148,7 @@ class UnitParts:
         """Return how many bytes of this queue wait to be written."""
         return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
 
-    def _write_tail(self, tail: Tail) -> None:
+    def _write_tail(self, tail: UnitTail) -> None:
         self.newest = None
         offset = tail.begin_offset * UNIT_SIZE
         # All of it first, and a file also for a tail without units.

@@ -16,7 +16,7 @@ from store.fs.mapped_file import MappedFile
 from store.fs.mapped_file_queue import name_of
 from store.fs.ports import File, Files, QueueFiles
 from store.model.message import QueueKey
-from store.queues.pending_units import PendingUnits, Tail
+from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import UNIT_SIZE
 
 # Files that are written and synced in one step: about 10 ms, so that a log that is synced meanwhile hardly waits.
@@ -56,7 +56,7 @@ class UnitWriter:
         # Directories that were synced since this process began: one that died may have left names that are not durable.
         self._named: set[str] = set()
 
-    def write_in_steps(self, tails: Mapping[QueueKey, Tail]) -> Iterator[int]:
+    def write_in_steps(self, tails: Mapping[QueueKey, UnitTail]) -> Iterator[int]:
         """Make files hold the tails, durably; yield after each group of files how many tails are left.
 
         Raises:
@@ -106,13 +106,13 @@ class UnitWriter:
             while len(self._open) > count:
                 self._open.popitem(last=False)[1].file.close()
 
-    def _write(self, key: QueueKey, tail: Tail, group: _Group) -> None:
+    def _write(self, key: QueueKey, tail: UnitTail, group: _Group) -> None:
         """Write one tail, unless its owner has taken it, and note what must be synced for it."""
         with self._pending.lock:
             if not tail.is_taken:
                 self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
 
-    def _write_units(self, directory: str, tail: Tail, group: _Group) -> None:
+    def _write_units(self, directory: str, tail: UnitTail, group: _Group) -> None:
         at = tail.begin_offset * UNIT_SIZE
         # Also for a tail without units.
         self._file(directory, at - at % self._file_size, group)
@@ -182,7 +182,7 @@ class UnitsTicket(DerivedFilesTicket):
         synced_files: Sequence[File],
         directories: Sequence[str],
         writer: UnitWriter,
-        tails: Mapping[QueueKey, Tail],
+        tails: Mapping[QueueKey, UnitTail],
     ) -> None:
         super().__init__(dispatched, files, synced_files, directories)
         self.left_count = len(tails)

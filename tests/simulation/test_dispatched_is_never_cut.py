@@ -13,7 +13,7 @@ from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogCo
 from dledger.driver.driver import Driver
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 from dledger.testing.world import Parts
 
 SEEDS = range(70_000, 70_040)
@@ -71,7 +71,7 @@ def test_no_cut_reaches_what_was_dispatched():
     for seed in SEEDS:
         summary, failure = run(seed)
         assert failure == "", f"seed {seed}: {failure}"
-        committed += summary.work[Work.COMMITTED]
+        committed += summary.work[SimWork.COMMITTED]
 
     print(f"seeds {SEEDS.start}..{SEEDS.stop - 1}: {WatchedDriver.cuts} cuts, {committed} committed")
     assert WatchedDriver.cuts > 20

@@ -7,7 +7,7 @@ import pytest
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 from dledger.testing.world import Parts
 
 SEEDS = range(60_000, 60_040)
@@ -29,7 +29,7 @@ def test_no_invariant_is_violated(begin):
     for seed in range(begin, begin + 10):
         summary, failure = run_options(replace(draw_options(seed), is_message_log=True), PARTS)
         assert failure == "", f"seed {seed}: {failure}"
-        committed += summary.work[Work.COMMITTED]
+        committed += summary.work[SimWork.COMMITTED]
 
     assert committed > 0
 

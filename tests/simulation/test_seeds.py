@@ -7,7 +7,7 @@ import pytest
 
 from dledger.testing.faults import Fault
 from dledger.testing.runner import run_seeds
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 
 FIRST_SEED = 1
 SEEDS = 1_000
@@ -19,7 +19,7 @@ JOBS = 2
 @pytest.mark.timeout(3600)
 def test_thousand_seeds_violate_no_invariant():
     faults = dict.fromkeys((fault.value for fault in Fault), 0)
-    work = dict.fromkeys((kind.value for kind in Work), 0)
+    work = dict.fromkeys((kind.value for kind in SimWork), 0)
     node_counts = {3: 0, 5: 0}
     failed = []
     for result in run_seeds(range(FIRST_SEED, FIRST_SEED + SEEDS), jobs=JOBS):

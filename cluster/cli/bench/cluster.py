@@ -21,7 +21,7 @@ from cluster.cli.bench.output import (
 from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes
 
 if TYPE_CHECKING:
-    from cluster.bench.cluster import Bench, Summary
+    from cluster.bench.cluster import Bench, BenchSummary
 
 _NAMES = ("sync1", "conc64", "batch100", "batch100x16", "batch1000x8", "failover")
 
@@ -67,14 +67,14 @@ def bench(
     show_figures(_table(summaries), objects, folder, json_file, "")
 
 
-def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
+def _measure(plan: Bench, chosen: list[str], runs: int) -> list[BenchSummary]:
     """Run the chosen workloads; end the command if nodes do not start or an append fails."""
     from cluster.bench.workloads import WORKLOADS
     from cluster.local.node import ClusterError
     from dledger.errors import DLedgerError
 
     by_name = {workload.name: workload for workload in WORKLOADS}
-    summaries: list[Summary] = []
+    summaries: list[BenchSummary] = []
     try:
         with notes.status("") as line:
             for name in chosen:
@@ -90,7 +90,7 @@ def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
     return summaries
 
 
-def _table(summaries: list[Summary]) -> Table:
+def _table(summaries: list[BenchSummary]) -> Table:
     flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
     size = summaries[0].body_size_bytes
     title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
@@ -100,7 +100,7 @@ def _table(summaries: list[Summary]) -> Table:
     return table
 
 
-def _row(summary: Summary) -> tuple[str, ...]:
+def _row(summary: BenchSummary) -> tuple[str, ...]:
     figures = summary.as_object()
     return (
         summary.workload,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from cluster.cli.messages.consumption import Consumption
-    from cluster.cli.targets import Target, Targets
+    from cluster.cli.targets import BrokerTarget, Targets
     from commitlog.record.record import Record
 
 _COMMIT_INTERVAL_S = 5.0
@@ -131,7 +131,7 @@ def _consumptions(
     """
     from cluster.cli.messages.consumption import Consumption
 
-    queues: dict[Target, list[int]] = defaultdict(list)
+    queues: dict[BrokerTarget, list[int]] = defaultdict(list)
     found = targets.queues(topic, is_write=False)
     for target, queue in found:
         if only_queue in (-1, queue):

@@ -26,9 +26,9 @@ from cluster.cli.messages.produce_input import (
 )
 
 if TYPE_CHECKING:
-    from cluster.cli.targets import Target
+    from cluster.cli.targets import BrokerTarget
 
-    Queue = tuple[Target, int]
+    Queue = tuple[BrokerTarget, int]
 
 _Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to send; default: standard input.")
@@ -176,7 +176,7 @@ class _Sending:
             put_count += self._put(group, self._in_turn(queues))
         from cluster.client.routing.queue_choice import queue_of_key
 
-        by_target: dict[Target, list[tuple[Outgoing, int]]] = defaultdict(list)
+        by_target: dict[BrokerTarget, list[tuple[Outgoing, int]]] = defaultdict(list)
         for message in messages:
             if self._is_by_key(message):
                 target, queue_id = queue_of_key(self._queues, message.queue_key or "")

@@ -13,7 +13,7 @@ from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic, mome
 from cluster.cli.rows import AsJson, print_rows
 
 if TYPE_CHECKING:
-    from cluster.cli.targets import Target
+    from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb
 
@@ -56,7 +56,7 @@ def _where(are_named: bool) -> dict[str, str]:
     return {"broker": "broker"} if are_named else {}
 
 
-def _row(target: Target, topic: pb.Topic) -> dict[str, Any]:
+def _row(target: BrokerTarget, topic: pb.Topic) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "broker": target.broker,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from cluster.cli.store.inspection import FileFault, Unit, entries_of, file_faults, units_of
+from cluster.cli.store.inspection import FileFault, StoredIndexUnit, entries_of, file_faults, units_of
 from cluster.cli.store.node_files_check import NodeFilesCheck
 from commitlog.offline.directory import StoreDirectory, StoreMode
 from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
@@ -102,7 +102,7 @@ class EntryCheck:
             )
         self._missing = []
 
-    def _passed(self, unit: Unit | FileFault) -> Iterator[Finding]:
+    def _passed(self, unit: StoredIndexUnit | FileFault) -> Iterator[Finding]:
         """Yield what a unit that was not compared means: one of an entry that cannot be read means nothing."""
         if isinstance(unit, FileFault):
             meaning, remedy = "the entry cannot be found through it", _INDEX_REMEDY
@@ -110,7 +110,7 @@ class EntryCheck:
         else:
             self.unit_count += 1
 
-    def _compared(self, unit: Unit, entry: Entry) -> Iterator[Finding]:
+    def _compared(self, unit: StoredIndexUnit, entry: Entry) -> Iterator[Finding]:
         expected = (entry.position, entry.size, entry.term)
         found = (unit.position, unit.size, unit.term)
         if expected != found:

@@ -13,7 +13,15 @@ from cluster.cli.entry_kinds import kind_of
 from cluster.cli.store.common import FormatOption, TableFormat, told_store_errors
 from cluster.cli.store.common import LimitOption as Limit
 from cluster.cli.store.files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
-from cluster.cli.store.inspection import FileFault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
+from cluster.cli.store.inspection import (
+    FileFault,
+    NotANode,
+    StoredIndexUnit,
+    entries_of,
+    find_store,
+    hard_state_of,
+    units_of,
+)
 from cluster.cli.store.messages import messages
 from dledger.entries.format.entry import Entry
 
@@ -115,7 +123,7 @@ def _store(directory: Path) -> Path:
     """Return the node's directory in it; the command ends when there is none."""
     try:
         return find_store(directory)
-    except NotAStore as error:
+    except NotANode as error:
         fail(str(error) + advice_for_messages(directory), EXIT_USAGE)
 
 
@@ -165,10 +173,10 @@ def _entry_line(entry: Entry) -> str:
     return head + "".join(char if char.isprintable() else "." for char in text)
 
 
-def _unit_json(unit: Unit) -> str:
+def _unit_json(unit: StoredIndexUnit) -> str:
     fields = {"index": unit.index, "term": unit.term, "pos": unit.position, "size": unit.size, "magic": unit.magic}
     return json.dumps(fields, separators=(",", ":"))
 
 
-def _unit_line(unit: Unit) -> str:
+def _unit_line(unit: StoredIndexUnit) -> str:
     return f"{unit.index:>10} {unit.term:>6} {unit.position:>14} {unit.size:>8} {kind_of(unit.magic, 0):<6}"

@@ -70,7 +70,7 @@ class _AnyCodec(MessageEntryCodec):
 _CODEC = _AnyCodec(clock=lambda: 0)
 
 
-class NotAStore(Exception):
+class NotANode(Exception):
     """The directory holds no node's files, or those of several nodes; the message says what was found."""
 
 
@@ -93,7 +93,7 @@ class FileFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class StoredIndexUnit:
     """One index unit as stored in its file.
 
     Attributes:
@@ -118,12 +118,12 @@ def find_store(directory: Path) -> Path:
     if (directory / "data").is_dir():
         return directory
     if not directory.is_dir():
-        raise NotAStore(f"{directory} is no directory")
+        raise NotANode(f"{directory} is no directory")
     found = [child for child in sorted(directory.glob("dledger-*")) if (child / "data").is_dir()]
     if len(found) == 1:
         return found[0]
     names = ", ".join(child.name for child in found)
-    raise NotAStore(
+    raise NotANode(
         f"{directory} holds several nodes: name one of {names}"
         if found
         else f"{directory} holds no node's files: expected a directory dledger-<id> with data/ and index/"
@@ -217,7 +217,7 @@ def _durable_index(directory: Path) -> int:
 # ------------------------------------------------------------------------------------------- index units, hard state
 
 
-def units_of(directory: Path) -> Iterator[Unit | FileFault]:
+def units_of(directory: Path) -> Iterator[StoredIndexUnit | FileFault]:
     """Yield every index unit of the log in order, and a fault for each that cannot be right.
 
     Args:
@@ -235,7 +235,9 @@ def units_of(directory: Path) -> Iterator[Unit | FileFault]:
             offset = max(offset, blank_size)
         fault_count = 0
         for position in range(offset, len(view) - INDEX_UNIT.size + 1, INDEX_UNIT.size):
-            unit = Unit((file.begin_offset + position) // INDEX_UNIT.size, *INDEX_UNIT.unpack_from(view, position))
+            unit = StoredIndexUnit(
+                (file.begin_offset + position) // INDEX_UNIT.size, *INDEX_UNIT.unpack_from(view, position)
+            )
             if unit.magic == 0:
                 return
             text = _unit_fault(unit)
@@ -245,7 +247,7 @@ def units_of(directory: Path) -> Iterator[Unit | FileFault]:
                 break
 
 
-def _unit_fault(unit: Unit) -> str:
+def _unit_fault(unit: StoredIndexUnit) -> str:
     if unit.magic not in ENTRY_MAGICS:
         return f"expected magic 1, 2 or 3 (index {unit.slot}), found {unit.magic}"
     if unit.index != unit.slot:

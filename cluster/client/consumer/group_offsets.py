@@ -264,7 +264,7 @@ def _refuse(rows: _Rows, failure: RequestFailed) -> None:
         reader.progress.is_refused = not failure.is_worth_repeating
 
 
-class QueueLocks:
+class ConsumerLocks:
     """The locks that one consumer holds on queues: asked for again long before they end."""
 
     def __init__(self, group: str, client_id: str, nodes: BrokerNodes) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from cluster.client.consumer.allocation import ALLOCATIONS
 from cluster.client.consumer.group_member import GroupMember
-from cluster.client.consumer.group_offsets import GroupOffsets, QueueLocks
+from cluster.client.consumer.group_offsets import ConsumerLocks, GroupOffsets
 from cluster.client.consumer.options import ConsumerOptions
 from cluster.client.consumer.queue_reader import QueueReader, ReaderRules
 from cluster.client.consumer.repeated_warnings import RepeatedWarnings
@@ -100,7 +100,7 @@ class Rebalancer:
             subscriptions=[Subscription(topic=topic, tags=tags) for topic, tags in subscriptions.items()],
         )
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
-        self._locks = QueueLocks(group, client_id, connection.nodes)
+        self._locks = ConsumerLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
         self._warnings = RepeatedWarnings(logger)
         # Topics of which nothing can be read: since when, and why.

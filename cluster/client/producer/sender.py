@@ -29,7 +29,7 @@ from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, PutBatch, SendIt
 from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1.broker_pb2 import PutResponse
-from dledger.client.aio.batching_sender import BatchingSender, Verdict
+from dledger.client.aio.batching_sender import BatchingSender, SendVerdict
 from dledger.client.retry import Backoff
 from store.errors import Certainty
 
@@ -37,7 +37,7 @@ from store.errors import Certainty
 _FAULT_OF_ONE = frozenset({Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.UNKNOWN_QUEUE})
 # Refusals that another broker may not share.
 _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNKNOWN_TOPIC, Reason.TOPIC_NOT_WRITABLE})
-_TAKEN: Verdict[RequestFailed] = Verdict(is_taken=True)
+_TAKEN: SendVerdict[RequestFailed] = SendVerdict(is_taken=True)
 
 
 class SenderHooks(NamedTuple):
@@ -215,7 +215,7 @@ class PutQueue:
 
     def answered(
         self, address: str, batch: PutBatch, response: PutResponse, *, may_retry: bool
-    ) -> Verdict[RequestFailed]:
+    ) -> SendVerdict[RequestFailed]:
         """See `SenderPolicy`."""
         try:
             check_answer(response.answer, address)
@@ -232,7 +232,7 @@ class PutQueue:
 
     def lost(
         self, address: str, batches: list[PutBatch], code: grpc.StatusCode, details: str, *, may_retry: bool
-    ) -> Verdict[RequestFailed]:
+    ) -> SendVerdict[RequestFailed]:
         """See `SenderPolicy`."""
         failure = failure_of_call(address, code, details, "BrokerService")
         self._nodes.judge(self._broker, address, failure)
@@ -242,9 +242,9 @@ class PutQueue:
 
     def _verdict(
         self, batches: list[PutBatch], failure: RequestFailed, *, is_named: bool, is_left: bool
-    ) -> Verdict[RequestFailed]:
+    ) -> SendVerdict[RequestFailed]:
         is_broker_at_fault = failure.is_worth_trying or failure.certainty is Certainty.UNKNOWN
-        return Verdict(
+        return SendVerdict(
             is_stream_left=is_left,
             refusals=len(batches) if is_broker_at_fault else 0,
             cause=failure,

@@ -28,7 +28,7 @@ RefusalT = TypeVar("RefusalT", bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[RefusalT]):
+class SendVerdict(Generic[RefusalT]):
     """What an answer, or the end of a stream, means for what is sent next.
 
     Attributes:
@@ -85,13 +85,13 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         """Learn that nothing could be sent; return whether to pause before the next attempt."""
         ...
 
-    def answered(self, address: str, batch: BatchT, response: ResponseT, *, may_retry: bool) -> Verdict[RefusalT]:
+    def answered(self, address: str, batch: BatchT, response: ResponseT, *, may_retry: bool) -> SendVerdict[RefusalT]:
         """Give the callers of a batch their outcome, or queue it again if it was refused and `may_retry`."""
         ...
 
     def lost(
         self, address: str, batches: list[BatchT], code: grpc.StatusCode, details: str, *, may_retry: bool
-    ) -> Verdict[RefusalT]:
+    ) -> SendVerdict[RefusalT]:
         """Do the same for batches whose stream ended without an answer; `batches` is in order of sending."""
         ...
 
@@ -251,7 +251,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._follow(stream, self._policy.lost(stream.address, batches, code, details, may_retry=may_retry))
         self._wakeup.set()
 
-    def _follow(self, stream: RequestStream[BatchT, ResponseT], verdict: Verdict[RefusalT]) -> None:
+    def _follow(self, stream: RequestStream[BatchT, ResponseT], verdict: SendVerdict[RefusalT]) -> None:
         if verdict.is_taken:
             self._hops = 0
             self._backoff.reset()

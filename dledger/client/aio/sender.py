@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dledger.client.aio.batch import Batch, BatchItem
-from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, Verdict
+from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, SendVerdict
 from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Batches under way. Four keep the wire, the leader's disk and the followers busy at the same time, and more would only
 # make them smaller.
 BATCHES_MAX = 4
-_TAKEN: Verdict[Refused] = Verdict(is_taken=True)
+_TAKEN: SendVerdict[Refused] = SendVerdict(is_taken=True)
 
 
 class AppendSender:
@@ -173,7 +173,9 @@ class AppendQueue:
             self._refuse_all(refusal.code, refusal.message)
         return refusal.is_passing
 
-    def answered(self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool) -> Verdict[Refused]:
+    def answered(
+        self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool
+    ) -> SendVerdict[Refused]:
         """See `SenderPolicy`."""
         try:
             raise_outcome(response, address)
@@ -183,13 +185,13 @@ class AppendQueue:
         except AppendUnknown as outcome:
             is_left = self._learn(address, response)
             _fail(batch, outcome)
-            return Verdict(is_stream_left=is_left)
+            return SendVerdict(is_stream_left=is_left)
         _resolve(batch, response)
         return _TAKEN
 
     def lost(
         self, address: str, batches: list[Batch], code: grpc.StatusCode, details: str, *, may_retry: bool
-    ) -> Verdict[Refused]:
+    ) -> SendVerdict[Refused]:
         """See `SenderPolicy`."""
         self._nodes.tracker.failed(address)
         outcome = failure_of_append(address, code, details)
@@ -198,7 +200,7 @@ class AppendQueue:
             return self._refused(batches, outcome, is_left=True, may_retry=may_retry)
         for batch in reversed(batches):
             _fail(batch, outcome)
-        return Verdict()
+        return SendVerdict()
 
     def _learn(self, address: str, response: AppendResponse) -> bool:
         """Return whether the node no longer counts as the leader."""
@@ -206,15 +208,17 @@ class AppendQueue:
         tracker.judge(address, response.code, response.leader.address)
         return tracker.leader != address
 
-    def _refused(self, batches: list[Batch], refusal: Refused, *, is_left: bool, may_retry: bool) -> Verdict[Refused]:
+    def _refused(
+        self, batches: list[Batch], refusal: Refused, *, is_left: bool, may_retry: bool
+    ) -> SendVerdict[Refused]:
         if not refusal.is_passing or not may_retry:
             for batch in reversed(batches):
                 _fail(batch, NotAppended(refusal.code, refusal.message))
-            return Verdict(is_stream_left=is_left)
+            return SendVerdict(is_stream_left=is_left)
         for batch in reversed(batches):
             self._put_back(batch)
         is_named = self._nodes.tracker.leader is not None
-        return Verdict(is_stream_left=is_left, refusals=len(batches), cause=refusal, is_leader_named=is_named)
+        return SendVerdict(is_stream_left=is_left, refusals=len(batches), cause=refusal, is_leader_named=is_named)
 
     def expire_queued(self, now_s: float) -> None:
         """End what is late at the head; what is queued after it was put later and has as much time."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import grpc
 
 from dledger.client.administration import AdminFailed, AdminSession, Request, add_request
-from dledger.client.blocking.nodes import Nodes
+from dledger.client.blocking.nodes import GroupConnections
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import describe
 from dledger.client.outcomes import Refused, name_of
@@ -46,7 +46,7 @@ class AdminClient:
     """
 
     def __init__(self, endpoints: str | Iterable[str], *, group: str = "default", deadline_s: float = 10.0) -> None:
-        self._nodes = Nodes(endpoints, group)
+        self._nodes = GroupConnections(endpoints, group)
         self._group = group
         self._deadline_s = deadline_s
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import grpc
 
 from dledger.client.blocking.combining import Combiner
-from dledger.client.blocking.nodes import STATUS_TIMEOUT_S, Nodes
+from dledger.client.blocking.nodes import STATUS_TIMEOUT_S, GroupConnections
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import check_bodies
@@ -62,7 +62,7 @@ class LogClient:
         answer_timeout_s: float = 4.0,
         checks: EntryChecks = RAW_ENTRY_CODEC,
     ) -> None:
-        self._nodes = Nodes(endpoints, group)
+        self._nodes = GroupConnections(endpoints, group)
         self._group = group
         self._deadline_s = deadline_s
         self._answer_timeout_s = answer_timeout_s

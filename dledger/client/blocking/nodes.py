@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STATUS_TIMEOUT_S = 0.5
 
 
-class Nodes:
+class GroupConnections:
     """Connections to the nodes of one group, opened when first used. Every method may be called by any thread.
 
     Args:

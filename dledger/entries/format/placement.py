@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EntryRun:
     """Entries of a batch that are stored back to back in one data file.
 
     Attributes:
@@ -38,20 +38,20 @@ def place(end_position: int, size: int, data_file_size: int) -> int:
     return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
 
 
-def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: int) -> list[Run]:
+def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: int) -> list[EntryRun]:
     """Return the runs in which entries with bodies of these sizes (at least one) go after `end_position`."""
     count = len(sizes_of_bodies)
     begin_position = place(end_position, sizes_of_bodies[0] + HEADER_SIZE, data_file_size)
     total = sum(sizes_of_bodies) + HEADER_SIZE * count
     # What fits as a whole fits in each part: this is the way of nearly every batch.
     if place(begin_position, total, data_file_size) == begin_position:
-        return [Run(0, count, begin_position, begin_position + total)]
-    runs: list[Run] = []
+        return [EntryRun(0, count, begin_position, begin_position + total)]
+    runs: list[EntryRun] = []
     begin, position = 0, begin_position
     for number, body_size in enumerate(sizes_of_bodies):
         at = place(position, body_size + HEADER_SIZE, data_file_size)
         if at != position:
-            runs.append(Run(begin, number, begin_position, position))
+            runs.append(EntryRun(begin, number, begin_position, position))
             begin, begin_position = number, at
         position = at + body_size + HEADER_SIZE
-    return [*runs, Run(begin, count, begin_position, position)]
+    return [*runs, EntryRun(begin, count, begin_position, position)]

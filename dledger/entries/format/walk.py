@@ -46,7 +46,7 @@ class WalkState:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class EntryWalk:
     """The end of a walk.
 
     Attributes:
@@ -77,7 +77,7 @@ def walk(
     state: WalkState,
     count_max: int = WALK_COUNT_MAX,
     codec: EntryChecks = RAW_ENTRY_CODEC,
-) -> Walk:
+) -> EntryWalk:
     """Check entries of `buffer[offset:end]`, one after the other, until one is bad.
 
     Args:
@@ -128,7 +128,7 @@ def walk(
     if special and special[-1] == len(units):  # the bad entry
         special.pop()
     is_stopped = offset < end and count_max > 0
-    return Walk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
+    return EntryWalk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
 
 
 def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:

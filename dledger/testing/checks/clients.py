@@ -14,7 +14,7 @@ from dledger.testing.checks.log_view import HEADER_SIZE_BYTES
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
-    from dledger.testing.checks.log_view import Record
+    from dledger.testing.checks.log_view import LogEntry
 
 ID_SIZE_BYTES = 8
 _STAMP_SIZE_BYTES = 8
@@ -53,7 +53,7 @@ class ClientChecks:
         committed: the committed entries, as `LogChecks` collects them.
     """
 
-    def __init__(self, committed: list[Record]) -> None:
+    def __init__(self, committed: list[LogEntry]) -> None:
         self._committed = committed
         self._operations: dict[int, tuple[Operation, int]] = {}
         self._read_floors: dict[int, int] = {}
@@ -136,7 +136,7 @@ class ClientChecks:
             seen[body_id] = record.index
             self._check_body(record, operation, offset)
 
-    def _check_body(self, record: Record, operation: Operation, offset: int) -> None:
+    def _check_body(self, record: LogEntry, operation: Operation, offset: int) -> None:
         body = operation.bodies[offset]
         stamp_at = operation.stamp_at
         if stamp_at is not None:

@@ -31,7 +31,7 @@ assert HEADER_SIZE_BYTES == 48
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Record:
+class LogEntry:
     """An entry, once for all nodes; compared by identity.
 
     Attributes:
@@ -46,7 +46,7 @@ class Record:
     position: int
     content: bytes = field(repr=False)
     blank: bytes = field(repr=False)
-    previous: Record | None = field(repr=False)
+    previous: LogEntry | None = field(repr=False)
 
     @property
     def body(self) -> memoryview:
@@ -77,9 +77,9 @@ class LogBook:
     __slots__ = ("_records",)
 
     def __init__(self) -> None:
-        self._records: dict[tuple[int, int], Record] = {}
+        self._records: dict[tuple[int, int], LogEntry] = {}
 
-    def meet(self, node_id: str, found: Record, *, is_first: bool = False) -> Record:
+    def meet(self, node_id: str, found: LogEntry, *, is_first: bool = False) -> LogEntry:
         """Return the one record of this entry.
 
         Args:
@@ -107,7 +107,7 @@ class LogBook:
         return known
 
 
-def _verify_checksum(node_id: str, found: Record) -> None:
+def _verify_checksum(node_id: str, found: LogEntry) -> None:
     expected = _HEADER.unpack_from(found.content)[7]
     actual = crc32c(found.body)
     if expected != actual:
@@ -129,7 +129,7 @@ class LogView:
         self.node_id = node_id
         self.begin_index = 0
         self.begin_position = 0
-        self.records: list[Record] = []
+        self.records: list[LogEntry] = []
         self.durable_index = -1
         self._disk = disk
         self._data_directory = data_directory
@@ -143,15 +143,15 @@ class LogView:
         """Index of the last entry that is known; `begin_index - 1` when there is none."""
         return self.begin_index + len(self.records) - 1
 
-    def get(self, index: int) -> Record | None:
+    def get(self, index: int) -> LogEntry | None:
         """Return an entry, if it is known here."""
         return self.records[index - self.begin_index] if self.begin_index <= index <= self.last_index else None
 
-    def holds(self, record: Record) -> bool:
+    def holds(self, record: LogEntry) -> bool:
         """Say whether the log is known to hold, at this very place, this very entry."""
         return self.get(record.index) is record
 
-    def second_file(self) -> Record | None:
+    def second_file(self) -> LogEntry | None:
         """Return the first entry that is in another data file than the first one."""
         first_end = self.begin_position - self.begin_position % self._file_size + self._file_size
         return next((record for record in self.records if record.position >= first_end), None)
@@ -196,7 +196,7 @@ class LogView:
             self.durable_index += 1
         return True
 
-    def _read(self, index: int, previous: Record | None) -> Record:
+    def _read(self, index: int, previous: LogEntry | None) -> LogEntry:
         position = self.begin_position if previous is None else previous.end_position
         blank = b""
         cache = self._cache_at(position)
@@ -214,7 +214,7 @@ class LogView:
         if header[2] != index or header[4] != position or header[1] != HEADER_SIZE_BYTES + header[8]:
             raise Violation("format", f"{self.node_id}: expected index {index} at {position}, found {header}")
         content = bytes(cache[offset : offset + header[1]])
-        return Record(index, header[3], position, content, blank, previous)
+        return LogEntry(index, header[3], position, content, blank, previous)
 
     def _cache_at(self, position: int) -> bytearray:
         base = position - position % self._file_size
@@ -225,7 +225,7 @@ class LogView:
                 raise Violation("format", f"{self.node_id}: no data file at {base}")
         return self._inode.written_cache()
 
-    def _stands_durable(self, record: Record) -> bool:
+    def _stands_durable(self, record: LogEntry) -> bool:
         if not self._is_durable_at(record.position, record.content):
             return False
         if not record.blank or record.index == self.begin_index or record.previous is None:

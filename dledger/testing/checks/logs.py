@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dledger.core.raft import Raft
     from dledger.entries.format.entry import Entry
     from dledger.entries.store import EntryStore
-    from dledger.testing.checks.log_view import LogView, Record
+    from dledger.testing.checks.log_view import LogEntry, LogView
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Copy:
     """
 
     begin_index: int
-    records: list[Record]
+    records: list[LogEntry]
 
-    def holds(self, record: Record) -> bool:
+    def holds(self, record: LogEntry) -> bool:
         """Say whether it held this entry, or had dropped it as old."""
         offset = record.index - self.begin_index
         return offset < 0 or (offset < len(self.records) and self.records[offset] is record)
@@ -66,7 +66,7 @@ class LogChecks:
     """
 
     def __init__(self, views: dict[str, LogView], *, is_flush_sync: bool) -> None:
-        self.committed: list[Record] = []
+        self.committed: list[LogEntry] = []
         self._commit_terms: list[int] = []
         self._views = views
         self._is_flush_sync = is_flush_sync
@@ -103,7 +103,7 @@ class LogChecks:
         if is_news and record is not None and record.term == raft.state.log.term_at(index):
             self.commit(node_id, raft, index, index)
 
-    def written(self, node_id: str, index: int) -> Record | None:
+    def written(self, node_id: str, index: int) -> LogEntry | None:
         """Return an entry of a node as the node wrote it, whatever its disk has made of it; None: it holds none."""
         return self._views[node_id].get(index)
 
@@ -148,18 +148,18 @@ class LogChecks:
             self.committed.extend(view.records[known + 1 - view.begin_index : commit_index + 1 - view.begin_index])
             self._commit_terms.extend([raft.term] * (commit_index - known))
 
-    def _check_majority(self, node_id: str, record: Record, voters: tuple[str, ...]) -> None:
+    def _check_majority(self, node_id: str, record: LogEntry, voters: tuple[str, ...]) -> None:
         holders = self._holders(record, voters)
         if len(holders) < quorum_of(len(voters)):
             raise Violation(
                 "durable commit", f"{node_id} committed {record.index} of term {record.term}, held by {holders}"
             )
 
-    def _holders(self, record: Record, node_ids: Sequence[str]) -> list[str]:
+    def _holders(self, record: LogEntry, node_ids: Sequence[str]) -> list[str]:
         """Return which nodes hold an entry so that it counts: durably, if that is what is promised."""
         return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
 
-    def _is_held(self, view: LogView, record: Record) -> bool:
+    def _is_held(self, view: LogView, record: LogEntry) -> bool:
         index = record.index
         if (index < view.begin_index or view.holds(record)) and (not self._is_flush_sync or view.is_durable(index)):
             return True
@@ -206,7 +206,7 @@ class LogChecks:
             raise Violation("retention", f"{node_id} begins at {begin_index}, commit {self._commit_index[node_id]}")
         self._views[node_id].drop_head(begin_index, begin_position)
 
-    def second_file(self, node_id: str) -> Record | None:
+    def second_file(self, node_id: str) -> LogEntry | None:
         """Return the first entry of a node's second data file; None: it has one file."""
         return self._views[node_id].second_file()
 
@@ -217,7 +217,7 @@ class LogChecks:
         view.begin(0, 0)
         self._promised_index[node_id] = self._commit_index[node_id] = -1
 
-    def _copy(self, begin_index: int, records: list[Record], promised: int) -> Copy:
+    def _copy(self, begin_index: int, records: list[LogEntry], promised: int) -> Copy:
         count = promised + 1 - begin_index if self._is_flush_sync else len(records)
         return Copy(begin_index, records[: max(0, count)])
 
@@ -271,7 +271,7 @@ class LogChecks:
         if floor >= view.begin_index and not view.holds(self.committed[floor]):
             raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
-    def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
+    def _owed(self, before: list[LogEntry], promised: int, fall: Fall) -> LogEntry | None:
         """Return the last entry that recovery must give back; all before it are implied.
 
         A node that died in a step may have been cutting a suffix: of what it promised only the committed part is

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from dledger.entries.format.entry import Entry
-    from dledger.testing.checks.log_view import Record
+    from dledger.testing.checks.log_view import LogEntry
 
 _KEYS = 8
 _CHUNK_SIZE_BYTES = 100
@@ -76,7 +76,7 @@ class MachineChecks:
         committed: the committed entries, as `LogChecks` collects them.
     """
 
-    def __init__(self, committed: list[Record]) -> None:
+    def __init__(self, committed: list[LogEntry]) -> None:
         self._committed = committed
         self._digests: list[str] = []
         self._applied: dict[str, int] = {}

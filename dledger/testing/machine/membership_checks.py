@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dledger.entries.format.codec import EntryCodec
-    from dledger.testing.checks.log_view import Record
+    from dledger.testing.checks.log_view import LogEntry
     from dledger.testing.checks.logs import LogChecks
     from dledger.testing.machine.process import SimProcess
     from dledger.types import MembershipEntry
@@ -55,7 +55,7 @@ class MembershipWatch:
 def check_held(
     node_id: str,
     memberships: Sequence[MembershipEntry],
-    written: Callable[[str, int], Record | None],
+    written: Callable[[str, int], LogEntry | None],
     codec: EntryCodec,
 ) -> None:
     """Compare the memberships that are not known to be committed with the entries that brought them.
@@ -76,7 +76,7 @@ def check_held(
             raise Violation("memberships", f"{node_id} has {entry} in force, its log holds {found} there")
 
 
-def check_settled(node_id: str, entry: MembershipEntry, committed: Sequence[Record], codec: EntryCodec) -> None:
+def check_settled(node_id: str, entry: MembershipEntry, committed: Sequence[LogEntry], codec: EntryCodec) -> None:
     """Compare the membership that a node takes to be committed with what is committed at its index.
 
     Args:

@@ -14,7 +14,7 @@ from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending.reads import PendingReads, RequestRefused
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.machine.reply import SimReadReply, SimReply
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 from dledger.types import Role
 from store.errors import CorruptData
 
@@ -101,7 +101,7 @@ class SimObserver:
             return
         self._world.checks.clients.end_read(read_id, index)
         if is_lease_allowed and self._raft.role is Role.LEADER and has_lease(self._raft.state):
-            self._world.work.add(Work.LEASE_READ)
+            self._world.work.add(SimWork.LEASE_READ)
 
     def expire(self) -> None:
         """Answer the requests whose time limit is over."""
@@ -144,9 +144,9 @@ class SimObserver:
         """Pass on to the checks, to the appends that were cut, and to the state machine."""
         world = self._world
         world.trace.note(self._node_id, "resets its log to begin at %d, snapshot %d", begin_index, snapshot_index)
-        world.work.add(Work.LOG_RESET)
+        world.work.add(SimWork.LOG_RESET)
         if snapshot_index >= 0:
-            world.work.add(Work.SNAPSHOT_INSTALLED)
+            world.work.add(SimWork.SNAPSHOT_INSTALLED)
         aside = self._store.aside
         if world.checks.log.holds_entries(self._node_id) and not aside.is_kept and not aside.freed_count:
             raise Violation("aside", f"{self._node_id} begins its log again and has not set the old one aside")
@@ -170,9 +170,9 @@ class SimObserver:
         if not is_transfer:
             self._world.checks.damage.changing.discard(self._node_id)
         if code is ResponseCode.SUCCESS:
-            self._world.work.add(Work.TRANSFERRED if is_transfer else Work.MEMBERSHIP_CHANGED)
+            self._world.work.add(SimWork.TRANSFERRED if is_transfer else SimWork.MEMBERSHIP_CHANGED)
         else:
-            self._world.work.add(Work.TRANSFER_REFUSED if is_transfer else Work.CHANGE_REFUSED)
+            self._world.work.add(SimWork.TRANSFER_REFUSED if is_transfer else SimWork.CHANGE_REFUSED)
 
     def on_role(self, change: RoleChanged) -> None:
         """Pass on to the checks."""
@@ -212,7 +212,7 @@ class SimObserver:
         """
         if message.reason not in (Distrust.NO_GROUP, Distrust.GROUP):
             raise Violation("trust", f"{self._node_id} does not believe {message}")
-        self._world.work.add(Work.DISTRUSTED)
+        self._world.work.add(SimWork.DISTRUSTED)
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
         """Whether that may be is judged where it arrived."""

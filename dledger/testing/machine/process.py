@@ -40,7 +40,7 @@ from dledger.testing.machine.retention import SimRetention
 from dledger.testing.machine.strange_directories import GROUP_NAME
 from dledger.testing.machine.syncer import SimSyncer
 from dledger.testing.machine.turn_checks import check_turn
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 from dledger.types import Member, Membership
 from store.errors import StoreError
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dledger.entries.damaged_tail import DamagedTail
     from dledger.testing.checks.clients import Operation, OperationOutcome
     from dledger.testing.disk.files import SimFiles
-    from dledger.testing.world import Machine, World
+    from dledger.testing.world import MachinePort, World
 
 # What keeps a node from starting: its own data is not what it must be, or the disk does not do its work.
 STARTING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
@@ -74,7 +74,7 @@ class SimProcess:
         memberships: looks at what this life knows of them.
     """
 
-    def __init__(self, world: World, machine: Machine, node_id: str, files: SimFiles, random: Random) -> None:
+    def __init__(self, world: World, machine: MachinePort, node_id: str, files: SimFiles, random: Random) -> None:
         self.node_id = node_id
         self.is_dead = False
         self.is_paused = False
@@ -236,7 +236,7 @@ class SimProcess:
         begin_index = self.store.begin_index
         self._driver.delete_before(index)
         if self.store.begin_index > begin_index:
-            self._world.work.add(Work.HEAD_DELETED)
+            self._world.work.add(SimWork.HEAD_DELETED)
             self._world.checks.log.drop_head(self.node_id, self.store.begin_index, self.store.begin_position)
 
     def _ask_turn(self) -> None:
@@ -323,7 +323,7 @@ class SimProcess:
                 return
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
-                self._world.work.add(Work.SNAPSHOT_SAVED)
+                self._world.work.add(SimWork.SNAPSHOT_SAVED)
                 self._driver.snapshot_saved(snapshot)
         self._world.checks.machine.applied(self.node_id, applier.applied_index, self._state_machine.digest)
 
@@ -357,7 +357,7 @@ class SimProcess:
 
     def _delete_old_files(self) -> None:
         for index in self._retention.look(self.retention_floor):
-            self._world.work.add(Work.FILE_FORCED_OUT)
+            self._world.work.add(SimWork.FILE_FORCED_OUT)
             self._delete_before(index)
 
     def close(self) -> None:

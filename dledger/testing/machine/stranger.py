@@ -45,7 +45,7 @@ class Stranger:
 
     Attributes:
         process: the running node.
-        sync_delay_us, clock, is_adopting: see `dledger.testing.world.Machine`.
+        sync_delay_us, clock, is_adopting: see `dledger.testing.world.MachinePort`.
     """
 
     def __init__(self, world: World, node_id: str, random: Random) -> None:

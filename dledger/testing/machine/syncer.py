@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dledger.entries.store import EntriesTicket
     from dledger.testing.disk.files import SimFiles, SyncedWrites
-    from dledger.testing.world import Machine, World
+    from dledger.testing.world import MachinePort, World
 
 # A sync that takes at least this long counts as stuck.
 STUCK_US = 1_000_000
@@ -31,7 +31,7 @@ class SimSyncer:
     def __init__(
         self,
         world: World,
-        machine: Machine,
+        machine: MachinePort,
         files: SimFiles,
         random: Random,
         *,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.testing.work import Work
+from dledger.testing.work import SimWork
 
 if TYPE_CHECKING:
     from dledger.core.raft import Raft
@@ -25,7 +25,7 @@ def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore, member
     checks = world.checks
     for readmitted in checks.damage.runs(node_id, raft):
         world.trace.note(readmitted, "is readmitted")
-        world.work.add(Work.READMITTED)
+        world.work.add(SimWork.READMITTED)
         checks.log.forget_loss(readmitted)
     checks.elections.after_turn(node_id, raft.term)
     checks.log.after_turn(node_id, raft, store.last_index)

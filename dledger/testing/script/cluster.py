@@ -9,7 +9,7 @@ from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.script.links import Letter, Links
-from dledger.testing.script.machine import Machine, Settings, Surroundings
+from dledger.testing.script.machine import ScriptMachine, Settings, Surroundings
 from dledger.testing.script.safety import Safety
 from dledger.testing.script.story import Arrow, ScriptError, Story
 from dledger.types import HardState
@@ -41,7 +41,7 @@ class Cluster:
         self._ids_count = 0
         self._safety = Safety()
         self._around = Surroundings(settings, self.story, self.links, self._safety)
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, ScriptMachine] = {}
         for node_id in settings.node_ids:
             self.add_machine(node_id)
 
@@ -49,13 +49,13 @@ class Cluster:
         """Demand no longer that what was committed stays committed everywhere."""
         self._safety.is_loss_expected = True
 
-    def add_machine(self, node_id: str) -> Machine:
+    def add_machine(self, node_id: str) -> ScriptMachine:
         """Set up one more machine; nothing runs on it yet."""
-        machine = Machine(self._around, node_id, len(self.machines) + 1)
+        machine = ScriptMachine(self._around, node_id, len(self.machines) + 1)
         self.machines[node_id] = machine
         return machine
 
-    def machine(self, node_id: str) -> Machine:
+    def machine(self, node_id: str) -> ScriptMachine:
         """Return a machine.
 
         Raises:
@@ -88,7 +88,7 @@ class Cluster:
         """Write term and vote before the node starts."""
         HardStateFile.open(self._untouched(node_id).files, node_directory(node_id)).save(state)
 
-    def _untouched(self, node_id: str) -> Machine:
+    def _untouched(self, node_id: str) -> ScriptMachine:
         if self.has_begun:
             raise ScriptError("logs and terms are laid down before anything else happens")
         return self.machine(node_id)
@@ -104,7 +104,9 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------------------------- time
 
-    def pass_time(self, machines: list[Machine], elapsed_ms: int, after_tick: Callable[[], None] | None = None) -> None:
+    def pass_time(
+        self, machines: list[ScriptMachine], elapsed_ms: int, after_tick: Callable[[], None] | None = None
+    ) -> None:
         """Let time pass on some machines, in steps as the nodes look at their clocks."""
         for _ in range(0, elapsed_ms, TICK_MS):
             for machine in machines:

@@ -55,7 +55,7 @@ class Surroundings:
     checks: Safety
 
 
-class Machine:
+class ScriptMachine:
     """One machine.
 
     Attributes:

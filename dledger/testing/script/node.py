@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
     from dledger.testing.disk.files import SimFiles, SyncedWrites
-    from dledger.testing.script.machine import Machine, Surroundings
+    from dledger.testing.script.machine import ScriptMachine, Surroundings
     from dledger.types import MembershipEntry
 
 _CHECKPOINT_INTERVAL_MS = 3_000
@@ -54,7 +54,7 @@ class ScriptNode:
         state: of its state machine, if the script gave it one.
     """
 
-    def __init__(self, surroundings: Surroundings, machine: Machine, files: SimFiles) -> None:
+    def __init__(self, surroundings: Surroundings, machine: ScriptMachine, files: SimFiles) -> None:
         self._around = surroundings
         self._machine = machine
         self._files = files

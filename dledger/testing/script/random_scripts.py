@@ -12,7 +12,7 @@ from random import Random
 from dledger.testing.faults import Violation
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.node import ScriptNode
-from dledger.testing.script.script import Runner
+from dledger.testing.script.script import ScriptRunner
 from dledger.testing.script.story import ScriptError
 from dledger.types import Role
 
@@ -70,7 +70,7 @@ class RandomScript:
         self.commands: list[str] = []
         self._random = Random(f"wild/{seed}")
         self._length = length
-        self._runner = Runner()
+        self._runner = ScriptRunner()
         self._nodes: list[int] = []
         self._body_count = 0
         self._has_joined = False

@@ -14,7 +14,7 @@ from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.entries.format.entry import Entry
-    from dledger.testing.script.machine import Machine
+    from dledger.testing.script.machine import ScriptMachine
     from dledger.testing.script.node import ScriptNode
 
 
@@ -49,7 +49,7 @@ class Safety:
         if not floor <= index <= commit_index:
             raise Violation("read", f"{node_id} serves up to {index}; acknowledged {floor}, committed {commit_index}")
 
-    def look(self, machines: list[Machine]) -> None:
+    def look(self, machines: list[ScriptMachine]) -> None:
         """Look at all that run.
 
         Raises:

@@ -67,7 +67,7 @@ def run(text: str) -> str:
         Violation: Raft's promises do not hold.
     """
     blocks, rest = parse(text)
-    runner = Runner()
+    runner = ScriptRunner()
     lines: list[str] = []
     for block in blocks:
         story = runner.run([line for line in block.lines if line and not line.startswith("#")])
@@ -75,7 +75,7 @@ def run(text: str) -> str:
     return "\n".join([*lines, *rest]).rstrip("\n") + "\n"
 
 
-class Runner:
+class ScriptRunner:
     """Runs the commands of one script.
 
     Attributes:

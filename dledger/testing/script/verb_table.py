@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.links import Letter
-from dledger.testing.script.machine import Machine
+from dledger.testing.script.machine import ScriptMachine
 from dledger.testing.script.node import ScriptNode
 from dledger.testing.script.story import ScriptError
 
@@ -35,17 +35,17 @@ def node_id(word: str) -> str:
     return f"n{word}"
 
 
-def machine_of(cluster: Cluster, word: str) -> Machine:
+def machine_of(cluster: Cluster, word: str) -> ScriptMachine:
     """Return the machine that a script calls by its number."""
     return cluster.machine(node_id(word))
 
 
-def machines_of(cluster: Cluster, words: list[str]) -> list[Machine]:
+def machines_of(cluster: Cluster, words: list[str]) -> list[ScriptMachine]:
     """Return the named machines; all for `all` or no word."""
     return [machine_of(cluster, word) for word in words if word != "all"] or list(cluster.machines.values())
 
 
-def running(cluster: Cluster, word: str) -> tuple[Machine, ScriptNode]:
+def running(cluster: Cluster, word: str) -> tuple[ScriptMachine, ScriptNode]:
     """Return a machine and the node on it, which must run."""
     machine = machine_of(cluster, word)
     if machine.node is None:
@@ -53,7 +53,7 @@ def running(cluster: Cluster, word: str) -> tuple[Machine, ScriptNode]:
     return machine, machine.node
 
 
-def down(cluster: Cluster, word: str) -> Machine:
+def down(cluster: Cluster, word: str) -> ScriptMachine:
     """Return a machine on which no node runs."""
     machine = machine_of(cluster, word)
     if machine.node is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dledger.testing.shell.clients import ClientProcess
-    from dledger.testing.shell.machines import NodeMachine
+    from dledger.testing.shell.machines import ShellMachine
     from dledger.testing.shell.world import ShellWorld
 
 _DEATH_OPERATIONS_MAX = 80
@@ -36,7 +36,7 @@ class ShellNemesis:
     """
 
     def __init__(
-        self, world: ShellWorld, machines: Mapping[str, NodeMachine], clients: Sequence[ClientProcess]
+        self, world: ShellWorld, machines: Mapping[str, ShellMachine], clients: Sequence[ClientProcess]
     ) -> None:
         self._world = world
         self._machines = machines
@@ -78,7 +78,7 @@ class ShellNemesis:
         """Order nothing any more; what is under way is for the owner to heal."""
         self._is_stopped = True
 
-    def restart(self, machine: NodeMachine) -> None:
+    def restart(self, machine: ShellMachine) -> None:
         """Bring a machine that has gone down back after a while; soon, when all is healed (it was about to stop)."""
         after = self._world.scheduler.after
         if self._is_stopped:
@@ -91,7 +91,7 @@ class ShellNemesis:
                 (machine,),
             )
 
-    def _bring_back(self, machine: NodeMachine) -> None:
+    def _bring_back(self, machine: ShellMachine) -> None:
         if machine.process is None:
             self.mishaps.mend(machine)
             machine.boot()
@@ -117,7 +117,7 @@ class ShellNemesis:
         if not self._is_stopped:
             end(*arguments)
 
-    def _any(self) -> NodeMachine:
+    def _any(self) -> ShellMachine:
         """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
         machines = list(self._machines.values())
         if self._random.random() < 0.5:
@@ -179,7 +179,7 @@ class ShellNemesis:
         machine.sync_delay_us = self._random.choice((5_000, 50_000, 400_000))
         self._later(_FAULT_MAX_US, self._quicken_disk, machine)
 
-    def _quicken_disk(self, machine: NodeMachine) -> None:
+    def _quicken_disk(self, machine: ShellMachine) -> None:
         machine.sync_delay_us = 0
 
     def _fail_sync(self) -> None:
@@ -193,7 +193,7 @@ class ShellNemesis:
         machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
         self._later(_FAULT_MAX_US, self._empty_disk, machine)
 
-    def _empty_disk(self, machine: NodeMachine) -> None:
+    def _empty_disk(self, machine: ShellMachine) -> None:
         machine.disk.capacity_bytes = UNLIMITED_BYTES
 
     def _transfer(self) -> None:

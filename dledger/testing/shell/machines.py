@@ -57,7 +57,7 @@ class NodeProcess:
         number: of this life, from 1.
     """
 
-    def __init__(self, world: ShellWorld, machine: NodeMachine, number: int) -> None:
+    def __init__(self, world: ShellWorld, machine: ShellMachine, number: int) -> None:
         options, self.node_id = world.options, machine.node_id
         self._world = world
         self._machine = machine
@@ -184,7 +184,7 @@ class NodeProcess:
         return self.node._files.acquaintances  # noqa: SLF001 - as above
 
 
-class NodeMachine:
+class ShellMachine:
     """One node's machine.
 
     Args:
@@ -202,7 +202,7 @@ class NodeMachine:
         lives_count: processes so far.
     """
 
-    def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[NodeMachine], None]) -> None:
+    def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[ShellMachine], None]) -> None:
         options = world.options
         self.node_id = node_id
         self.process: NodeProcess | None = None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from dledger.storage.identity import Identity
     from dledger.testing.disk.disk import Directory
-    from dledger.testing.shell.machines import NodeMachine
+    from dledger.testing.shell.machines import ShellMachine
     from dledger.testing.shell.world import ShellWorld
 
 _FOREIGN_GROUP = 7
@@ -59,7 +59,7 @@ class Mishaps:
         machines: of the nodes; one of them is the victim.
     """
 
-    def __init__(self, world: ShellWorld, machines: Mapping[str, NodeMachine]) -> None:
+    def __init__(self, world: ShellWorld, machines: Mapping[str, ShellMachine]) -> None:
         self._world = world
         self._machines = machines
         self._random = Random(f"{world.options.seed}/mishaps")
@@ -70,7 +70,7 @@ class Mishaps:
         self._met_copied: set[str] = set()
         self._met_later: set[str] = set()
         self._is_ended = False
-        self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
+        self._exchanged: tuple[ShellMachine, ShellMachine] | None = None
 
     # ---------------------------------------------------------------------------------------------- orders
 
@@ -183,7 +183,7 @@ class Mishaps:
 
     # ---------------------------------------------------------------------------------------------- mending
 
-    def mend(self, machine: NodeMachine) -> None:
+    def mend(self, machine: ShellMachine) -> None:
         """Do what an operator does with a node that is down and was refused for its directory."""
         if machine.hurt is None or self._exchanged is not None or not machine.is_refused:
             return
@@ -230,7 +230,7 @@ class Mishaps:
         one.hurt = other.hurt = None
 
     @property
-    def _others(self) -> list[NodeMachine]:
+    def _others(self) -> list[ShellMachine]:
         return [machine for machine in self._machines.values() if machine is not self._victim]
 
     def _may_be_hurt(self) -> bool:

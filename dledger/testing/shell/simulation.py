@@ -19,11 +19,11 @@ from dledger.testing.scheduler import Scheduler
 from dledger.testing.shell.clients import ClientProcess
 from dledger.testing.shell.faults import ShellNemesis
 from dledger.testing.shell.history import History
-from dledger.testing.shell.machines import NodeMachine
+from dledger.testing.shell.machines import ShellMachine
 from dledger.testing.shell.network import Network
 from dledger.testing.shell.options import MISHAPS, PEER_PORT, FaultTally, ShellTrouble
 from dledger.testing.shell.world import ShellWorld
-from dledger.testing.simulation import Summary
+from dledger.testing.simulation import SimulationSummary
 from dledger.testing.trace import Trace
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ class ShellSimulation:
             trace=self.trace,
         )
         self._machines = {
-            node_id: NodeMachine(self._world, node_id, number, self._went_down)
+            node_id: ShellMachine(self._world, node_id, number, self._went_down)
             for number, node_id in enumerate(options.node_ids)
         }
         self._clients: list[ClientProcess] = []
         self._nemesis: ShellNemesis | None = None
 
-    def run(self) -> Summary:
+    def run(self) -> SimulationSummary:
         """Run all phases.
 
         Raises:
@@ -222,7 +222,7 @@ class ShellSimulation:
         if self._world.violation is not None:
             raise self._world.violation
 
-    def _went_down(self, machine: NodeMachine) -> None:
+    def _went_down(self, machine: ShellMachine) -> None:
         if self._nemesis is not None:
             self._nemesis.restart(machine)
 
@@ -255,9 +255,9 @@ class ShellSimulation:
                 continue
         self._world.left.clear()
 
-    def _summarize(self) -> Summary:
+    def _summarize(self) -> SimulationSummary:
         world, history = self._world, self._world.history
-        return Summary(
+        return SimulationSummary(
             event_count=world.scheduler.event_count,
             simulated_us=world.scheduler.now_us,
             work={

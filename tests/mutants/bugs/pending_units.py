@@ -7,7 +7,7 @@ from dledger.testing.disk.files import SimFiles
 from store.dispatch.catch_up import QueuesPromise
 from store.fs.linux.files import OsFiles
 from store.queues.consume_queues import ConsumeQueues
-from store.queues.pending_units import PendingUnits, Tail
+from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit_writer import UnitsTicket, UnitWriter
 from tests.mutants.mutant import Mutant, Tests
 
@@ -37,8 +37,8 @@ def units_that_the_owner_took_are_written_all_the_same(patch):
 
 
 def blanks_that_wait_are_not_written(patch):
-    original = Tail.parts
-    patch.setattr(Tail, "parts", lambda self, begin, end: original(self, max(begin, self.data_offset), end))
+    original = UnitTail.parts
+    patch.setattr(UnitTail, "parts", lambda self, begin, end: original(self, max(begin, self.data_offset), end))
 
 
 def queues_without_files_count_in_the_digest(patch):

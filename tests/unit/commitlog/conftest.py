@@ -2,7 +2,7 @@
 
 import pytest
 
-from commitlog.conversion.divide import LogPlaces, divide_log
+from commitlog.conversion.divide import LogDirectories, divide_log
 from commitlog.conversion.old_log import OldLog
 from commitlog.record.system_records import MessageEntryCodec
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
@@ -104,7 +104,7 @@ class SimpleNode:
 class Opened:
     def __init__(self, root, files, clock, sizes=SIZES, store_host=LOOPBACK, give_up=keep_damaged_tail):
         codec = MessageEntryCodec(clock=clock, store_host=store_host)
-        self.places = LogPlaces(f"{root}/commitlog", f"{root}/dledger-n0", sizes)
+        self.places = LogDirectories(f"{root}/commitlog", f"{root}/dledger-n0", sizes)
         self.divided = divide_log(files, self.places, codec)
         self.store = EntryStore.open(files, self.places.node_directory, sizes, codec, give_up)
         self.node = SimpleNode(self.store, codec)

@@ -9,7 +9,7 @@ from cluster.api.shared import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
-from cluster.state.broker_state import Verdict
+from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import SetTopic
 from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
@@ -32,7 +32,7 @@ def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
             await group.start()
             async with group.steady_leader() as leader:
                 applied = await leader.change(SetTopic(TopicConfig("T", 4, 4)))
-                assert applied.verdict is Verdict.CHANGED
+                assert applied.verdict is CommandVerdict.CHANGED
             leader, places = await group.put(*numbered(range(100)))
             assert [place.queue_offset for place in places] == list(range(100))
             first = group.name_of(leader)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from commitlog.conversion.divide import LogPlaces, OpeningCase, divide_log
+from commitlog.conversion.divide import LogDirectories, OpeningCase, divide_log
 from commitlog.conversion.old_log import OldLog
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
@@ -57,7 +57,7 @@ class Broker:
     def __init__(self, config):
         files, root = OsFiles(), config.store_base_dir
         codec = MessageEntryCodec(clock=lambda: NOW)
-        places = LogPlaces(f"{root}/commitlog", f"{root}/dledger-{config.self_id}", SIZES)
+        places = LogDirectories(f"{root}/commitlog", f"{root}/dledger-{config.self_id}", SIZES)
         self.divided = divide_log(files, places, codec)
         self.state = Commands()
         self.codec = codec

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, JoinedMember
 from cluster.protocol.errors import Reason, RequestFailed
 
 
 def member(client_id="a", instance=1, last_message_ms=0, told=None):
-    return Member(
+    return JoinedMember(
         client_id, instance, {}, last_message_ms, (lambda: None) if told is None else lambda: told.append(client_id)
     )
 

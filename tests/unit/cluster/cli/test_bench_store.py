@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cluster.bench.store import TARGETS, Figure, Target
+from cluster.bench.store import TARGETS, BenchTarget, Figure
 from cluster.cli.app import app
 
 
@@ -34,7 +34,7 @@ def test_unknown_part_is_refused_with_the_parts_there_are(tmp_path):
 
 @pytest.mark.parametrize(("is_less_better", "is_met"), [(False, True), (True, False)])
 def test_target_is_met_by_the_median_on_its_side(is_less_better, is_met):
-    figure = Figure("put", Target("messages/s", 10, is_less_better), 1, [1, 11, 12])
+    figure = Figure("put", BenchTarget("messages/s", 10, is_less_better), 1, [1, 11, 12])
 
     assert figure.median == 11
     assert figure.is_met is is_met

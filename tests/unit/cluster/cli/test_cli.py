@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from cluster.bench.cluster import Run, Summary
+from cluster.bench.cluster import BenchRun, BenchSummary
 from cluster.bench.workloads import Load
 from cluster.cli.app import app
 from cluster.local.cluster import LocalCluster
@@ -183,8 +183,8 @@ def test_bench_refuses_what_it_cannot_do(arguments: list[str], text: str) -> Non
 
 
 def test_summary_gives_medians_and_the_spread() -> None:
-    summary = Summary("conc64", 1024, is_fsync=True)
-    summary.runs += [Run(ops, p50, 9.0, 1.0, 50.0) for ops, p50 in ((100.0, 3.0), (300.0, 1.0), (200.0, 2.0))]
+    summary = BenchSummary("conc64", 1024, is_fsync=True)
+    summary.runs += [BenchRun(ops, p50, 9.0, 1.0, 50.0) for ops, p50 in ((100.0, 3.0), (300.0, 1.0), (200.0, 2.0))]
 
     figures = summary.as_object()
 
@@ -193,8 +193,8 @@ def test_summary_gives_medians_and_the_spread() -> None:
 
 
 def test_summary_of_failovers_has_times_instead_of_rates() -> None:
-    summary = Summary("failover", 1024, is_fsync=True)
-    summary.runs += [Run(None, gap, gap, None, None) for gap in (900.0, 500.0, 700.0)]
+    summary = BenchSummary("failover", 1024, is_fsync=True)
+    summary.runs += [BenchRun(None, gap, gap, None, None) for gap in (900.0, 500.0, 700.0)]
 
     figures = summary.as_object()
 

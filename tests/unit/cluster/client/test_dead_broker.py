@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.client.consumer.group_offsets import QueueLocks
+from cluster.client.consumer.group_offsets import ConsumerLocks
 from cluster.client.consumer.options import ConsumerOptions
 from cluster.client.consumer.rebalance import Rebalancer
 from cluster.client.routing.broker_nodes import BrokerNodes
@@ -107,7 +107,7 @@ def test_offsets_are_committed_and_locks_are_given_back_at_other_brokers_meanwhi
         offsets = rebalancer_of(nodes, "cluster").offsets
         committing = asyncio.ensure_future(offsets.commit(readers))
         await until(lambda: [reader.progress.committed for reader in readers] == [9, 0, 9])
-        unlocking = asyncio.ensure_future(QueueLocks("g", "me", nodes).unlock([reader.queue for reader in readers]))
+        unlocking = asyncio.ensure_future(ConsumerLocks("g", "me", nodes).unlock([reader.queue for reader in readers]))
         await until(lambda: all((broker, "LockQueuesRequest") in nodes.asked for broker in brokers))
         nodes.end.set()
         assert await committing == []

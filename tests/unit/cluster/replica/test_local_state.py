@@ -7,7 +7,7 @@ import pytest
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.replica.local_state import LocalState, load_state
-from cluster.state.broker_state import Verdict
+from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import SetTopic
 from store.errors import Certainty
 from store.fs.linux.files import OsFiles
@@ -53,7 +53,7 @@ def test_change_that_is_repeated_after_a_full_disk_is_durable_when_it_is_said_to
         assert durable_topics(str(tmp_path)) == set()
         disk.is_full = False
         applied = await state.change(topic("a"))
-        assert applied.verdict is Verdict.UNCHANGED
+        assert applied.verdict is CommandVerdict.UNCHANGED
         assert durable_topics(str(tmp_path)) == {"a"}
 
     run_until_a_crash(story, str(tmp_path))

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state import broker_state
-from cluster.state.broker_state import Applied, BrokerState, CommitOutcome, Verdict
+from cluster.state.broker_state import Applied, BrokerState, CommandVerdict, CommitOutcome
 from cluster.state.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -70,7 +70,7 @@ def test_commands_are_found_in_the_records_that_a_log_of_messages_holds() -> Non
 
     results = machine.apply([Entry(at, 1, 0, 1, STATE_CHANNEL, 0, 0, body) for at, body in enumerate(bodies)])
 
-    assert [result.verdict for result in results] == [Verdict.CHANGED] * 2
+    assert [result.verdict for result in results] == [CommandVerdict.CHANGED] * 2
     assert isinstance(machine, BrokerState)
     assert (list(machine.topics), list(machine.groups)) == (["orders"], ["billing"])
 
@@ -80,7 +80,7 @@ def test_an_offset_never_goes_back_by_a_commit() -> None:
 
     for late in (commit(7), commit(6), commit(0)):
         result = state.apply_command(late)
-        assert result == Applied(Verdict.UNCHANGED, "", (CommitOutcome.NOT_AHEAD,))
+        assert result == Applied(CommandVerdict.UNCHANGED, "", (CommitOutcome.NOT_AHEAD,))
 
     assert kept(state) == (7, 0)
     assert state.apply_command(commit(8)).outcomes == (CommitOutcome.COMMITTED,)
@@ -91,10 +91,10 @@ def test_a_reset_moves_an_offset_anywhere_and_commits_of_before_count_no_more() 
     assert kept(state) == (100, 1)
 
     late = state.apply_command(commit(710))
-    assert (late.verdict, late.outcomes) == (Verdict.UNCHANGED, (CommitOutcome.WAS_RESET,))
+    assert (late.verdict, late.outcomes) == (CommandVerdict.UNCHANGED, (CommitOutcome.WAS_RESET,))
     assert kept(state) == (100, 1)
 
-    assert state.apply_command(commit(101, reset_count=1)).verdict is Verdict.CHANGED
+    assert state.apply_command(commit(101, reset_count=1)).verdict is CommandVerdict.CHANGED
     assert kept(state) == (101, 1)
 
 
@@ -119,8 +119,8 @@ def test_a_commit_of_an_unknown_topic_or_group_takes_nothing() -> None:
     state = state_with()
     both = CommitOffsets("billing", (QueueOffset("orders", 3, 5), QueueOffset("unknown", 0, 5)))
 
-    assert state.apply_command(both).verdict is Verdict.UNKNOWN_TOPIC
-    assert state.apply_command(CommitOffsets("nobody", both.offsets[:1])).verdict is Verdict.UNKNOWN_GROUP
+    assert state.apply_command(both).verdict is CommandVerdict.UNKNOWN_TOPIC
+    assert state.apply_command(CommitOffsets("nobody", both.offsets[:1])).verdict is CommandVerdict.UNKNOWN_GROUP
 
     assert kept(state) is None
 
@@ -129,26 +129,28 @@ def test_what_was_consumed_of_a_deleted_topic_or_by_a_deleted_group_is_gone() ->
     events = SetTopic(TopicConfig("events"))
     state = state_with(events, commit(7), commit(9, topic="events"))
 
-    assert state.apply_command(DeleteTopic("orders")).verdict is Verdict.CHANGED
+    assert state.apply_command(DeleteTopic("orders")).verdict is CommandVerdict.CHANGED
     assert [each.topic for each in state.offsets("billing")] == ["events"]
-    assert state.apply_command(DeleteTopic("orders")).verdict is Verdict.UNKNOWN_TOPIC
+    assert state.apply_command(DeleteTopic("orders")).verdict is CommandVerdict.UNKNOWN_TOPIC
 
-    assert state.apply_command(DeleteGroup("billing")).verdict is Verdict.CHANGED
+    assert state.apply_command(DeleteGroup("billing")).verdict is CommandVerdict.CHANGED
     assert list(state.offsets("billing")) == []
     # Nothing of before comes back with the name.
-    assert state.apply_command(SetGroup(BILLING)).verdict is Verdict.CHANGED
+    assert state.apply_command(SetGroup(BILLING)).verdict is CommandVerdict.CHANGED
     assert state.offset("billing", "events", 3) is None
 
 
 def test_creating_what_is_there_alike_succeeds_and_with_other_settings_does_not() -> None:
     state = state_with()
 
-    assert state.apply_command(SetTopic(ORDERS, is_new=True)).verdict is Verdict.UNCHANGED
-    assert state.apply_command(SetTopic(TopicConfig("orders", 4, 4), is_new=True)).verdict is Verdict.TOPIC_EXISTS
-    assert state.apply_command(SetGroup(GroupConfig("billing", is_orderly=True), is_new=True)).verdict is (
-        Verdict.GROUP_EXISTS
+    assert state.apply_command(SetTopic(ORDERS, is_new=True)).verdict is CommandVerdict.UNCHANGED
+    assert (
+        state.apply_command(SetTopic(TopicConfig("orders", 4, 4), is_new=True)).verdict is CommandVerdict.TOPIC_EXISTS
     )
-    assert state.apply_command(SetTopic(TopicConfig("orders", 4, 4))).verdict is Verdict.CHANGED
+    assert state.apply_command(SetGroup(GroupConfig("billing", is_orderly=True), is_new=True)).verdict is (
+        CommandVerdict.GROUP_EXISTS
+    )
+    assert state.apply_command(SetTopic(TopicConfig("orders", 4, 4))).verdict is CommandVerdict.CHANGED
     assert state.topics["orders"].read_queues == 4
 
 
@@ -168,8 +170,8 @@ def test_topics_version_counts_changes_of_topics_only() -> None:
 def test_delay_progress_only_grows() -> None:
     state = state_with(SetDelayOffsets(((3, 42), (4, 7))))
 
-    assert state.apply_command(SetDelayOffsets(((3, 41), (4, 8)))).verdict is Verdict.CHANGED
-    assert state.apply_command(SetDelayOffsets(((3, 42), (4, 8)))).verdict is Verdict.UNCHANGED
+    assert state.apply_command(SetDelayOffsets(((3, 41), (4, 8)))).verdict is CommandVerdict.CHANGED
+    assert state.apply_command(SetDelayOffsets(((3, 42), (4, 8)))).verdict is CommandVerdict.UNCHANGED
 
     assert state.delay_offsets == {3: 42, 4: 8}
 
@@ -180,11 +182,11 @@ def test_everything_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(broker_state, name, value)
 
     for command in (SetTopic(TopicConfig("t2")), SetGroup(GroupConfig("g2")), commit(1, queue_id=5)):
-        assert state.apply_command(command).verdict is Verdict.TOO_MUCH_STATE
-    assert state.apply_command(commit(2)).verdict is Verdict.CHANGED
+        assert state.apply_command(command).verdict is CommandVerdict.TOO_MUCH_STATE
+    assert state.apply_command(commit(2)).verdict is CommandVerdict.CHANGED
     state.apply_command(DeleteTopic("orders"))
     state.apply_command(SetTopic(ORDERS))
-    assert state.apply_command(commit(1, queue_id=5)).verdict is Verdict.CHANGED
+    assert state.apply_command(commit(1, queue_id=5)).verdict is CommandVerdict.CHANGED
 
 
 def test_topic_whose_name_is_too_long_to_be_put_to_may_be_read() -> None:
@@ -192,7 +194,7 @@ def test_topic_whose_name_is_too_long_to_be_put_to_may_be_read() -> None:
 
     assert state.topics["t" * 128].is_readable
     refused = state.apply_command(SetTopic(TopicConfig("t" * 128, permission=6)))
-    assert refused.verdict is Verdict.ILLEGAL_REQUEST
+    assert refused.verdict is CommandVerdict.ILLEGAL_REQUEST
     assert "only names of at most 127 characters take messages, found 6, a name of 128" in refused.detail
 
 
@@ -230,7 +232,7 @@ def test_what_cannot_be_is_neither_encoded_nor_applied(command) -> None:
 
     with pytest.raises(IllegalMessage):
         encode_command(command)
-    assert state.apply_command(command).verdict is Verdict.ILLEGAL_REQUEST
+    assert state.apply_command(command).verdict is CommandVerdict.ILLEGAL_REQUEST
 
     assert b"".join(state.snapshot_save()) == before
 

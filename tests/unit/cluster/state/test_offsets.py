@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState, Verdict
+from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState, CommandVerdict
 from cluster.state.commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
 from cluster.state.offsets import FrozenOffsets, KeptOffsets
 
@@ -104,7 +104,7 @@ def lines_run(state: BrokerState, command: Command) -> int:
         applied = state.apply_command(command)
     finally:
         sys.settrace(before)
-    assert applied.verdict is Verdict.CHANGED
+    assert applied.verdict is CommandVerdict.CHANGED
     return counts["line"]
 
 

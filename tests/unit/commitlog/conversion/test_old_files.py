@@ -8,12 +8,12 @@ from crc32c import crc32c
 from commitlog.conversion.divide import OpeningCase
 from commitlog.conversion.old_files import (
     ChunkRequest,
-    Manifest,
-    OldFile,
     OldFilesDamaged,
     OldFilesDiffer,
     OldFilesFetch,
     OldFilesIncomplete,
+    OldFilesManifest,
+    OldFileSum,
     check_same,
     end_fetch,
     first_difference,
@@ -31,35 +31,38 @@ from tests.crashpoints.workload import files_on
 from tests.unit.commitlog.conftest import FILE_SIZE
 from tests.unit.commitlog.conversion.test_divide import write_plain
 
-A, B, C = (OldFile(f"{number * 64:020d}", 64, 1000 + number) for number in range(3))
+A, B, C = (OldFileSum(f"{number * 64:020d}", 64, 1000 + number) for number in range(3))
 
 
 def test_equal_manifests_do_not_differ():
-    assert first_difference(Manifest(192, (A, B, C)), Manifest(192, (A, B, C))) is None
+    assert first_difference(OldFilesManifest(192, (A, B, C)), OldFilesManifest(192, (A, B, C))) is None
 
 
 def test_files_that_expired_on_one_node_are_no_difference():
-    assert first_difference(Manifest(192, (B, C)), Manifest(192, (A, B, C))) is None
-    assert first_difference(Manifest(192, (A, B, C)), Manifest(192, ())) is None
+    assert first_difference(OldFilesManifest(192, (B, C)), OldFilesManifest(192, (A, B, C))) is None
+    assert first_difference(OldFilesManifest(192, (A, B, C)), OldFilesManifest(192, ())) is None
 
 
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
-        (Manifest(128, (A, B)), "end at 192 here and at 128"),
-        (Manifest(192, (A, OldFile(B.name, 64, 7), C)), f"file {B.name} has 64 bytes, CRC-32C 0x000003e9 here"),
-        (Manifest(192, (OldFile(A.name, 65, A.checksum), OldFile(B.name, 64, 7), C)), f"file {A.name}"),
-        (Manifest(192, (A, B)), f"the last one is {C.name} here and {B.name} there"),
+        (OldFilesManifest(128, (A, B)), "end at 192 here and at 128"),
+        (
+            OldFilesManifest(192, (A, OldFileSum(B.name, 64, 7), C)),
+            f"file {B.name} has 64 bytes, CRC-32C 0x000003e9 here",
+        ),
+        (OldFilesManifest(192, (OldFileSum(A.name, 65, A.checksum), OldFileSum(B.name, 64, 7), C)), f"file {A.name}"),
+        (OldFilesManifest(192, (A, B)), f"the last one is {C.name} here and {B.name} there"),
     ],
 )
 def test_first_difference_is_named(theirs, named):
-    assert named in first_difference(Manifest(192, (A, B, C)), theirs)
+    assert named in first_difference(OldFilesManifest(192, (A, B, C)), theirs)
     with pytest.raises(OldFilesDiffer, match="cannot form a group"):
-        check_same("n1", Manifest(192, (A, B, C)), theirs)
+        check_same("n1", OldFilesManifest(192, (A, B, C)), theirs)
 
 
 def test_manifest_travels_as_text():
-    manifest = Manifest(192, (A, B, C))
+    manifest = OldFilesManifest(192, (A, B, C))
 
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
 
@@ -89,8 +92,8 @@ class Source:
 
     def __init__(self, *contents):
         self.contents = {f"{number * FILE_SIZE:020d}": content for number, content in enumerate(contents)}
-        files = (OldFile(name, len(content), crc32c(content)) for name, content in self.contents.items())
-        self.manifest = Manifest(len(contents) * FILE_SIZE, tuple(files))
+        files = (OldFileSum(name, len(content), crc32c(content)) for name, content in self.contents.items())
+        self.manifest = OldFilesManifest(len(contents) * FILE_SIZE, tuple(files))
 
     def answer(self, request):
         return self.contents[request.name][request.position : request.position + request.size]
@@ -166,7 +169,7 @@ def test_files_that_expired_at_the_source_meanwhile_are_left_out(source, tmp_pat
         request = fetch.next_request()
         fetch.take(request, source.answer(request), crc32c(source.answer(request)))
     fetch.close()
-    later = Manifest(source.manifest.divide, source.manifest.files[2:])
+    later = OldFilesManifest(source.manifest.divide, source.manifest.files[2:])
 
     again = OldFilesFetch(files, old, node, later)
 

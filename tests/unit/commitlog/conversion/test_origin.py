@@ -9,7 +9,13 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commitlog.conversion.old_files import UNKNOWN_DIVIDE, Manifest, OldFile, manifest_from_json, manifest_to_json
+from commitlog.conversion.old_files import (
+    UNKNOWN_DIVIDE,
+    OldFilesManifest,
+    OldFileSum,
+    manifest_from_json,
+    manifest_to_json,
+)
 from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_message
 from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.settled_files import load_manifest, save_manifest
@@ -22,8 +28,8 @@ TOLD = 2048
 
 
 def manifest_of(count, first=0):
-    files = (OldFile(f"{n * SIZE:020d}", SIZE, crc32c(b"%d" % n)) for n in range(first, count))
-    return Manifest(count * SIZE, tuple(files))
+    files = (OldFileSum(f"{n * SIZE:020d}", SIZE, crc32c(b"%d" % n)) for n in range(first, count))
+    return OldFilesManifest(count * SIZE, tuple(files))
 
 
 def changed(manifest, number):

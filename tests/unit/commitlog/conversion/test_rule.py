@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.conversion.old_files import Manifest, OldFile, OldFilesDiffer
+from commitlog.conversion.old_files import OldFilesDiffer, OldFilesManifest, OldFileSum
 from commitlog.conversion.rule import NOTHING, Claim, Settlement, Statement, Waiting, decide, statement_from
 
 SIZE = 64
-FILES = tuple(OldFile(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
+FILES = tuple(OldFileSum(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
 DIVIDE = len(FILES) * SIZE
-WHOLE = Manifest(DIVIDE, FILES)
-OTHER = Manifest(DIVIDE, (*FILES[:2], OldFile(FILES[2].name, SIZE, 7), FILES[3]))
-EMPTY = Manifest(0)
+WHOLE = OldFilesManifest(DIVIDE, FILES)
+OTHER = OldFilesManifest(DIVIDE, (*FILES[:2], OldFileSum(FILES[2].name, SIZE, 7), FILES[3]))
+EMPTY = OldFilesManifest(0)
 OTHERS = ("n1", "n2")
 
 
@@ -92,9 +92,17 @@ def test_node_that_joins_founds_nothing():
         (held(), {"n1": settled(EMPTY)}, f"n1: they end at {DIVIDE} here and at 0 there"),
         (NOTHING, {"n1": settled(), "n2": settled(OTHER)}, f"file {FILES[2].name}"),
         # One lacks the oldest file: which of the copies is whole, nobody can tell.
-        (held(), {"n1": held(Manifest(DIVIDE, FILES[1:]), SIZE)}, f"the oldest file is {FILES[0].name} here and"),
+        (
+            held(),
+            {"n1": held(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
+            f"the oldest file is {FILES[0].name} here and",
+        ),
         # The group knows less than this node brings.
-        (held(), {"n1": settled(Manifest(DIVIDE, FILES[1:]), SIZE)}, f"file {FILES[0].name} is here, and not known"),
+        (
+            held(),
+            {"n1": settled(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
+            f"file {FILES[0].name} is here, and not known",
+        ),
     ],
 )
 def test_different_files_are_refused_with_the_first_difference_whoever_is_missing(own, received, named):

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from commitlog.plain.recovery import START_CASES, LastExit, StartRule
-from commitlog.plain.tail import CASES, PlaceFacts, Verdict, judge
+from commitlog.plain.tail import CASES, PlaceFacts, TailVerdict, judge
 
 
 @pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=6)])
@@ -25,11 +25,11 @@ def test_every_row_and_every_rule_is_used():
     bits = [PlaceFacts(*bits) for bits in product((False, True), repeat=6)]
 
     assert [case for case in CASES if not any(case.fits(facts) for facts in bits)] == []
-    assert {case.verdict for case in CASES} == set(Verdict)
+    assert {case.verdict for case in CASES} == set(TailVerdict)
     assert {case.rule for case in START_CASES} == set(StartRule)
 
 
 def test_what_was_synced_is_never_cut():
     facts = [PlaceFacts(*bits) for bits in product((False, True), repeat=6)]
 
-    assert {judge(each) for each in facts if each.holds_data and each.was_synced} == {Verdict.CORRUPTION}
+    assert {judge(each) for each in facts if each.holds_data and each.was_synced} == {TailVerdict.CORRUPTION}

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, Verdict
+from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, SendVerdict
 from dledger.client.retry import HOPS_MAX
 from tests.support.waiting import run, until
 
@@ -25,7 +25,7 @@ class Refusal(Exception):
 
 class Response(NamedTuple):
     request_id: int
-    verdict: Verdict[Refusal]
+    verdict: SendVerdict[Refusal]
 
 
 class Batch:
@@ -66,7 +66,7 @@ class Call:
         self.is_cancelled = True
         self.responses.put_nowait(grpc.aio.EOF)
 
-    def answer(self, number: int, verdict: Verdict[Refusal]) -> None:
+    def answer(self, number: int, verdict: SendVerdict[Refusal]) -> None:
         """Let the sender have the policy's verdict on one batch."""
         request_id = next(request_id for request_id, found in self.requests if found == number)
         self.responses.put_nowait(Response(request_id, verdict))
@@ -106,16 +106,18 @@ class Policy:
         self.events.append(("refused", str(refusal)))
         return self.is_pausing
 
-    def answered(self, address: str, batch: Batch, response: Response, *, may_retry: bool) -> Verdict[Refusal]:
+    def answered(self, address: str, batch: Batch, response: Response, *, may_retry: bool) -> SendVerdict[Refusal]:
         self.events.append((f"answered by {address}", batch.number))
         if response.verdict.refusals and may_retry:
             self.numbers.appendleft(batch.number)
         return response.verdict
 
-    def lost(self, address: str, batches: list[Batch], code: Any, details: str, *, may_retry: bool) -> Verdict[Refusal]:
+    def lost(
+        self, address: str, batches: list[Batch], code: Any, details: str, *, may_retry: bool
+    ) -> SendVerdict[Refusal]:
         numbers = [batch.number for batch in batches]
         self.events.append((f"lost by {address}", (numbers, code.name, may_retry)))
-        return Verdict()
+        return SendVerdict()
 
     def expire_queued(self, now_s: float) -> None:
         self.events.append(("queue watched", now_s))
@@ -169,11 +171,11 @@ class Stage:
         return [what for found, what in self.policy.events if found == kind]
 
 
-TAKEN: Verdict[Refusal] = Verdict(is_taken=True)
+TAKEN: SendVerdict[Refusal] = SendVerdict(is_taken=True)
 
 
-def refused(*, is_named: bool = False, is_left: bool = False, is_drained_first: bool = False) -> Verdict[Refusal]:
-    return Verdict(
+def refused(*, is_named: bool = False, is_left: bool = False, is_drained_first: bool = False) -> SendVerdict[Refusal]:
+    return SendVerdict(
         is_stream_left=is_left,
         refusals=1,
         cause=Refusal("why"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dledger.node.retention_rules import RetentionSettings
-from store.fs.retention_rules import ClockReading, ClockWatch, OldFile, RetentionPolicy, decide
+from store.fs.retention_rules import ClockReading, ClockWatch, DeletableFile, RetentionPolicy, decide
 
 HOUR = 3600.0
 NOW = 1_000_000 * HOUR
@@ -17,7 +17,7 @@ LOW_FORCE = RetentionSettings(disk_space_ratio_to_force_clean=0.10)
 
 def aged(*hours):
     """Return files of these ages, oldest first, of 100 entries each."""
-    return [OldFile((number + 1) * 100, NOW - age * HOUR) for number, age in enumerate(hours)]
+    return [DeletableFile((number + 1) * 100, NOW - age * HOUR) for number, age in enumerate(hours)]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost, UnknownTopic
 from pipeline.log.entry_places import EntryPlace
 from pipeline.log.selection import EVERYTHING, Selection
@@ -224,7 +224,7 @@ class _EvenPlaces:
 def test_a_terabyte_is_planned_in_seconds():
     """16,000 slices of a log of entries, the index files of which would be 59 GB; the plan reads 30 units a cut."""
     places, count = _EvenPlaces(), 1000
-    files = [LogFile(f"/data/{n << 30:020d}", n << 30, 1 << 30, 48) for n in range(count)]
+    files = [LogFileInfo(f"/data/{n << 30:020d}", n << 30, 1 << 30, 48) for n in range(count)]
     store = StoreView(
         path="/data",
         directory=StoreDirectory("/data", StoreMode.DLEDGER, files),

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
-from commitlog.conversion.divide import LogPlaces, fill_old_files
+from commitlog.conversion.divide import LogDirectories, fill_old_files
 from commitlog.plain import accepted_damage
 from commitlog.plain.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
 from commitlog.plain.recovery import LastExit
@@ -275,7 +275,7 @@ def test_places_are_found_by_the_ranges_that_they_cover():
 
 def test_plain_store_with_accepted_damage_is_converted(root, damaged):
     sizes = EntryStoreConfig(data_file_size_bytes=LOG_FILE_SIZE)
-    places = LogPlaces(str(root / "commitlog"), str(root / "dledger-n0"), sizes)
+    places = LogDirectories(str(root / "commitlog"), str(root / "dledger-n0"), sizes)
     with pytest.raises(CorruptData):
         fill_old_files(OsFiles(), places, LastExit())
     open_small(root, SKIPPING).close()
