@@ -1,4 +1,4 @@
-"""The rules that hold for the whole tree: who imports whom, sizes, names, documents, pinned versions.
+"""The rules that hold for the whole tree: imports, sizes, names, documents, pinned versions.
 
 Each test collects every offender before it fails, so that one run shows all there is to mend.
 """
@@ -40,7 +40,7 @@ _NO_CODE = frozenset(
 )
 # Marks of unfinished work; written apart so that this file passes its own test.
 UNFINISHED = re.compile(r"\b(FIX" r"ME|TO" r"DO|XX" r"X)\b")
-# Package registries, and folders of somebody's own machine.
+# Package registries, and folders of a developer's machine.
 FOREIGN_ADDRESSES = re.compile(
     r"pypi\." r"org|python" r"hosted|index-" r"url|find-" r"links|trusted-" r"host|/ro" r"ot/|/ho" r"me/\w|/wo" r"rk/"
 )
@@ -97,7 +97,7 @@ def _named(file: Path) -> str:
 
 
 def test_import_contracts_are_kept() -> None:
-    # In a process of its own: it sets up logging, and that would silence the loggers of tests that run behind it.
+    # In a process of its own: it sets up logging, and that would silence the loggers of tests that run after it.
     program = "import sys; from importlinter import cli; sys.exit(cli.lint_imports(no_cache=True))"
 
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -191,7 +191,7 @@ def _lines_matching(pattern: re.Pattern[str]) -> Iterator[str]:
 def test_top_level_name_belongs_to_this_distribution_alone(package: str) -> None:
     owners = importlib.metadata.packages_distributions().get(package)
 
-    # An editable install lists no packages: then nobody else may.
+    # An editable install lists no packages: then no other distribution may.
     assert owners is None or set(owners) == {DISTRIBUTION}
 
 

@@ -1,4 +1,4 @@
-"""Random scripts: no promise is broken in chaos, and in peace the group goes on by itself."""
+"""Random scripts: no guarantee is broken under faults, and without faults the group recovers automatically."""
 
 from __future__ import annotations
 

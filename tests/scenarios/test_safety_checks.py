@@ -1,4 +1,4 @@
-"""The checks behind every command of a script find what they are there for, whatever the written story says."""
+"""The checks after every command of a script find each violation, whatever the written trace has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs every script of this folder and compares the story that happens with the one that is written there.
 
-`python -m pytest tests/scenarios --rewrite` writes the stories anew; see README.md before committing that.
+`python -m pytest tests/scenarios --rewrite` writes the traces again; see README.md before committing that.
 """
 
 from __future__ import annotations

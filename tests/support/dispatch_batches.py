@@ -23,7 +23,7 @@ def key_hash(topic, key):
 def batch_of(messages, next_offset=None):
     """Make a batch of messages: (topic, queue id, queue offset, physical offset, size[, tags code, time, hashes]).
 
-    A queue offset of None: the message stands in no queue.
+    A queue offset of None: the message is in no queue.
     """
     rows = [(*message, *(0, 1000 + number, ())[len(message) - 5 :]) for number, message in enumerate(messages)]
     queues = list(dict.fromkeys(QueueKey(row[0], row[1]) for row in rows))

@@ -30,11 +30,11 @@ class FaultyDisk:
     """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
 
     Attributes:
-        files_left: so many files may still be created whose path has `full_part` in it; endless at first.
+        files_left: how many files with `full_part` in their path may still be created; unlimited at first.
         is_broken: no sync succeeds of files whose path has `broken_part` in it.
         is_going: cleared, no sync returns.
         used_ratio: when given, what it says of how full it is.
-        counts: how often files were created, refused for want of room, and synced.
+        counts: how often files were created, refused for lack of room, and synced.
         removed: paths of what was removed, in order.
     """
 

@@ -6,7 +6,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def growing_deadlines(first_s: float) -> Iterator[float]:
-    """Yield deadlines in seconds, each twice the one before; who leaves the loop has seen what the story is about.
+    """Yield deadlines in seconds, each twice the one before; the caller ends the loop when the test is done.
 
     Raises:
         AssertionError: the longest one was too short.

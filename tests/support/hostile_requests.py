@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE_S
 
 _LARGEST = MESSAGE_SIZE_BYTES_MAX - 64
 TURN_S_MAX = 0.05
-# The shortest turn of so many is what the request costs; others hold what else the machine did.
+# The shortest of this many turns is the cost of the request; others include the machine's other work.
 TRIES = 10
 # Refused by us with an error of gRPC, or by gRPC itself; anything else would be a fault of the server.
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}

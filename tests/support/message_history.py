@@ -1,4 +1,4 @@
-"""What clients of a broker were told, and the judgement of it against what the files of every replica hold.
+"""The answers that clients of a broker got, and their check against the files of every replica.
 
 Each message has a UNIQ_KEY of its own, its body begins with it. Each promise is a function of its own: it raises
 `Broken`, which names the promise. Nothing here knows how a broker works.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Fate(StrEnum):
-    """What a client was told of a send."""
+    """The outcome of a send at the client."""
 
     APPENDED = "appended"
     NOT_APPENDED = "not appended"
@@ -20,7 +20,7 @@ class Fate(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where a broker says that a message stands."""
+    """The place of a message in a broker's answer."""
 
     queue_id: int
     queue_offset: int
@@ -33,7 +33,7 @@ class Sent:
     """Messages of one send, all or none; retries included.
 
     Attributes:
-        sender: who waits for each answer before the next send, if it is in `History.orderly`.
+        sender: it waits for each answer before the next send, if it is in `History.orderly`.
         topic: of all.
         keys: of each message.
         fate: what became of it.
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class History:
-    """All that clients were told.
+    """All answers that clients got.
 
     Attributes:
         sent: by all senders, in the order of their answers.
@@ -85,7 +85,7 @@ class History:
         return sum(len(sent.keys) for sent in self.sent if sent.fate is Fate.APPENDED)
 
     def told(self):
-        """Return what clients were told, as a line."""
+        """Return the answers that clients got, as a line."""
         counts = Counter()
         for sent in self.sent:
             counts[sent.fate.value] += len(sent.keys)
@@ -137,7 +137,7 @@ def by_key_of(replica):
 
 
 def replicas_are_equal(replicas):
-    """All logs hold the same messages at the same places; one may be ahead with nothing that anybody was told."""
+    """All logs hold the same messages at the same places; one may be ahead with messages that no client has seen."""
     first, *others = replicas
     for other in others:
         for here, there in zip(first.messages, other.messages, strict=False):
@@ -161,15 +161,15 @@ def times_and_places_ascend(replica):
     last = 0
     for message in replica.messages:
         if message.store_timestamp < last:
-            raise Broken("times ascend", f"{replica}: {message} behind one of {last}")
+            raise Broken("times ascend", f"{replica}: {message} after one of {last}")
         last = message.store_timestamp
 
 
 def messages_stand_once(by_key):
-    """No message stands twice, whatever was retried."""
+    """No message is stored twice, whatever was retried."""
     for key, found in by_key.items():
         if len(found) > 1:
-            raise Broken("no message stands twice", f"{key}: {found}")
+            raise Broken("no message is stored twice", f"{key}: {found}")
 
 
 def nothing_is_there_that_nobody_sent(history, by_key):
@@ -177,7 +177,7 @@ def nothing_is_there_that_nobody_sent(history, by_key):
     sent = {key for each in history.sent for key in each.keys}
     for key, (message, *_) in by_key.items():
         if key not in sent:
-            raise Broken("nothing is there that nobody sent", str(message))
+            raise Broken("every stored message was sent", str(message))
         if not message.body.startswith(f"{key}:".encode()):
             raise Broken("a message is what was sent", str(message))
 
@@ -191,7 +191,7 @@ def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
             found = by_key.get(key, [])
             if [(message.topic, *message.place) for message in found] != [(sent.topic, *place)]:
                 what = f"{key} of {sent.sender}: answered {sent.topic} {place}, found {found}"
-                raise Broken("acknowledged messages stand where they were said to", what)
+                raise Broken("acknowledged messages are at their places", what)
 
 
 def refused_messages_are_nowhere(history, by_key):
@@ -218,11 +218,11 @@ def batches_stand_together(history):
             first = sent.places[0]
             expected = [(first.queue_id, first.queue_offset + number) for number in range(len(sent.places))]
             if [(place.queue_id, place.queue_offset) for place in sent.places] != expected:
-                raise Broken("batches stand together", str(sent))
+                raise Broken("messages of a batch are consecutive", str(sent))
 
 
 def orderly_senders_find_their_order(history):
-    """Who waits for each answer finds its messages in that order, in the log and in each queue."""
+    """The messages of a sender that waits for each answer are in its order, in the log and in each queue."""
     last: dict[str, int] = {}
     for sent in history.sent:
         if sent.sender not in history.orderly:
@@ -234,23 +234,23 @@ def orderly_senders_find_their_order(history):
 
 
 def retries_get_the_first_answer(history):
-    """A message that is sent again inside the dedupe window is answered with where it stands already."""
+    """A message that is sent again inside the dedupe window is answered with the place of the first one."""
     for first, again in history.retried:
         if first != again:
             raise Broken("retries get the first answer", f"first {first}, then {again}")
 
 
 def what_was_read_stands_there(history, replica):
-    """Whatever anybody read or was given is what stands there in the end."""
+    """Every message that a client read or received is at its offset in the end."""
     there = {(*message.queue, message.queue_offset): message.unique_key for message in replica.messages}
     for seen in (*history.read, *history.delivered):
         found = there.get((seen.topic, seen.queue_id, seen.queue_offset))
         if found != seen.key:
-            raise Broken("what was read stands there", f"{seen}, in the end {found}")
+            raise Broken("messages that were read are stored", f"{seen}, in the end {found}")
 
 
 def readers_skip_nothing(history):
-    """Who reads a queue from offset to offset sees each offset once, from 0 on."""
+    """A reader of a queue from offset to offset sees each offset once, from 0 on."""
     next_offsets: Counter = Counter()
     for seen in history.read:
         queue = seen.reader, seen.topic, seen.queue_id

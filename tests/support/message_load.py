@@ -1,6 +1,6 @@
-"""Clients of all kinds at once, who write down what they are told (`tests.support.message_history`).
+"""Concurrent clients of all kinds, which record every answer (`tests.support.message_history`).
 
-They know addresses and the public clients, and nothing of what is behind them: one broker, or a group whose leaders are
+They use addresses and the public clients only, whatever serves them: one broker, or a group whose leaders are
 killed. All that is drawn follows from one seed.
 """
 
@@ -78,7 +78,7 @@ class MixedLoad:
         self._tasks = [asyncio.create_task(each) for each in work]
 
     async def wait(self, count, timeout_s=PATIENCE_S):
-        """Return when so many messages more are acknowledged."""
+        """Return after this many more messages are acknowledged."""
         goal = self.acknowledged + count
         await self.until(f"{count} more messages acknowledged", lambda: self.acknowledged >= goal, timeout_s)
 
@@ -104,7 +104,7 @@ class MixedLoad:
         await asyncio.wait_for(asyncio.gather(*self._tasks), PATIENCE_S)
 
     async def stop(self):
-        """End, however it stands."""
+        """End it in any state."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -221,7 +221,7 @@ class MixedLoad:
         into.append(Seen(reader, TOPIC, record.queue_id, record.queue_offset, key))
 
     async def _check_reads(self):
-        """Read what was acknowledged a moment ago, where it stands, as the newest state."""
+        """Read a message acknowledged a moment ago, at its offset, linearizable."""
         while not self._is_stopping:
             newest = next((sent for sent in reversed(self.history.sent) if sent.fate is Fate.APPENDED), None)
             if newest is not None:
@@ -279,7 +279,7 @@ def places_of(appended):
 
 
 def records_of(records):
-    """Return the records that stand back to back."""
+    """Split records that are back to back."""
     view, position, found = memoryview(records), 0, []
     while position < len(view):
         found.append(decode(view, position))
@@ -289,7 +289,7 @@ def records_of(records):
 
 @asynccontextmanager
 async def mixed_load(broker, addresses, seed):
-    """Run the clients; print what they were told, whatever comes."""
+    """Run the clients; print their answers in any case."""
     load = MixedLoad(broker, addresses, seed)
     try:
         async with load:

@@ -51,7 +51,7 @@ def open_small(root, config=SMALL, *, files=None, clock=None, **arguments):
 
 
 def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=None, **fields):
-    """Make a message that tells its number by every way in which it can be found."""
+    """Make a message with its number in each field by which it can be found."""
     properties = {"UNIQ_KEY": f"U{number}", "KEYS": keys or f"k{number} all"}
     if tag:
         properties["TAGS"] = tag

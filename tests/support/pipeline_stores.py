@@ -68,7 +68,7 @@ def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
 
 
 def append_uncommitted(folder, count, term, committed=None):
-    """Append entries to a node's log, as a leader of this term that nobody followed."""
+    """Append entries to a node's log, as a leader of this term without followers."""
     codec = MessageEntryCodec(lambda: 0)
     node = EntryStore.open(OsFiles(), f"{folder}/dledger-n0", EntryStoreConfig(65536, 32 * 512), codec)
     records = RecordEncoder(Host(b"\x0a\0\0\1", 10911)).prepare([message(number) for number in range(count)])

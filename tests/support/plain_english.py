@@ -56,6 +56,8 @@ class Use:
 LEGITIMATE = (
     Use("tests/support/plain_english.py", "", "the list itself"),
     Use("dledger/peer/transport.py", '"guest peer=%r', "an event of the log: an interface"),
+    Use("tests/test_architecture.py", "Who leads", "input of the test of the list"),
+    Use("tests/test_architecture.py", '(1, "Who")', "expected findings of that test"),
 )
 
 # Comments and string literals, in the order in which they begin; what lies between them is code.

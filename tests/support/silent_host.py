@@ -1,4 +1,4 @@
-"""A host that is switched off, as who connects to it sees it: nothing comes back, not even a refusal."""
+"""A host that is switched off, as its clients see it: no answer comes, not even a refusal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# A backlog of none holds one connection; what comes behind the second is not answered.
+# A backlog of none holds one connection; connections after the second are not answered.
 _FILLING = 3
 
 

@@ -74,7 +74,7 @@ async def status_nodes(*ids: str) -> AsyncIterator[list[StatusNode]]:
 
 
 def lead(nodes: Sequence[StatusNode], leader: StatusNode, term: int, *lives: bytes) -> None:
-    """Have all of the nodes know who leads since when, and the leader register with these lives."""
+    """Give all of the nodes a leader and a term, and the leader these lives for its registrations."""
     leader.life_digests = [life_digest(life) for life in lives]
     for node in nodes:
         node.term, node.leader = term, leader.node

@@ -27,7 +27,7 @@ def overwrite(path, position, data):
 
 
 def lower_checkpoint(root, queues_seconds, index_seconds):
-    """Let the checkpoint promise less, by so many seconds before the last message; None: nothing."""
+    """Set the checkpoint back to this many seconds before the last message; None: to zero."""
     said = read_checkpoint(OsFiles(), str(root))
     queues, index = (
         0 if seconds is None else value - seconds * 1000

@@ -33,7 +33,7 @@ UNIT = struct.Struct(">qiq")
 
 
 class Stored(NamedTuple):
-    """A message as it stands in a log; not a leader's own."""
+    """A message as it is in a log; not a leader's own."""
 
     topic: str
     queue_id: int
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
     @property
     def place(self):
-        """Where it stands, as a broker answers a put."""
+        """Its place, as in a broker's answer to a put."""
         return self.queue_id, self.queue_offset, self.physical_offset, self.message_id
 
 
@@ -103,7 +103,7 @@ class _Entry(NamedTuple):
 def check_states(replicas):
     """Broker state is the same on all replicas: each snapshot is, byte for byte, what the log's commands make.
 
-    Behind its snapshot a node applies the commands of its log, which is the same on all. What a snapshot says of queues
+    After its snapshot a node applies the commands of its log, which is the same on all. What a snapshot says of queues
     is how many messages of each the log holds below its place.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Waiting for what comes true by itself, for so long that a busy machine is no failure."""
+"""Waiting for conditions, long enough that a busy machine is no failure."""
 
 import asyncio
 import os
@@ -14,12 +14,12 @@ PATIENCE_S = float(os.environ.get("DLEDGER_TEST_PATIENCE_S", "60"))
 STORY_S = 4 * PATIENCE_S
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.05
 
-# What is waited for, or what tells it when it has not come.
+# A description of the condition, or a function that describes the state after a timeout.
 What = str | Callable[[], str]
 
 
 async def until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
-    """Return the first true answer; the other tasks of the loop go on meanwhile."""
+    """Return the first true answer; the other tasks of the loop run meanwhile."""
     deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
     while not (answer := question()):
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
@@ -30,7 +30,7 @@ async def until(question: Callable[[], Any], what: What = "the condition", limit
 
 @asynccontextmanager
 async def counting_turns() -> AsyncIterator[Callable[[], int]]:
-    """Give a function that tells how many turns of the loop another task has had since the block began."""
+    """Yield a function that returns how many turns of the loop another task has had since the block began."""
     turns = 0
 
     async def others() -> None:
@@ -47,7 +47,7 @@ async def counting_turns() -> AsyncIterator[Callable[[], int]]:
 
 
 def wait_until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
-    """Return the first true answer; other threads and processes go on meanwhile."""
+    """Return the first true answer; other threads and processes run meanwhile."""
     deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
     while not (answer := question()):
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"

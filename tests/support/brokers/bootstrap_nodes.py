@@ -21,7 +21,7 @@ CODEC = MessageEntryCodec(lambda: 0)
 
 
 def write_plain(root, count=600):
-    """Write a plain store of a few files, closed in order; or go on with one that is there."""
+    """Write a plain store of a few files, closed cleanly; or continue an existing one."""
     store = open_small(root, PLAIN)
     begin = store.messages.max_offset("T", 0)
     for first in range(begin, begin + count, 100):

@@ -52,11 +52,11 @@ class ConsumerProcess:
         return [(int(line[0]), int(line[2]), int(line[3])) for line in self.lines() if line[1] == "message"]
 
     def pause(self) -> None:
-        """Have it stand still, with its connections."""
+        """Pause it, with its connections."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
@@ -71,7 +71,7 @@ class ConsumerProcess:
 
 
 def shared_out(queues: int, *consumers: ConsumerProcess) -> bool:
-    """Return whether each of so many queues is one consumer's, and none has no queue."""
+    """Return whether each of the queues has one consumer, and each consumer a queue."""
     shares = [consumer.share() for consumer in consumers]
     return all(shares) and sorted(each for share in shares for each in share) == list(range(queues))
 
@@ -82,7 +82,7 @@ def say(*words: object) -> None:
 
 
 async def main(client_id: str, options: dict[str, Any]) -> None:
-    """Consume until told to stop."""
+    """Consume until a line comes from standard input."""
     group_member._BEAT_S = options.pop("beat_s", group_member._BEAT_S)
     work_s = options.pop("work_s", 0.0)
     stopped = asyncio.Event()
@@ -99,7 +99,7 @@ async def main(client_id: str, options: dict[str, Any]) -> None:
             for message in messages:
                 await asyncio.sleep(work_s)
                 say("message", message.queue_id, message.queue_offset)
-            # So that nothing of it comes again when it is told to stop now.
+            # So that no message comes again if it is stopped now.
             consumer.acknowledge(messages)
 
 

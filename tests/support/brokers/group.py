@@ -1,4 +1,4 @@
-"""A broker of several real processes for tests: who takes puts, when all hold the same, where their files are."""
+"""A broker of several real processes for tests: its leader, equal replicas, and the places of their files."""
 
 from pathlib import Path
 

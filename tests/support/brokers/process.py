@@ -14,7 +14,7 @@ class BrokerProcess:
     """One `dledger broker --standalone` that may be killed and started again at its address.
 
     Args:
-        path: of its store; beside it stands its log.
+        path: of its store; its log is next to it.
         name: of the broker.
         name_servers: where it registers, if anywhere.
         settings: what it is given by `--set`.

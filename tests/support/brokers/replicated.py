@@ -39,7 +39,7 @@ STORE = MessageStoreConfig(
 # What takes long on a busy machine is not given up, and so nothing is left open that a test would have to look for.
 WAIT_ACK_MS = int(1000 * PATIENCE_S)
 RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
-# Of a leader whom no stall of the machine is to cost the lead.
+# Of a leader that must keep the leadership however the machine stalls.
 STEADY_MS = WAIT_ACK_MS
 
 
@@ -48,7 +48,7 @@ def free_port():
 
 
 class WallClock:
-    """Clocks whose wall is set by the test; what counts durations goes on by itself."""
+    """Clocks whose wall time is set by the test; the monotonic clock runs."""
 
     def __init__(self, wall_s=1_700_000_000.0):
         self.wall_s = wall_s
@@ -99,7 +99,7 @@ class Group:
         config = self.configs[name]
         metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
         files = self._files.get(name) or OsFiles()
-        # Nobody is asked: the stores of a test's nodes are equal, unless it says otherwise.
+        # No node is asked: the stores of a test's nodes are equal, unless it says otherwise.
         settle_alone(files, config.node, MessageEntryCodec(lambda: 0))
         replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
         self.open[name] = replica
@@ -130,14 +130,14 @@ class Group:
         return [each for each in self.open.values() if each is not leader]
 
     async def of_leader(self, ask, limit_s=PATIENCE_S):
-        """Return (who leads, what it answers to `ask`); a leader that is none any more is looked for anew.
+        """Return (the leader, its answer to `ask`); after a change of leader the new one is asked.
 
         One that lost its quorum just now still believes that it leads. While it is asked, no stall deposes it: what it
         has taken in by then would have an unknown outcome.
 
         Args:
             ask: is given the leader; what it awaits may raise, where it has changed nothing.
-            limit_s: after so long a refusal is raised.
+            limit_s: seconds after which a refusal is raised.
         """
         deadline = asyncio.get_running_loop().time() + limit_s
         while True:
@@ -151,7 +151,7 @@ class Group:
 
     @asynccontextmanager
     async def steady_leader(self, name=""):
-        """Yield who takes puts, or the node of that name: it leads on, however machine and disk stall in the block."""
+        """Yield the leader, or the node of that name: it leads however machine and disk stall in the block."""
         while True:
             leader = await (self.lead(name) if name else self.leader())
             # Between this look and the block no message is taken in.
@@ -186,11 +186,11 @@ class Group:
         return [each for each in self.open.values() if each._is_started and not each.failure.done()]
 
     async def put(self, *messages):
-        """Put messages at whoever leads; return (who it was, where they stand)."""
+        """Put messages at the leader; return (the leader, their offsets)."""
         return await self.of_leader(lambda leader: put(leader, *messages))
 
     async def lead(self, name):
-        """Have a node lead and take puts; who leads is asked to hand over until it is so."""
+        """Make a node lead and accept puts; the leader is asked to transfer until it does."""
         replica, deadline = self.open[name], asyncio.get_running_loop().time() + PATIENCE_S
         while (leader := await self.leader()) is not replica:
             assert asyncio.get_running_loop().time() < deadline, f"{name} did not get the lead in time"
@@ -221,7 +221,7 @@ class Group:
     async def durable(self):
         """Wait until all that are open have dispatched the same, and hold queues and index of all messages durably.
 
-        Behind the last message the log may have entries of its own, of a new leader: of these there is nothing to hold.
+        After the last message the log may have a new leader's own entries, which are in no queue.
         """
         await self.level()
         for each in self.open.values():
@@ -243,7 +243,7 @@ async def running_group(configs, **options):
 
 
 async def put(replica, *messages):
-    """Put messages; return where they stand.
+    """Put messages; return their offsets.
 
     Raises:
         cluster.protocol.errors.RequestFailed: the node refuses them; nothing was put.
@@ -256,7 +256,7 @@ async def put(replica, *messages):
 
 
 def numbered(numbers, topic="T", queue_id=0, size=300):
-    """Return messages that tell their number, with a key each."""
+    """Return messages with their number in the body, with a key each."""
     return [
         Message(topic, b"%d " % number + b"x" * size, queue_id=queue_id, properties={"KEYS": f"key-{number}"})
         for number in numbers

@@ -68,7 +68,7 @@ class BrokerThread:
         return self._thread.run(ask())
 
     def wait_dispatched(self):
-        """Wait until queues and index hold all messages; where nobody waits for them that takes 0.1 s."""
+        """Wait until queues and index hold all messages; without a waiting reader that takes 0.1 s."""
         store = self.replica.store
         wait_until(lambda: store.derived.dispatcher.offset >= store.log.end_offset, "all is dispatched")
 

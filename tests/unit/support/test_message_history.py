@@ -84,10 +84,10 @@ SPOILED = {
         lambda story: story.change(4, queue_offset=3),
     ],
     "times ascend": [lambda story: story.change(3, store_timestamp=999)],
-    "no message stands twice": [lambda story: story.change(5, unique_key="e", body=b"e: body")],
-    "nothing is there that nobody sent": [lambda story: story.history.sent.pop(5)],
+    "no message is stored twice": [lambda story: story.change(5, unique_key="e", body=b"e: body")],
+    "every stored message was sent": [lambda story: story.history.sent.pop(5)],
     "a message is what was sent": [body_of_another],
-    "acknowledged messages stand where they were said to": [
+    "acknowledged messages are at their places": [
         lambda story: story.everywhere(lambda messages: messages.__delitem__(slice(3, 6))),
         lambda story: sent(story, 1, places=(Place(1, 0, 101, "ID1"),)),
         lambda story: sent(story, 1, places=(Place(1, 1, 100, "ID1"),)),
@@ -97,12 +97,12 @@ SPOILED = {
     ],
     "refused messages are nowhere": [lambda story: sent(story, 5, fate=Fate.NOT_APPENDED)],
     "a batch has no holes": [lambda story: sent(story, 4, keys=("x", "e"))],
-    "batches stand together": [batch_torn_apart],
+    "messages of a batch are consecutive": [batch_torn_apart],
     "a sender's order stays": [order_turned_round],
     "retries get the first answer": [
         lambda story: story.history.retried.append(((story.place(0),), (story.place(2),)))
     ],
-    "what was read stands there": [
+    "messages that were read are stored": [
         lambda story: story.history.read.append(Seen("r", "T", 1, 1, "b")),
         lambda story: story.history.delivered.append(Seen("c", "T", 0, 3, "g")),
     ],
