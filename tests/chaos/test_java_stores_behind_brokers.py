@@ -157,7 +157,7 @@ def described(record):
 @pytest.mark.parametrize(
     ("name", "nodes"), [("dledger", 1), ("dledger-killed", 3), ("mixed", 1), ("mixed", 3), ("plain-clean", 3)]
 )
-def test_store_of_java_is_read_in_full_and_gone_on_with(name, nodes, tmp_path):
+def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
     # A directory of entries that Java left does not say whose it is: the operator does.
     group = BrokerGroup(tmp_path / "group", nodes, is_adopting=name != "plain-clean", **SIZES)
     queues = manifest(name)

@@ -196,7 +196,7 @@ class LeaseReader:
             self.answers += _answers_of(lambda: _read_at(client, self._endpoint, self._index, mode="lease"))
 
 
-def test_leader_that_stood_still_serves_no_stale_read_by_lease(harness) -> None:
+def test_leader_that_was_paused_serves_no_stale_read_by_lease(harness) -> None:
     """A lease is a promise about time, and the leader's time stands still with its process."""
     cluster = harness.cluster
     answers = []

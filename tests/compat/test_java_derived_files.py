@@ -67,7 +67,7 @@ def test_files_built_from_the_messages_equal_javas(unpack, manifest, tmp_path, n
 
 @pytest.mark.parametrize("name", UNCLEAN)
 @pytest.mark.parametrize("part", [0, 0.6])
-def test_files_that_java_left_behind_become_what_the_log_says(unpack, manifest, tmp_path, name, part):
+def test_files_that_java_left_are_made_to_match_the_log(unpack, manifest, tmp_path, name, part):
     java, lines = unpack(name), manifest(name)
     times = {line["physicalOffset"]: line["storeTimestamp"] for line in lines}
     place = lines[int(len(lines) * part)]["physicalOffset"]

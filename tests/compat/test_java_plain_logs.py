@@ -88,7 +88,7 @@ def test_reading_changes_nothing_and_finds_the_same(java):
     assert java.image() == before
 
 
-def test_log_is_written_on_behind_javas_messages(java):
+def test_appends_follow_javas_messages(java):
     log = java.open()
     end = log.end_offset
     pending = [log.append([Message("TopicTest", b"x" * 3000)] * 5, range(5)) for _ in range(10)]

@@ -107,7 +107,7 @@ def expected_hashes(message):
     return [key_hash(message["topic"], key) for key in keys if key]
 
 
-def test_a_record_that_was_torn_is_told_and_nothing_behind_it(unpack, manifest):
+def test_a_torn_record_is_reported_and_nothing_after_it(unpack, manifest):
     content = (unpack("plain-torn") / "commitlog" / "00000000000000065536").read_bytes()
     last = manifest("plain-torn")[-1]
     end = last["physicalOffset"] + last["size"] - 65536
@@ -120,7 +120,7 @@ def test_a_record_that_was_torn_is_told_and_nothing_behind_it(unpack, manifest):
 
 
 @pytest.mark.parametrize("width", [1, 4, 60])
-def test_behind_damage_anywhere_the_next_record_of_java_is_found(java_store, width):
+def test_after_damage_anywhere_the_next_record_of_java_is_found(java_store, width):
     # One damaged stretch in each record in turn, at a place that wanders through the fields.
     for file in java_store.files:
         view = memoryview(file.content)

@@ -92,7 +92,7 @@ def test_case_and_divide_are_found(java):
     assert bool(below) == (java.name == "mixed")
 
 
-def test_appends_go_on_with_right_positions_and_queue_offsets(java):
+def test_appends_continue_with_right_positions_and_queue_offsets(java):
     broker = java.open()
     end = broker.log.end_offset
     next_offsets = {key: max(units) + 1 for key, units in queues_of(java.messages).items()}
@@ -149,7 +149,7 @@ def test_store_without_queues_and_index_is_rebuilt(java):
     assert_all_there(java, java.open())
 
 
-def test_plain_store_of_java_is_gone_on_from(unpack, manifest):
+def test_plain_store_of_java_is_continued(unpack, manifest):
     java = JavaStore("plain-clean", unpack("plain-clean"), manifest("plain-clean"))
     files = {path: path.read_bytes() for path in sorted((java.folder / "commitlog").iterdir())}
 

@@ -147,7 +147,7 @@ def test_flipped_bits_of_bodies_are_found_at_their_record_and_all_other_messages
 
 
 @pytest.mark.parametrize("size", [0, 1, 91, 0x7FFFFFFF, -1])
-def test_record_with_a_wrong_size_leads_nobody_astray(store, manifest, size):
+def test_record_with_a_wrong_size_misleads_no_reader(store, manifest, size):
     messages = manifest("plain-clean")
     offset = messages[40]["physicalOffset"]
     change(store / "commitlog" / f"{0:020d}", offset, struct.pack(">i", size))
@@ -250,7 +250,7 @@ def test_truncated_files_are_found_and_what_is_left_is_read(store, name, size, t
         assert len(shown.stdout.splitlines()) > 119
 
 
-def test_missing_log_file_is_named_and_what_stands_behind_it_is_read(unpack):
+def test_missing_log_file_is_named_and_later_ones_are_read(unpack):
     store = unpack("plain-clean")
     (store / "commitlog" / f"{0:020d}").rename(store / "gone")
     result = dledger("inspect", "messages", store, "--format", "jsonl")
@@ -289,7 +289,7 @@ def test_foreign_files_are_named_and_do_no_harm(store, name):
     assert len(dledger("inspect", "messages", store, "--format", "jsonl").stdout.splitlines()) == 150
 
 
-def test_directory_without_a_store_is_told_what_was_looked_for_and_found(tmp_path):
+def test_error_of_a_directory_without_a_store_names_what_was_expected_and_found(tmp_path):
     (tmp_path / "photos").mkdir()
     for command in (("inspect", "messages"), ("inspect", "queue"), ("verify",), ("rebuild",), ("export",)):
         result = dledger(*command, tmp_path)
@@ -303,7 +303,7 @@ def test_directory_without_a_store_is_told_what_was_looked_for_and_found(tmp_pat
 
 
 @pytest.mark.parametrize("bound", ["yesterday", "-1", "@x", "1.5"])
-def test_bound_that_is_none_is_told_what_would_be(store, bound):
+def test_error_of_a_bound_that_is_none_names_a_valid_one(store, bound):
     result = dledger("inspect", "messages", store, f"--from={bound}")
 
     assert result.exit_code == 2

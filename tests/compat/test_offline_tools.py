@@ -67,7 +67,7 @@ def test_the_folder_of_the_log_will_do_as_well_as_the_stores(unpack, folder):
     assert len(rows(result)) == 154
 
 
-def test_log_that_stands_alone_is_read_without_queues_and_index(unpack, manifest, tmp_path):
+def test_log_alone_is_read_without_queues_and_index(unpack, manifest, tmp_path):
     alone = tmp_path / "elsewhere"
     shutil.copytree(unpack("plain-clean") / "commitlog", alone)
 
@@ -214,7 +214,7 @@ def test_entries_of_a_store_of_messages_are_shown_too(unpack, name):
     assert len(entries) > 70
 
 
-def test_plain_store_has_no_entries_and_a_raw_log_no_messages_and_both_are_told_what_to_use(unpack):
+def test_plain_store_has_no_entries_and_a_raw_log_no_messages_and_errors_name_the_right_command(unpack):
     plain = dledger("inspect", "entries", unpack("plain-clean"))
     raw = dledger("inspect", "messages", unpack("raw-dledger"))
 

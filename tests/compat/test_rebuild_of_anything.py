@@ -70,7 +70,7 @@ DERIVED = {
         ("all queues", "a link to nothing"),
     ],
 )
-def test_rebuild_replaces_whatever_stands_in_place_of_what_the_log_gives(store, derived, strange):
+def test_rebuild_replaces_anything_in_place_of_derived_files(store, derived, strange):
     """Nothing that can be made again from the log is a dead end; verify names it."""
     paths = DERIVED[derived](store)
     for path in paths:

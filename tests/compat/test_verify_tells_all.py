@@ -136,7 +136,7 @@ def is_excused(store, name, damage):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("store", [*JAVA, "ours", "replicated"])
-def test_damage_of_any_file_is_told(stores, tmp_path, store, damage):
+def test_damage_of_any_file_is_reported(stores, tmp_path, store, damage):
     assert verify(stores / store).exit_code == 0
     silent = []
     copy = shutil.copytree(stores / store, tmp_path / store)
@@ -216,7 +216,7 @@ def test_commands_answer_where_a_directory_must_not_be_entered(stores, readable,
 
 @pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])
 @pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
-def test_commands_answer_whatever_stands_in_place_of_a_file(stores, readable, store, damage):
+def test_commands_answer_whatever_is_in_place_of_a_file(stores, readable, store, damage):
     """An ordinary user may not read every file; no command ends with a traceback."""
     copy = shutil.copytree(stores / store, readable / store)
     for command in COMMANDS:  # whatever is imported late: a child of another user may not be able to

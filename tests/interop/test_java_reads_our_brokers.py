@@ -182,7 +182,7 @@ def test_java_finds_all_on_each_node_of_a_broker(java, brokers):
     assert_java_finds(java, brokers.clusters["broker-a"], sent)
 
 
-def test_java_finds_old_and_new_messages_on_each_node_of_a_broker_that_went_on_from_a_plain_store(java, brokers):
+def test_java_finds_old_and_new_messages_on_each_node_of_a_broker_that_continued_a_plain_store(java, brokers):
     cluster = brokers.clusters["broker-a"]
     puts = puts_of_every_kind(seed=43, count=500)
     plain = OurStore(cluster.directory_of("n1").parent, SIZES, clock=Clock(wall_clock_ms()))

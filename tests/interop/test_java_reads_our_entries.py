@@ -104,7 +104,7 @@ def test_java_finds_all_of_a_replicated_store(java, tmp_path):
     assert_java_finds(java, tmp_path / "store", lines_of(puts, places, HOST))
 
 
-def test_java_finds_all_of_a_plain_store_that_went_on_replicated(java, tmp_path):
+def test_java_finds_all_of_a_plain_store_that_was_continued_as_a_replicated_one(java, tmp_path):
     puts = puts_of_every_kind(seed=42, count=300)
     plain = OurStore(tmp_path / "store")
     plain.put(puts[:120])

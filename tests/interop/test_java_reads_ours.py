@@ -65,7 +65,7 @@ def test_java_finds_all_when_we_were_killed_between_two_flushes(java, tmp_path):
     assert_java_finds(java, killed, lines_of(puts, store.places), queues)
 
 
-def test_java_goes_on_where_we_were_killed_and_we_after_it(java, tmp_path):
+def test_java_continues_where_we_were_killed_and_we_after_it(java, tmp_path):
     puts = puts_of_every_kind(seed=17, count=200)
     store = OurStore(tmp_path / "store")
     places = list(store.put(puts[:100]))
@@ -124,7 +124,7 @@ def test_java_finds_what_retention_has_left(java, expired):
     assert_java_finds(java, store.directory, lines, queues, ROLLED_INDEX)
 
 
-def test_java_finds_what_queues_hold_that_were_built_anew_behind_an_expired_begin(java, expired):
+def test_java_finds_the_messages_of_queues_that_were_rebuilt_after_an_expired_begin(java, expired):
     store, lines = expired
     queues = store.queues
     store.close()

@@ -31,7 +31,7 @@ def test_nothing_is_wrong_after_java_wrote_on_and_closed(java, tmp_path, sizes):
     assert result.exit_code == 0, result.output
 
 
-def test_only_what_the_next_start_mends_is_told_after_java_was_killed(java, tmp_path):
+def test_only_what_the_next_start_repairs_is_reported_after_java_was_killed(java, tmp_path):
     directory = tmp_path / "store"
     store = OurStore(directory)
     places = store.put(puts_of_every_kind(seed=63, count=200))

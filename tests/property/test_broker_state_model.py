@@ -64,7 +64,7 @@ def bytes_of(state: BrokerState) -> bytes:
 
 
 @given(COMMANDS)
-def test_a_command_is_the_same_behind_its_bytes(command: Command) -> None:
+def test_a_command_is_unchanged_by_encoding_and_decoding(command: Command) -> None:
     assert decode_command(encode_command(command)) == command
 
 

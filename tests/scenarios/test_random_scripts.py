@@ -31,7 +31,7 @@ def test_command_line_runs_random_scripts(capsys: pytest.CaptureFixture[str]) ->
     assert "2 random scripts of 10 commands, 0 failed" in capsys.readouterr().out
 
 
-def test_command_line_tells_the_story_of_a_script(
+def test_command_line_prints_the_trace_of_a_script(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("# t\n# Source: s\n\nnodes 1\ncampaign 1\n----\n"))

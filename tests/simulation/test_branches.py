@@ -77,7 +77,7 @@ def test_probes_change_no_run_and_see_what_it_does():
     assert "dledger.core.leader:become_leader: is called" in names
 
 
-def test_census_tells_what_few_runs_took_and_nobody_listed():
+def test_census_reports_unlisted_branches_that_few_runs_took():
     census = Census([Branch("m", "f", text, 1) for text in ("often", "never", "never, and listed")])
     for _ in range(3):
         census.add(Result(1, None, "", None, "", bytes((1, 0, 0))))
@@ -86,7 +86,7 @@ def test_census_tells_what_few_runs_took_and_nobody_listed():
     assert census.unlisted({"m:f: never, and listed": "a reason"}) == ["0 of 3 runs: m:f: never"]
 
 
-def test_outermost_of_rare_branches_stands_for_those_within_it():
+def test_outermost_of_rare_branches_represents_those_within_it():
     found: list[Branch] = []
     compile_with_probes("module", SOURCE.encode(), "module.py", found)
 

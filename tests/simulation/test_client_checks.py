@@ -6,7 +6,7 @@ from dledger.testing.checks.clients import ClientChecks
 from dledger.testing.faults import Violation
 
 
-def test_read_sees_what_a_read_before_it_saw_though_nobody_acknowledged_it():
+def test_read_sees_what_an_earlier_read_saw_even_if_it_was_not_acknowledged():
     checks = ClientChecks([])
     checks.begin_read(1)
     checks.end_read(1, 7)
@@ -27,7 +27,7 @@ def test_reads_that_overlap_may_see_less_than_one_another():
     assert checks.read_count == 2
 
 
-def test_read_that_is_refused_binds_nobody():
+def test_read_that_is_refused_leaves_no_waiter():
     checks = ClientChecks([])
     checks.begin_read(1)
     checks.refuse_read(1)

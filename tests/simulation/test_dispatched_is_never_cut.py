@@ -77,7 +77,7 @@ def test_no_cut_reaches_what_was_dispatched():
     assert WatchedDriver.cuts > 20
 
 
-def test_who_dispatches_what_is_not_committed_is_found_out(monkeypatch):
+def test_dispatch_of_uncommitted_entries_is_detected(monkeypatch):
     monkeypatch.setattr(WatchedDriver, "is_uncommitted_dispatched", True)
 
     assert any("DispatchedWasCut" in run(seed)[1] for seed in SEEDS)

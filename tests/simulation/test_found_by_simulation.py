@@ -72,7 +72,7 @@ def test_no_op_at_the_end_is_kept_when_it_is_whole():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_power_cut_behind_a_burst_over_several_files_leaves_a_beginning_of_the_log(seed):
+def test_power_cut_after_a_burst_over_several_files_leaves_a_beginning_of_the_log(seed):
     """Seed 10280 of the mutants: a later file survived, the end of an earlier one did not, and recovery trusted it."""
     machine = Machine(seed)
     store = machine.open_store()

@@ -12,7 +12,7 @@ def totals_of(*results):
     return totals
 
 
-def test_ledger_goes_on_where_it_ends(tmp_path):
+def test_ledger_continues_where_it_ends(tmp_path):
     path = str(tmp_path / "ledger.txt")
     assert next_seed(path) == 1
     run = run_seed(1)

@@ -89,7 +89,7 @@ def test_a_schema_that_does_not_fit_names_its_column(spark, store):
     assert "column 'topic'" in refused(lambda: spark.read.format("dledger").schema("topic bigint").load(str(store)))
 
 
-def test_a_file_that_is_deleted_behind_the_plan_names_what_is_lost(spark, store, tmp_path):
+def test_a_file_that_is_deleted_after_the_plan_names_what_is_lost(spark, store, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     data = sorted((copy / "dledger-n0" / "data").iterdir())[1]
@@ -166,7 +166,7 @@ def test_messages_that_expire_while_a_query_is_away_are_named(spark, store, tmp_
     assert len(rows) == len(set(rows))
 
 
-def test_progress_tells_how_far_the_query_is_behind(spark, broker, tmp_path):
+def test_progress_reports_the_lag_of_the_query(spark, broker, tmp_path):
     """`latestOffset` is where the queues end, `endOffset` where the query stands."""
 
     query = run_stream(spark, tmp_path, {"endpoints": broker.endpoints, "maxOffsetsPerTrigger": "30"})
@@ -180,7 +180,7 @@ def test_progress_tells_how_far_the_query_is_behind(spark, broker, tmp_path):
     assert lags == [50, 20, 0]
 
 
-def test_an_executor_without_pyarrow_is_told_what_to_install(tmp_path, store):
+def test_an_executor_without_pyarrow_gets_an_error_with_the_package_to_install(tmp_path, store):
     """The Python of the tasks is another one than the driver's, and has no pyarrow."""
 
     bare = tmp_path / "without"

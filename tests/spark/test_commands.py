@@ -66,7 +66,7 @@ def test_the_command_writes_a_page_and_figures(spark, sample, tmp_path):
     assert "spark-submit" in result.stderr
 
 
-def test_the_archive_stops_at_a_gap_unless_that_may_be_and_the_mark_goes_on_behind_it(spark, sample, tmp_path):
+def test_the_archive_stops_at_a_gap_unless_that_is_allowed_and_the_mark_continues_after_it(spark, sample, tmp_path):
     first, lake, rest = str(tmp_path / "first"), str(tmp_path / "lake"), tmp_path / "rest"
     make_sample_store(first, SampleConfig(size=1 << 19, file_size=1 << 20))
     shutil.copytree(sample[0], rest)
@@ -86,7 +86,7 @@ def test_the_archive_stops_at_a_gap_unless_that_may_be_and_the_mark_goes_on_behi
         assert mark == ("n", 2 << 20, store.end_offset)
 
 
-def test_a_directory_without_a_store_and_an_unknown_topic_are_told_in_one_line(spark, sample, tmp_path):
+def test_a_directory_without_a_store_and_an_unknown_topic_are_reported_in_one_line(spark, sample, tmp_path):
     nowhere = run("report", str(tmp_path))
     assert nowhere.exit_code == 1
     assert str(tmp_path) in nowhere.stderr

@@ -86,7 +86,7 @@ def mortal_source(folder):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
-def test_stream_is_in_the_lake_once_through_crashes_before_in_and_behind_the_commit(spark, tmp_path, kind):
+def test_stream_is_in_the_lake_once_through_crashes_before_in_and_after_the_commit(spark, tmp_path, kind):
     source, lake = tmp_path / "source", tmp_path / "lake"
     first = frame(spark, rows_of(records_of(250))).repartition(1)
     for number in range(5):

@@ -91,7 +91,7 @@ def test_a_batch_does_what_its_option_says(spark, broker, place, name, value, mo
         assert found.rdd.getNumPartitions() >= {"minPartitions": 6, "maxRecordsPerPartition": 4}[name]
 
 
-def test_read_mode_and_local_path_choose_who_is_read(spark, broker, closed, tmp_path):
+def test_read_mode_and_local_path_choose_the_replica_to_read(spark, broker, closed, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(closed, copy)
     for mode in ("leader", "follower", "nearest"):

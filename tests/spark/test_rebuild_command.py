@@ -21,7 +21,7 @@ def sample(tmp_path_factory):
     return folder, make_sample_store(str(folder), SampleConfig(size=2 << 20, file_size=1 << 20, layout=layout))
 
 
-def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_told(spark, sample, tmp_path):
+def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_reported(spark, sample, tmp_path):
     folder, count = sample
     store = tmp_path / "store"
     shutil.copytree(folder, store)

@@ -41,7 +41,7 @@ def written(spark, folder):
 
 
 @pytest.mark.parametrize("kind", ["path", "endpoints"])
-def test_what_is_there_is_read_in_batches_and_a_restart_goes_on(spark, broker, tmp_path, kind):
+def test_existing_messages_are_read_in_batches_and_a_restart_continues(spark, broker, tmp_path, kind):
     place = {"path": str(broker.path)} if kind == "path" else {"endpoints": broker.endpoints}
     frame = stream(
         spark, **place, startingOffsets="earliest", maxOffsetsPerTrigger="50", columns="topic,queueId,queueOffset"

@@ -189,7 +189,7 @@ def test_history_of_a_run_keeps_the_promises_of_raft(seed):
     assert counts["commits"] > 0
 
 
-def test_telling_the_history_does_not_change_it():
+def test_printing_the_history_does_not_change_it():
     lines, summary = traced(SEEDS[0])
 
     assert summary == run_options(draw_options(SEEDS[0]))[0]

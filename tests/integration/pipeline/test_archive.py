@@ -57,7 +57,7 @@ def mark_of(lake):
     return decode_mark(Path(mark_path(str(lake), "n0")).read_bytes())
 
 
-def test_archive_goes_on_where_it_ended_and_holds_every_record_byte_for_byte(tmp_path):
+def test_archive_continues_where_it_ended_and_holds_every_record_byte_for_byte(tmp_path):
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 700)
 
@@ -78,7 +78,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_archive_that_is_killed_goes_on_and_doubles_nothing(tmp_path, place, monkeypatch):
+def test_archive_that_is_killed_continues_and_doubles_nothing(tmp_path, place, monkeypatch):
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 700)
     real = Lake.commit
@@ -102,7 +102,7 @@ def test_archive_that_is_killed_goes_on_and_doubles_nothing(tmp_path, place, mon
     assert archived(Lake.open(str(lake))) == records_of(root)
 
 
-def test_behind_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tmp_path):
+def test_after_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tmp_path):
     """Messages were deleted before they were archived: the archive stops, or goes on if that may be."""
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 300)

@@ -45,7 +45,7 @@ def plain_bodies(root):
     return sorted(int(body) for body in pq.read_table(root, columns=["body"])["body"].to_pylist())
 
 
-def test_rows_stand_by_topic_and_date_in_the_order_of_queues(tmp_path):
+def test_rows_are_stored_by_topic_and_date_in_the_order_of_queues(tmp_path):
     """Ten hours, two of them before midnight; topics and days come mixed and backwards."""
     records = records_of(1_000, step_ms=36_000)
     batch = rows_of(records)
@@ -210,7 +210,7 @@ def test_empty_batches_are_committed_too(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["one byte", "cut", "gone"])
-def test_damaged_manifest_is_told(tmp_path, change):
+def test_damaged_manifest_is_reported(tmp_path, change):
     lake = lake_at(tmp_path)
     lake.commit(BATCH, stage(tmp_path, rows_of(records_of(4))))
     (path,) = (tmp_path / "_manifests").glob("*.json")
@@ -226,7 +226,7 @@ def test_damaged_manifest_is_told(tmp_path, change):
         Lake.open(str(tmp_path)).files()
 
 
-def test_missing_file_is_told_before_a_batch_counts_as_published(tmp_path):
+def test_missing_file_is_reported_before_a_batch_counts_as_published(tmp_path):
     lake = lake_at(tmp_path)
     files = stage(tmp_path, rows_of(records_of(4)))
     (tmp_path / files[0].staged).unlink()
@@ -272,7 +272,7 @@ def test_a_lake_that_another_driver_makes_and_fills_at_the_same_time_is_no_forei
     assert bodies(lake) == list(range(4))
 
 
-def test_a_file_system_without_hard_links_is_told_in_words(tmp_path, monkeypatch):
+def test_a_file_system_without_hard_links_is_reported_in_words(tmp_path, monkeypatch):
     def refused(path, _):
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
 

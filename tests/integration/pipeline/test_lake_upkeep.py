@@ -135,7 +135,7 @@ def test_files_that_were_replaced_cannot_be_replaced_again(tmp_path):
     assert records_in(lake) == RECORDS
 
 
-def test_who_reads_files_that_are_compacted_meanwhile_is_told_to_begin_again(tmp_path):
+def test_reader_of_files_that_are_compacted_meanwhile_gets_an_error_to_begin_again(tmp_path):
     lake = lake_at(tmp_path)
     fill(lake)
     before = lake.files()
@@ -146,7 +146,7 @@ def test_who_reads_files_that_are_compacted_meanwhile_is_told_to_begin_again(tmp
         lake.read(replaced)
 
 
-def test_vacuum_deletes_what_nobody_refers_to_and_only_when_it_is_old(tmp_path):
+def test_vacuum_deletes_unreferenced_files_and_only_old_ones(tmp_path):
     lake = lake_at(tmp_path)
     fill(lake, 2)
     held = {file.path for file in lake.files()}

@@ -41,7 +41,7 @@ def write(target, *batches, origin=ORIGIN, **hears):
         return writer.finish()
 
 
-def test_every_column_stands_in_the_message(broker):
+def test_every_column_is_in_the_message(broker):
     born = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     batch = pa.record_batch(
         {
@@ -237,7 +237,7 @@ def test_what_cannot_be_stored_is_refused_by_its_column_or_row(broker, columns, 
     assert broker.bodies(TOPIC) == []
 
 
-def test_unknown_topic_and_unreachable_endpoints_are_told(broker):
+def test_unknown_topic_and_unreachable_endpoints_are_reported(broker):
     with pytest.raises(WriteFailed, match="UNKNOWN_TOPIC"):
         write(target_of(broker, topic="nothing"), numbered(0, 1))
     with pytest.raises(WriteFailed, match="topic orders"):

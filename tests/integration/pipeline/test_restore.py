@@ -214,7 +214,7 @@ def test_rows_of_a_lake_come_in_the_order_of_the_log(tmp_path):
     assert found.equals(pa.Table.from_batches([batch]))
 
 
-def test_what_cannot_be_restored_is_told(archive, tmp_path, broker):
+def test_what_cannot_be_restored_is_reported(archive, tmp_path, broker):
     batch = rows_of(records_of(4)).drop_columns(["magic"])
     lake = Lake.create(str(tmp_path / "some"), "parquet", batch.schema)
     with pytest.raises(NotLossless, match="magic"):

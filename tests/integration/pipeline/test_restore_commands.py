@@ -71,7 +71,7 @@ def test_a_topic_is_put_again_under_another_name_once(old, lake, broker, tmp_pat
     assert len(broker.bodies("again")) == len(bodies)
 
 
-def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_told(old, lake, broker, tmp_path):
+def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_reported(old, lake, broker, tmp_path):
     words = ["--topic", TOPIC, "--rename", f"{TOPIC}=nothing", "--table", tmp_path / "moved.parquet"]
     missing, still_missing = (run("replay", old[0], broker.endpoints, *words) for _ in range(2))
     no_lake = run("restore", old[0], broker.endpoints)

@@ -202,7 +202,7 @@ MUTANTS = (
     Mutant(
         snapshot_that_came_in_is_not_sent_on,
         "the state machine sees every entry",
-        Tests(CATCH_UP + "test_who_began_from_a_snapshot_has_it_for_others"),
+        Tests(CATCH_UP + "test_node_that_began_from_a_snapshot_has_it_for_others"),
     ),
     Mutant(
         snapshot_that_leaves_a_gap_is_sent,

@@ -271,10 +271,7 @@ MUTANTS = (
     Mutant(
         newcomers_are_strangers_before_the_first_commit,
         "liveness",
-        Tests(
-            TRUST
-            + "test_whoever_names_the_group_of_an_entry_that_is_not_known_to_be_committed_need_not_be_a_known_member"
-        ),
+        Tests(TRUST + "test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known_member"),
     ),
     Mutant(
         directory_of_any_node_is_taken,
@@ -304,7 +301,7 @@ MUTANTS = (
     Mutant(
         candidate_without_committed_entries_is_elected,
         "committed is for ever",
-        Tests(FLOOR + "test_nobody_whose_log_ends_before_the_floor_gets_a_vote"),
+        Tests(FLOOR + "test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote"),
     ),
     Mutant(
         truncation_forgets_what_is_committed,
@@ -319,7 +316,7 @@ MUTANTS = (
     Mutant(
         messages_of_other_groups_are_believed,
         "a foreign directory erases nothing",
-        Tests(TRUST + "test_nothing_of_another_group_is_believed_whoever_sends_it"),
+        Tests(TRUST + "test_no_message_of_another_group_is_accepted_from_any_sender"),
     ),
     Mutant(
         only_what_is_committed_says_the_group,
@@ -361,7 +358,7 @@ MUTANTS = (
     Mutant(
         request_for_a_read_raises_the_term,
         "a stranger deposes nobody",
-        Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_nobody"),
+        Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_no_leader"),
     ),
     Mutant(
         late_answer_of_an_earlier_life_is_believed,
@@ -383,6 +380,6 @@ MUTANTS = (
     Mutant(
         node_stands_in_the_last_term,
         "what is saved can be sent",
-        Tests(TRUST + "test_in_the_last_term_nobody_stands"),
+        Tests(TRUST + "test_in_the_last_term_no_node_campaigns"),
     ),
 )

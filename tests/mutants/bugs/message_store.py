@@ -120,7 +120,7 @@ MUTANTS = (
     Mutant(
         gaps_in_queues_are_not_looked_for,
         "queues are what the log says",
-        Tests(RECOVERY + "test_queue_that_lost_its_end_without_a_sign_is_built_anew_when_a_gap_shows"),
+        Tests(RECOVERY + "test_queue_that_lost_its_end_without_a_sign_is_rebuilt_when_a_gap_shows"),
     ),
     Mutant(
         files_go_before_they_are_dispatched,
@@ -145,6 +145,6 @@ MUTANTS = (
     Mutant(
         waiting_readers_are_not_told,
         "a reader that waits is told",
-        Tests(PUTTING + "test_waiter_is_told_by_dispatch"),
+        Tests(PUTTING + "test_waiter_is_woken_by_dispatch"),
     ),
 )

@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         units_that_found_no_room_are_forgotten,
         RULE,
-        Tests(PENDING + "test_full_disk_loses_nothing_and_the_next_flush_goes_on"),
+        Tests(PENDING + "test_full_disk_loses_nothing_and_the_next_flush_continues"),
     ),
     Mutant(only_files_are_read, RULE, Tests(PENDING + "test_units_are_read_over_files_and_tails")),
     Mutant(

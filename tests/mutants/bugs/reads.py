@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         lease_forgets_the_drift_of_clocks,
         "linearizable reads",
-        Tests(READS + "test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected"),
+        Tests(READS + "test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_be_elected"),
     ),
     Mutant(
         lease_goes_on_after_a_transfer,

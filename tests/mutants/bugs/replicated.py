@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         queue_offsets_of_a_late_refusal_are_lost,
         "queues without gaps",
-        Tests(PUTS + "test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_the_next_put"),
+        Tests(PUTS + "test_queue_offsets_of_a_put_that_is_refused_late_are_determined_again_before_the_next_put"),
     ),
     Mutant(
         queue_offsets_of_a_put_that_is_refused_at_once_are_lost,
@@ -274,7 +274,7 @@ MUTANTS = (
         "queue offsets are given once",
         Tests(
             GROUP
-            + "test_disks.py::test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_that_comes_soon"
+            + "test_disks.py::test_old_files_are_deleted_when_a_snapshot_has_the_ends_of_their_queues_which_is_soon"
         ),
     ),
     Mutant(
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant(
         old_files_that_turn_up_later_are_taken,
         "old files are the same on all nodes",
-        Tests(GROUP + "test_bootstrap.py::test_old_files_that_turn_up_behind_the_answer_nothing_are_refused"),
+        Tests(GROUP + "test_bootstrap.py::test_old_files_that_turn_up_after_the_answer_nothing_are_refused"),
     ),
     Mutant(
         records_do_not_carry_their_place,
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         who_waits_for_dispatch_waits_for_its_pace,
         "a reader that waits is told",
-        Tests(PACE + "test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after"),
+        Tests(PACE + "test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after"),
     ),
     Mutant(
         confirmed_reads_wait_for_the_pace_of_dispatch,
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         leader_that_begins_waits_for_the_pace_of_dispatch,
         "a leader takes puts soon",
-        Tests(GROUP + "test_three_nodes.py::test_nobody_who_waits_does_so_for_the_pace_of_dispatch"),
+        Tests(GROUP + "test_three_nodes.py::test_no_waiting_reader_waits_for_the_pace_of_dispatch"),
     ),
     Mutant(
         dedupe_window_is_empty_at_the_start,
@@ -348,7 +348,7 @@ MUTANTS = (
     Mutant(
         retry_of_a_put_that_nobody_knew_of_is_never_answered,
         "a retry is answered",
-        Tests(PUTS + "test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all"),
+        Tests(PUTS + "test_retry_of_a_put_with_an_unknown_outcome_is_answered_when_it_was_dispatched_after_all"),
     ),
     Mutant(
         configuration_that_a_crash_left_half_is_taken_for_the_nodes_own,

@@ -239,7 +239,7 @@ MUTANTS = (
         push_that_does_not_verify_is_not_refused,
         "one bad copy slows nobody",
         Tests(
-            "tests/unit/dledger/driver/test_admission.py::test_push_that_does_not_verify_is_refused_as_such_and_both_sides_are_told"
+            "tests/unit/dledger/driver/test_admission.py::test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it"
         ),
     ),
 )

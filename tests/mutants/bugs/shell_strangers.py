@@ -196,7 +196,7 @@ MUTANTS = (
         "a node that stops is silent",
         Tests(
             "tests/integration/dledger/peer/test_stopping_transport.py"
-            "::test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back"
+            "::test_connection_that_is_made_after_the_stop_is_ended_and_no_peer_is_dialled_back"
         ),
     ),
     Mutant(room_of_appends_is_never_given_back, "liveness", ShellSeeds(STUCK, with_elections)),

@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         non_members_are_not_bounded,
         "bounded memory",
-        Tests(NON_MEMBERS + "test_there_are_few_non_members_and_the_next_one_is_told_so"),
+        Tests(NON_MEMBERS + "test_there_are_few_non_members_and_the_next_one_is_refused_with_that_reason"),
     ),
     Mutant(
         non_members_of_one_address_are_not_bounded,

@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         verify_takes_any_damage_for_accepted,
         "verify reports damage",
-        Tests(ACCEPTED + "test_verify_tells_accepted_damage_as_accepted_and_new_damage_as_damage"),
+        Tests(ACCEPTED + "test_verify_reports_accepted_damage_as_accepted_and_new_damage_as_damage"),
     ),
     Mutant(
         items_of_what_cannot_be_read_are_called_wrong,

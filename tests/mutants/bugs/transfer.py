@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         stale_leader_can_ask_to_stand,
         "transfer",
-        Tests(TRANSFER + "test_only_the_leader_of_the_term_can_ask_a_follower_to_stand"),
+        Tests(TRANSFER + "test_only_the_leader_of_the_term_can_ask_a_follower_to_campaign"),
     ),
     Mutant(
         appends_are_taken_during_a_transfer,
@@ -283,12 +283,12 @@ MUTANTS = (
     Mutant(
         wiped_node_votes_under_its_new_name,
         "one vote a term",
-        Tests(WIPED + "test_a_node_with_a_new_name_gives_no_vote_to_who_knows_only_its_old_one"),
+        Tests(WIPED + "test_a_node_with_a_new_incarnation_gives_no_vote_to_a_candidate_that_names_the_old_one"),
     ),
     Mutant(
         wiped_nodes_elect_whoever_they_like_together,
         "leader completeness",
-        Tests(WIPED + "test_a_wiped_majority_does_not_begin_a_new_group_behind_the_back_of_who_holds_the_log"),
+        Tests(WIPED + "test_a_wiped_majority_does_not_found_a_new_group_without_the_node_that_holds_the_log"),
     ),
     Mutant(
         vote_of_a_wiped_node_counts,

@@ -20,7 +20,7 @@ def with_stalls(*words):
     return subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True, check=False)
 
 
-def test_a_process_below_the_command_stands_still_and_the_exit_status_is_the_commands():
+def test_a_process_below_the_command_is_paused_and_the_exit_status_is_the_commands():
     done = with_stalls("--seed", "7", "--longest", "0.2", sys.executable, "-c", PARENT)
 
     assert (done.returncode, done.stdout) == (3, "stood still\n"), done

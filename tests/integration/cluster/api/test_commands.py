@@ -114,7 +114,7 @@ def test_messages_are_produced_and_consumed_with_keys_headers_queues_and_templat
     assert "1 message put" in refused
 
 
-def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
+def test_a_group_continues_where_it_was_until_it_is_reset(dledger):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("produce", "orders", "--queue", "0", text="a\nb\nc\n")
     dledger("produce", "orders", "--queue", "1", text="d\n")
@@ -131,7 +131,7 @@ def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
     dledger("group", "delete", "billing")
 
 
-def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger, broker):
+def test_a_group_that_is_held_up_gets_nothing_and_then_continues_by_itself(dledger, broker):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("group", "create", "billing", "--orderly")
     with (

@@ -14,7 +14,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 @pytest.mark.slow
-def test_broker_on_a_damaged_log_starts_only_when_it_is_told_to(tmp_path):
+def test_broker_on_a_damaged_log_starts_only_with_the_option(tmp_path):
     """One record that was durable has a changed byte, and good ones follow."""
     root = tmp_path / "store"
     store = open_plain_store(OsFiles(), str(root), PlainStoreConfig())

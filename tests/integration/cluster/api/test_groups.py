@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(shop, request_, reason):
     run(story)
 
 
-def test_members_hear_of_each_other_and_of_who_leaves(shop):
+def test_members_are_notified_of_joins_and_leaves(shop):
     async def story():
         async with shop.open() as stub:
             first, second = stub.JoinGroup(), stub.JoinGroup()

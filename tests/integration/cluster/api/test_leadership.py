@@ -64,7 +64,7 @@ def locked(response):
     return [each.queue_id for each in response.locked]
 
 
-def test_all_who_wait_hear_at_once_that_another_node_leads(shop):
+def test_all_waiting_clients_learn_at_once_that_another_node_leads(shop):
     async def story():
         async with opened(shop) as stub:
             member = await join(stub, "a")
@@ -144,7 +144,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anythi
     run(story)
 
 
-def test_status_and_metrics_say_how_far_a_new_leader_is(shop):
+def test_status_and_metrics_show_the_readiness_of_a_new_leader(shop):
     def gauges():
         families = {
             family.name: family.samples[0].value for family in shop.broker.core.metrics.collect() if family.samples

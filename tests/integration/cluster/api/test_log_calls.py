@@ -47,7 +47,7 @@ def records_of(chunks):
     return [decode(memoryview(data), start) for start in found.starts]
 
 
-def test_what_there_is_to_read_is_told(broker):
+def test_the_readable_ranges_are_returned(broker):
     with_all, of_b = BrokerLog(broker.endpoints).describe(), BrokerLog(broker.endpoints).describe(("b", "nowhere"))
 
     assert (0, 150) == with_all.spans[A0] == with_all.spans[A1]
@@ -56,7 +56,7 @@ def test_what_there_is_to_read_is_told(broker):
     assert (0, broker.replica.store.log.end_offset) == (of_b.begin_offset, of_b.end_offset)
 
 
-def test_a_time_is_told_as_an_offset_of_each_queue(broker):
+def test_a_time_is_returned_as_an_offset_of_each_queue(broker):
     messages = broker.messages("a")[0]
     middle = messages[70].store_timestamp
 
@@ -182,7 +182,7 @@ def test_progress_of_a_group_is_published(broker):
     assert {0: 7, 1: 10} == dict(zip(found.queue_ids, found.offsets, strict=True))
 
 
-def test_nobody_who_answers_is_one_clear_error():
+def test_no_answer_of_any_node_is_one_clear_error():
     with pytest.raises(BrokerUnreachable, match=r"broker 127.0.0.1:1: expected an answer"):
         BrokerLog("127.0.0.1:1", 0.1).describe()
 

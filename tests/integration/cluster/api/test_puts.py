@@ -20,7 +20,7 @@ def unique(key):
     return b"UNIQ_KEY\x01%s\x02" % key
 
 
-def test_messages_stand_where_the_answer_says(shop):
+def test_messages_are_at_the_places_of_the_answer(shop):
     async def story():
         async with shop.open() as stub:
             first = await shop.put(b"a", b"b")
@@ -121,7 +121,7 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
     run(story)
 
 
-def test_a_retry_to_another_queue_is_told_which_queue_holds_the_message(shop):
+def test_a_retry_to_another_queue_gets_the_queue_that_holds_the_message(shop):
     async def story():
         async with shop.open():
             first = await shop.put(b"x", properties=[unique(b"A")], queue_id=1)

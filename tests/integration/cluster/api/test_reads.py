@@ -34,7 +34,7 @@ def tagged(tag, key=b"k"):
         ({"offset": 1, "max_messages": 2**31 - 1, "max_bytes": 2**62}, "FOUND", 3),
     ],
 )
-def test_a_read_says_what_is_there_and_where_to_go_on(shop, fields, status, next_offset):
+def test_a_read_returns_the_messages_and_the_next_offset(shop, fields, status, next_offset):
     async def story():
         async with shop.open():
             await shop.put(bytes(100), bytes(100), bytes(100))
@@ -91,7 +91,7 @@ def test_a_long_poll_ends_with_the_message_that_it_waits_for(shop):
     run(story)
 
 
-def test_a_long_poll_ends_when_its_time_is_over_and_leaves_nothing_behind_when_the_client_goes(shop):
+def test_a_long_poll_ends_after_its_time_and_leaves_no_waiter_when_the_client_goes(shop):
     async def story():
         async with shop.open():
             found = await shop.get(0, wait_ms=30)
@@ -173,7 +173,7 @@ def bodies_of(response):
     return bodies
 
 
-def test_a_subscription_beyond_the_end_of_a_queue_says_so_and_goes_on_with_the_others(shop):
+def test_a_subscription_beyond_the_end_of_a_queue_says_so_and_continues_with_the_others(shop):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x", queue_id=1)

@@ -35,7 +35,7 @@ def told(response):
     return [(each.queue_id, each.begin_offset, each.end_offset, each.cause) for each in response.skipped]
 
 
-def test_get_tells_which_offsets_it_passed_over_and_why(shop):
+def test_get_returns_the_skipped_offsets_with_causes(shop):
     async def story():
         async with shop.open():
             places = await put_with_damage(shop, damaged=(2, 3))
@@ -52,7 +52,7 @@ def test_get_tells_which_offsets_it_passed_over_and_why(shop):
     run(story)
 
 
-def test_long_poll_ends_with_the_damage_it_met_rather_than_wait_behind_it(shop):
+def test_long_poll_ends_at_damage_instead_of_waiting_after_it(shop):
     async def story():
         async with shop.open():
             await put_with_damage(shop, count=2, damaged=(1,))
@@ -62,7 +62,7 @@ def test_long_poll_ends_with_the_damage_it_met_rather_than_wait_behind_it(shop):
     run(story)
 
 
-def test_subscription_tells_at_once_and_goes_on(shop):
+def test_subscription_reports_at_once_and_continues(shop):
     async def story():
         async with shop.open() as stub:
             await put_with_damage(shop, damaged=(0, 4))
@@ -84,7 +84,7 @@ def test_subscription_tells_at_once_and_goes_on(shop):
     run(story)
 
 
-def test_queries_tell_of_damaged_records_that_may_be_meant(shop):
+def test_queries_report_damaged_records_that_may_match(shop):
     async def story():
         async with shop.open() as stub:
             properties = [b"UNIQ_KEY\x01U%d\x02KEYS\x01all\x02" % number for number in range(5)]
@@ -112,7 +112,7 @@ async def poll_until(consumer, body):
     return bodies
 
 
-def test_consumer_hears_of_what_it_does_not_get(shop, caplog):
+def test_consumer_is_notified_of_messages_that_it_does_not_get(shop, caplog):
     async def story():
         async with shop.open():
             await put_with_damage(shop)
@@ -168,7 +168,7 @@ def test_consumer_may_stop_before_what_it_does_not_get(shop):
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_commands_print_what_there_is_tell_the_rest_and_fail(broker, tmp_path, arguments, printed):
+def test_commands_print_readable_messages_report_the_others_and_fail(broker, tmp_path, arguments, printed):
     with grpc.insecure_channel(broker.address) as channel:
         stub = BrokerServiceStub(channel)
         stub.SetTopic(pb.SetTopicRequest(topic=pb.Topic(name=TOPIC, read_queues=1, write_queues=1, permission=6)))

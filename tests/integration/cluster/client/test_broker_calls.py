@@ -33,7 +33,7 @@ def test_subscription_at_a_node_that_follows_goes_to_the_leader(make_broker: Mak
     assert (1, 1) == (len(leader.subscribed), len(follower.subscribed))
 
 
-def test_subscription_goes_on_over_lost_streams_and_new_leaders_and_repeats_nothing(make_broker: MakeBroker) -> None:
+def test_subscription_continues_over_lost_streams_and_new_leaders_and_repeats_nothing(make_broker: MakeBroker) -> None:
     first = make_broker({"orders": 1})
     second = make_broker(beside=first)
     found: list[int] = []
@@ -70,7 +70,7 @@ def test_request_waits_for_the_next_leader_while_the_last_one_is_down(
     assert [0] == list(found.max_offsets)
 
 
-def test_subscription_that_nobody_goes_on_with_ends(make_broker: MakeBroker) -> None:
+def test_subscription_without_a_node_to_continue_at_ends(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 3)
     with BrokerCalls(broker.address, 0.2) as calls:

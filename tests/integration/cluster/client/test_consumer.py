@@ -54,9 +54,7 @@ def test_async_for_and_for_give_what_was_sent(make_broker: MakeBroker) -> None:
 
 
 @pytest.mark.parametrize(("start", "expected"), [("first", 0), ("last", 5), (1_000, 2)])
-def test_group_without_an_offset_begins_where_it_is_told(
-    make_broker: MakeBroker, start: str | int, expected: int
-) -> None:
+def test_group_without_an_offset_begins_at_start(make_broker: MakeBroker, start: str | int, expected: int) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 5)
 
@@ -84,7 +82,7 @@ def test_only_messages_with_the_tags_come_and_the_others_count_as_done(make_brok
     run(main())
 
 
-def test_expired_messages_are_skipped_and_an_offset_beyond_the_end_is_told(make_broker: MakeBroker) -> None:
+def test_expired_messages_are_skipped_and_an_offset_beyond_the_end_is_reported(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 2})
     broker.stored.fill("orders", 5, queue_id=0)
     broker.stored.firsts["orders", 0] = 3
@@ -160,7 +158,7 @@ def test_node_that_stays_silent_is_waited_for_once_and_not_for_each_damaged_mess
     assert {0} == set(tried)
 
 
-def test_damaged_messages_of_a_broker_of_one_node_are_told_at_once(make_broker: MakeBroker) -> None:
+def test_damaged_messages_of_a_broker_of_one_node_are_reported_at_once(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 6)
     broker.damaged = frozenset({0, 5})
@@ -322,7 +320,7 @@ def test_blocking_consumer_commits_what_its_loop_is_done_with(make_broker: MakeB
     assert 6 == offset_of(broker)
 
 
-def test_queue_whose_offset_was_reset_is_read_anew_from_there(make_broker: MakeBroker) -> None:
+def test_queue_whose_offset_was_reset_is_read_again_from_there(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 10)
 
@@ -364,7 +362,7 @@ def test_what_a_producer_sends_a_consumer_gets(make_broker: MakeBroker) -> None:
     run(main())
 
 
-def test_wrong_settings_are_told_when_the_consumer_is_made() -> None:
+def test_wrong_settings_are_reported_when_the_consumer_is_made() -> None:
     for options, text in (
         ({"topics": []}, "at least one"),
         ({"start": "middle"}, "start"),

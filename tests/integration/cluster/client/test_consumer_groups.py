@@ -23,7 +23,7 @@ def shares(*consumers: Any) -> list[set[BrokerQueue]]:
 @pytest.mark.parametrize(
     ("allocation", "expected"), [("average", [[0, 1, 2], [3, 4]]), ("circle", [[0, 2, 4], [1, 3]])]
 )
-def test_consumers_of_a_group_share_the_queues_and_share_anew_when_one_leaves(
+def test_consumers_of_a_group_share_the_queues_and_rebalance_when_one_leaves(
     make_broker: MakeBroker, allocation: str, expected: list[list[int]]
 ) -> None:
     broker = make_broker({"orders": 5})
@@ -73,7 +73,7 @@ def test_every_message_reaches_the_group_once_while_consumers_come_and_go_betwee
     assert [(queue_id, offset) for queue_id in range(4) for offset in range(150)] == sorted(seen)
 
 
-def test_second_client_with_the_same_id_is_refused_and_the_first_goes_on(make_broker: MakeBroker) -> None:
+def test_second_client_with_the_same_id_is_refused_and_the_first_continues(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
 
     async def main() -> None:
@@ -174,7 +174,7 @@ def test_queues_that_a_topic_gets_later_are_shared_out_and_read(
     run(main())
 
 
-def test_orderly_consumer_hands_nothing_out_before_it_has_its_locks_anew(make_broker: MakeBroker) -> None:
+def test_orderly_consumer_delivers_nothing_before_it_has_its_locks_again(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 20)
 

@@ -59,7 +59,7 @@ def send(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     return call
 
 
-def test_result_says_where_the_message_stands(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_result_has_the_place_of_the_message(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
 
     first, second = send(broker.address, b"a", b"b")
@@ -213,7 +213,9 @@ def test_deadline_bounds_how_often_a_refused_message_is_tried(
         assert Reason.ANSWER_LATE is outcome.reason
 
 
-def test_nobody_there_is_not_appended(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_append_without_a_reachable_node_is_not_appended(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
     broker = make_broker()
     broker.stop()
 
@@ -308,7 +310,7 @@ def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
     assert [MessageAppended, MessageAppended] == kinds(run(main()))
 
 
-def test_wrong_settings_are_told_when_the_producer_is_made() -> None:
+def test_wrong_settings_are_reported_when_the_producer_is_made() -> None:
     with pytest.raises(ValueError, match="one of the two"):
         Producer()
     with pytest.raises(ValueError, match="bad endpoint"):

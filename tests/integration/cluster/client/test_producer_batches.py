@@ -98,7 +98,7 @@ def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_un
     assert [b"%d" % number for number in range(300)] == [each.body for each in broker.stored.queues["orders", 0]]
 
 
-def test_batch_of_one_caller_stands_together_in_one_queue(make_broker: MakeBroker) -> None:
+def test_batch_of_one_caller_is_consecutive_in_one_queue(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> list[Any]:
@@ -134,7 +134,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
     assert all(isinstance(outcome, RequestFailed) for outcome in outcomes[1:])
 
 
-def test_deadline_of_a_message_holds_behind_one_that_may_take_longer(make_broker: MakeBroker) -> None:
+def test_deadline_of_a_message_holds_after_one_that_may_take_longer(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> Any:
@@ -152,7 +152,7 @@ def test_deadline_of_a_message_holds_behind_one_that_may_take_longer(make_broker
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_closing_sends_what_is_submitted_and_tells_of_what_could_not_be(make_broker: MakeBroker) -> None:
+def test_closing_sends_what_is_submitted_and_reports_what_could_not_be(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def well() -> None:

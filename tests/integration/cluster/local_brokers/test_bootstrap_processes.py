@@ -52,7 +52,7 @@ def has_noted_a_file(cluster: LocalCluster, node_id: str) -> bool:
     return path.exists() and len(re.findall(r"\b\d{20}\b", path.read_text())) > 1
 
 
-def test_node_that_waits_for_the_others_ends_in_order_when_it_is_told_to(tmp_path: Path) -> None:
+def test_node_that_waits_for_the_others_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path, nodes=2, options={**SMALL, "broker": "broker-a"})
     try:
         cluster._launch("n1")
@@ -67,7 +67,7 @@ def test_node_that_waits_for_the_others_ends_in_order_when_it_is_told_to(tmp_pat
         cluster.stop()
 
 
-def test_node_that_is_killed_while_it_fetches_old_files_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_node_that_is_killed_while_it_fetches_old_files_resumes_the_fetch(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path, nodes=2, options={**SMALL, "broker": "broker-a"})
     write_plain(cluster.directory_of("n0").parent)
     config = cluster.config_of("n1")

@@ -167,7 +167,7 @@ def check_deliveries(consumers: list[ConsumerProcess], events: int, *, is_orderl
             seen = max(seen, offset)
 
 
-def test_clients_go_on_with_a_new_leader_while_all_name_servers_are_down(brokers: LocalBrokers) -> None:
+def test_clients_continue_with_a_new_leader_while_all_name_servers_are_down(brokers: LocalBrokers) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers
     with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         set_topic(calls, "orders", 2)

@@ -94,7 +94,7 @@ def test_messages_survive_the_leader_and_names_follow_it(brokers: LocalBrokers) 
     assert '"body": "41"' in queried.stdout, queried
 
 
-def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: LocalBrokers) -> None:
+def test_every_node_has_a_status_and_raw_appends_are_refused(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
 
     def at_rest() -> dict[str, pb.BrokerStatusResponse] | None:

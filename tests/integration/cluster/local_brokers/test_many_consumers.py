@@ -59,7 +59,7 @@ def committed(brokers: LocalBrokers, group: str) -> list[int]:
         return list(calls.ask(lambda stub: stub.FetchOffset, request).offsets)
 
 
-def test_each_of_several_groups_gets_every_message_and_goes_on_where_it_was(orders: LocalBrokers) -> None:
+def test_each_of_several_groups_gets_every_message_and_continues_where_it_was(orders: LocalBrokers) -> None:
     cluster, server = orders.clusters["broker-a"], orders.name_servers
     groups = ("audit", "billing", "search")
     first, second = range(200), range(200, 300)
@@ -111,7 +111,7 @@ def test_each_broadcast_consumer_gets_every_message_over_a_failover(orders: Loca
     assert committed(orders, "news") == [-1] * QUEUES
 
 
-def test_a_broker_moves_to_other_name_servers_node_by_node_while_clients_go_on(
+def test_a_broker_moves_to_other_name_servers_node_by_node_while_clients_continue(
     orders: LocalBrokers, tmp_path: Path
 ) -> None:
     cluster, old = orders.clusters["broker-a"], orders.name_servers

@@ -109,7 +109,7 @@ def test_noops_of_leaders_are_hidden_unless_asked_for(cluster: LocalCluster, log
     assert (0, ENTRY_CONFIG_CHANGE) == (entries[0].index, entries[0].magic)
 
 
-def test_status_tells_leader_and_followers(cluster: LocalCluster, log: LogClient) -> None:
+def test_status_shows_leader_and_followers(cluster: LocalCluster, log: LogClient) -> None:
     end = log.append(b"x").index
     status = status_of_leader(log)
 

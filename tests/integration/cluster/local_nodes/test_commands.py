@@ -153,7 +153,7 @@ def test_second_process_on_the_same_directory_is_refused(cluster: LocalCluster) 
     assert b"Traceback" not in second.stderr
 
 
-def test_taken_metrics_address_is_told_in_words(cluster: LocalCluster) -> None:
+def test_taken_metrics_address_is_reported_in_words(cluster: LocalCluster) -> None:
     second = dledger(cluster, "server", "--config", cluster.config_of(cluster.node_ids[0]))
 
     assert 1 == second.returncode
@@ -185,7 +185,7 @@ def test_bench_measures_other_nodes(cluster: LocalCluster) -> None:
     assert {"mb_s", "cpu_s", "rss_mb", "fsync"} <= set(figures)
 
 
-def test_bench_measures_nodes_of_its_own_and_leaves_nothing_behind(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_bench_measures_nodes_of_its_own_and_leaves_no_files(cluster: LocalCluster, tmp_path: Path) -> None:
     arguments = ("batch100", "failover", "--runs", 1, "--seconds", 0.3, "--folder", tmp_path)
     done = dledger(cluster, "bench", *arguments)
 

@@ -158,7 +158,7 @@ async def transfer_when_fit(admin: AsyncAdminClient, target: str) -> None:
             return
 
 
-def test_node_counts_again_behind_an_election(group: LocalCluster) -> None:
+def test_node_counts_again_after_an_election(group: LocalCluster) -> None:
     leader = group.wait_for_leader(PATIENCE_S)
     other = next(node_id for node_id in group.node_ids if node_id != leader)
     group.kill(leader)
@@ -191,7 +191,9 @@ def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     assert asyncio.run(by_client()) == group.wait_for_leader(PATIENCE_S)
 
 
-def test_dead_node_is_replaced_while_appends_go_on_and_all_that_was_acknowledged_is_there(group: LocalCluster) -> None:
+def test_dead_node_is_replaced_while_appends_continue_and_all_that_was_acknowledged_is_there(
+    group: LocalCluster,
+) -> None:
     is_over = threading.Event()
     acknowledged: list[bytes] = []
 

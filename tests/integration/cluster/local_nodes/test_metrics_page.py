@@ -64,7 +64,7 @@ def test_a_scraper_gets_all_metrics(registry, address):
         assert scraped(address, "POST")[0] == 405
 
 
-def test_connections_that_say_nothing_cost_no_thread_and_hold_up_nobody(registry, address):
+def test_silent_connections_cost_no_thread_and_delay_no_others(registry, address):
     with metrics_page(address, registry):
         threads = threading.active_count()
         silent = [connected(address) for _ in range(3 * CONNECTIONS_MAX)]

@@ -131,7 +131,7 @@ async def test_strangers_keep_no_registration_alive_and_take_none_away() -> None
 
 
 @in_a_loop
-async def test_new_leaders_are_confirmed_at_once_whoever_is_dead_or_hangs(monkeypatch) -> None:
+async def test_new_leaders_are_confirmed_at_once_whichever_nodes_are_dead_or_hang(monkeypatch) -> None:
     # A node that hangs would be waited for much longer than the test takes.
     monkeypatch.setattr(registration_witnesses, "_NODE_TIMEOUT_S", 3_600.0)
     monkeypatch.setattr(registration_witnesses, "_CONFIRM_TIMEOUT_S", 3_600.0)

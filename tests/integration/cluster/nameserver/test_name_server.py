@@ -123,7 +123,7 @@ async def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 
 
 @in_a_loop
-async def test_a_name_server_that_was_restarted_is_told_before_the_next_heartbeat(name_server) -> None:
+async def test_a_restarted_name_server_gets_registrations_before_the_next_heartbeat(name_server) -> None:
     server = name_server()
     async with Registrar(server.address, heartbeat_interval_s=3_600, retry_interval_s=0.1) as broker:
         broker.say(REGISTRATION)

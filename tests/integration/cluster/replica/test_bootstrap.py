@@ -78,7 +78,7 @@ def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
     run(story())
 
 
-def test_old_files_that_turn_up_behind_the_answer_nothing_are_refused(tmp_path):
+def test_old_files_that_turn_up_after_the_answer_nothing_are_refused(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         await settle_all(configs)
@@ -212,7 +212,7 @@ def test_store_is_locked_meanwhile_and_given_back(tmp_path):
     run(story())
 
 
-def test_lone_node_asks_nobody(tmp_path):
+def test_single_node_asks_no_other_node(tmp_path):
     async def story():
         (config,) = nodes_in(tmp_path, 1)
         write_plain(old_root(config))

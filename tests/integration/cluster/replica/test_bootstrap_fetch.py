@@ -104,7 +104,7 @@ def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path
     run(story())
 
 
-def test_interrupted_fetch_goes_on_and_nothing_opens_meanwhile(tmp_path):
+def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, lambda *_: (_ for _ in ()).throw(ValueError("not now"))):
@@ -132,7 +132,7 @@ def test_interrupted_fetch_goes_on_and_nothing_opens_meanwhile(tmp_path):
     run(story())
 
 
-def test_nobody_begins_at_0_while_a_node_awaits_files_that_nobody_has_any_more(tmp_path):
+def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))

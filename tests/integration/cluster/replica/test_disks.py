@@ -38,7 +38,7 @@ async def put_until_no_disk_has_room(group, first, size=20_000):
 
 
 @pytest.mark.slow
-def test_full_disk_refuses_puts_while_reads_go_on_and_takes_them_again_by_itself(tmp_path):
+def test_full_disk_refuses_puts_while_reads_continue_and_takes_them_again_by_itself(tmp_path):
     async def story():
         disk = FaultyDisk()
         configs = configs_in(tmp_path)
@@ -104,7 +104,7 @@ def test_queues_that_find_no_room_hold_up_reading_and_lose_nothing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting_bytes_max", [1 << 20, 100], ids=["in memory", "too many for memory"])
-def test_no_offset_is_given_out_again_while_there_is_no_room_for_how_far_queues_had_come(
+def test_no_offset_is_assigned_again_while_there_is_no_room_for_the_ends_of_queues(
     tmp_path, caplog, monkeypatch, waiting_bytes_max
 ):
     """Blanks for expired messages wait as a count, whatever the bound of those in memory; no put waits for them.
@@ -146,7 +146,7 @@ def test_no_offset_is_given_out_again_while_there_is_no_room_for_how_far_queues_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "/consumequeue/"], ids=["all files", "queues"])
-def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_acknowledged(tmp_path, part):
+def test_failing_sync_stops_the_node_and_the_others_continue_with_all_that_was_acknowledged(tmp_path, part):
     async def story():
         configs = configs_in(tmp_path)
         disks = {config.node.self_id: FaultyDisk() for config in configs}
@@ -181,7 +181,7 @@ def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_ackn
 
 
 @pytest.mark.slow
-def test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_that_comes_soon(tmp_path):
+def test_old_files_are_deleted_when_a_snapshot_has_the_ends_of_their_queues_which_is_soon(tmp_path):
     """A node that is filled again later finds that nowhere else: should it lead, it would give offsets out again."""
 
     async def story():
@@ -226,7 +226,7 @@ def test_full_disk_brings_snapshots_forward_so_that_entries_can_go(tmp_path):
 
 
 @pytest.mark.slow
-def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_path):
+def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
     async def story():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
@@ -263,7 +263,7 @@ def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_pa
 
 
 @pytest.mark.slow
-def test_many_queues_follow_the_log_in_turns_in_which_others_go_on(tmp_path, monkeypatch):
+def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, monkeypatch):
     monkeypatch.setattr("store.maintenance.background.TURN_S", 0.0)
 
     async def story():
@@ -298,7 +298,7 @@ def test_many_queues_follow_the_log_in_turns_in_which_others_go_on(tmp_path, mon
 
 
 @pytest.mark.slow
-def test_old_files_go_first_and_then_entries_and_queue_offsets_go_on(tmp_path):
+def test_old_files_go_first_and_then_entries_and_queue_offsets_continue(tmp_path):
     async def story():
         configs = await group_with_old_files(tmp_path, snapshot_threshold=100)
         disks = {config.node.self_id: FaultyDisk() for config in configs}

@@ -63,7 +63,7 @@ def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_
     run(story())
 
 
-def test_whoever_leads_first_takes_over_what_one_old_store_knew(tmp_path):
+def test_the_first_leader_imports_the_configuration_of_one_old_store(tmp_path):
     async def story():
         configs = configs_in(tmp_path)
         write_plain(old_root(configs[2].node))

@@ -34,7 +34,7 @@ async def has_all(group):
 
 
 @pytest.mark.slow
-def test_rocketmq_configuration_is_taken_over_before_anybody_is_served_and_only_once(tmp_path):
+def test_rocketmq_configuration_is_imported_before_any_client_is_served_and_only_once(tmp_path):
     async def story():
         configs = configs_in(tmp_path)
         for config in configs:
@@ -128,7 +128,7 @@ def test_leader_with_configuration_that_cannot_be_read_stops_and_says_why(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_imported", [True, False])
-def test_damaged_snapshot_of_a_broker_without_a_group_concerns_only_who_has_to_take_it_over(tmp_path, is_imported):
+def test_damaged_snapshot_of_a_standalone_broker_stops_only_the_node_that_imports_it(tmp_path, is_imported):
     snapshot = tmp_path / "n0" / "config" / "broker" / "snapshot" / f"{7:020d}"
 
     async def story():

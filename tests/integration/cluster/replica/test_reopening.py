@@ -86,7 +86,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
-def test_queues_and_index_behind_the_log_are_brought_to_it_before_anybody_is_served(tmp_path, is_clean):
+def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_served(tmp_path, is_clean):
     """As when an older copy of queues and index is put back, or their last writes are lost."""
 
     async def story():

@@ -72,7 +72,7 @@ def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_pa
 
 
 @pytest.mark.slow
-def test_nobody_who_waits_does_so_for_the_pace_of_dispatch(tmp_path, monkeypatch):
+def test_no_waiting_reader_waits_for_the_pace_of_dispatch(tmp_path, monkeypatch):
     """Only those who wait have anything dispatched here: readers, confirmed reads, and a leader that begins."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 
@@ -97,7 +97,7 @@ def test_nobody_who_waits_does_so_for_the_pace_of_dispatch(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_what_is_put_is_dispatched_on_all_nodes_although_nobody_waits(tmp_path):
+def test_puts_are_dispatched_on_all_nodes_without_a_waiting_reader(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
@@ -162,7 +162,7 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
 
 
 @pytest.mark.slow
-def test_readers_who_wait_are_told_of_messages_and_of_a_lost_lead(tmp_path):
+def test_waiting_readers_are_woken_by_messages_and_by_a_lost_lead(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()

@@ -185,7 +185,7 @@ async def story(configs):
 
 
 @pytest.mark.slow
-def test_group_goes_on_from_a_plain_log_over_a_failover(configs):
+def test_group_continues_from_a_plain_log_over_a_failover(configs):
     run(story(configs))
 
 

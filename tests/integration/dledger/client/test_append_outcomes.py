@@ -104,7 +104,7 @@ def test_refusal_for_good_is_not_tried_again(
 
 
 @pytest.mark.parametrize("code", [502, 414, 500, 999])
-def test_open_outcome_is_never_tried_again_and_the_next_append_goes_on(
+def test_open_outcome_is_never_tried_again_and_the_next_append_continues(
     append: Callable[..., list[Outcome]], make_node: MakeNode, code: int
 ) -> None:
     node = make_node()
@@ -116,7 +116,7 @@ def test_open_outcome_is_never_tried_again_and_the_next_append_goes_on(
     assert [[b"a"], [b"b"]] == node.requests
 
 
-def test_lost_connection_leaves_the_outcome_open_and_the_next_append_goes_on(
+def test_lost_connection_leaves_the_outcome_open_and_the_next_append_continues(
     append: Callable[..., list[Outcome]], make_node: MakeNode
 ) -> None:
     node = make_node()
@@ -208,7 +208,9 @@ def test_node_that_takes_connections_and_says_nothing_costs_no_append(
 
 
 @pytest.mark.usefixtures("patient_search")
-def test_nobody_there_is_told_with_every_address(append: Callable[..., list[Outcome]], make_node: MakeNode) -> None:
+def test_error_without_a_reachable_node_names_every_address(
+    append: Callable[..., list[Outcome]], make_node: MakeNode
+) -> None:
     one, two = make_node(), make_node()
     one.stop()
     two.stop()
@@ -270,7 +272,7 @@ def test_refused_batches_are_tried_again_each_once(make_node: MakeNode) -> None:
     assert 200 == len(node.bodies)
 
 
-def test_every_caller_under_way_hears_of_a_lost_stream(make_node: MakeNode) -> None:
+def test_every_call_in_flight_fails_with_a_lost_stream(make_node: MakeNode) -> None:
     node = make_node()
     node.break_off()
 

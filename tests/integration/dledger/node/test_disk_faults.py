@@ -33,7 +33,7 @@ async def append_until_refused(leader: Node) -> tuple[list[int], ResponseCode]:
         indexes.append(result.first_index)
 
 
-def test_full_disks_refuse_appends_while_reads_go_on_and_take_them_again_by_themselves(
+def test_full_disks_refuse_appends_while_reads_continue_and_take_them_again_by_themselves(
     run: Run, cluster: Cluster
 ) -> None:
     async def main() -> None:
@@ -182,7 +182,7 @@ def test_damaged_entry_is_refused_with_a_code_and_not_served(run: Run, cluster: 
     run(main())
 
 
-def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
+def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
     run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The nodes of this test share one event loop: no sync may hold it up.

@@ -117,7 +117,7 @@ def test_leader_that_removes_itself_hands_over_and_says_that_it_is_no_member(run
     run(main())
 
 
-def test_what_nobody_should_ask_for_is_refused_with_its_code(run: Run, cluster: Cluster) -> None:
+def test_invalid_membership_change_is_refused_with_its_code(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"one")

@@ -212,7 +212,7 @@ def test_leader_without_a_quorum_leaves_the_outcome_open_and_steps_down(run: Run
     run(main())
 
 
-def test_batches_that_no_node_will_ever_take_are_told_apart_from_a_full_backlog(run: Run, cluster: Cluster) -> None:
+def test_batches_that_no_node_will_ever_take_are_distinguished_from_a_full_backlog(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start(max_pending_requests_num=10, max_pending_size_bytes=1000)
         leader = await cluster.leader()
@@ -258,7 +258,7 @@ def test_stopped_node_takes_nothing_and_says_so(run: Run, cluster: Cluster) -> N
     run(main())
 
 
-def test_metrics_show_the_node_s_standing(run: Run, cluster: Cluster) -> None:
+def test_metrics_show_the_node_s_status(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"x")

@@ -94,7 +94,7 @@ def test_old_files_go_although_no_snapshot_would_be_due_for_long(run: Run, clust
     run(main())
 
 
-def test_snapshots_are_saved_beside_the_log_and_a_restart_goes_on_from_them(
+def test_snapshots_are_saved_beside_the_log_and_a_restart_continues_from_them(
     run: Run, cluster: Cluster, example: Any
 ) -> None:
     async def main() -> None:

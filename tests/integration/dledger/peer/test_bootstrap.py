@@ -131,7 +131,7 @@ def test_question_without_an_answer_ends_the_connection_and_nothing_else(run, co
     run(main())
 
 
-def test_node_that_does_not_take_part_yet_lets_nobody_in_who_speaks_raft(run, configs, eventually):
+def test_node_that_has_not_joined_yet_refuses_raft_connections(run, configs, eventually):
     async def main():
         asked = Handshake(configs["n0"], lambda _: True, Echo()).hello("n1", is_bulk=True)
         async with asking_node(configs["n1"], Echo()) as server:
@@ -175,7 +175,7 @@ def test_strangers_of_another_group_may_not_ask(run, configs):
     run(main())
 
 
-def test_who_asks_too_much_at_once_is_cut_off(run, configs):
+def test_peer_with_too_many_questions_at_once_is_disconnected(run, configs):
     async def main():
         async with running_node(configs["n1"], Echo()):
             connection = await dial(configs["n0"])

@@ -112,7 +112,7 @@ def test_calls_of_one_connection_leave_room_for_others() -> None:
     asyncio.run(main())
 
 
-def test_client_that_ignores_the_bound_of_calls_disturbs_nobody() -> None:
+def test_client_that_ignores_the_bound_of_calls_disturbs_no_other_client() -> None:
     """It opens thousands of streams in one piece and sends half a message on each."""
     opening = headers(
         method="POST",

@@ -87,7 +87,7 @@ def made_up(term: int, group_id: int) -> list:
 
 
 @pytest.mark.parametrize("name", ["stranger", "n1"])
-def test_whoever_reaches_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
+def test_stranger_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
     """It knows the group's name and its settings, not its id."""
 
     async def main() -> None:
@@ -134,7 +134,7 @@ def test_whoever_reaches_the_port_neither_stops_a_node_nor_changes_it(cluster, r
     [PushAccepted(1, 1 << 40), HeartbeatResponse(1 << 20, 9), VoteResponse(1, is_pre_vote=False, is_granted=True)],
     ids=lambda answer: type(answer).__name__,
 )
-def test_nobody_answers_in_the_name_of_a_member_who_was_not_dialled(cluster, run, answer):
+def test_no_answer_in_the_name_of_a_member_that_was_not_dialled_is_accepted(cluster, run, answer):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
@@ -156,7 +156,7 @@ def test_nobody_answers_in_the_name_of_a_member_who_was_not_dialled(cluster, run
     run(main())
 
 
-def test_connections_that_say_nothing_keep_nobody_out(cluster, run):
+def test_silent_connections_keep_no_peer_out(cluster, run):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
@@ -290,7 +290,7 @@ def test_exchanged_directories_are_refused_with_both_names(cluster, run, tmp_pat
     run(main())
 
 
-def test_frame_that_is_no_greeting_says_nothing_to_who_sent_it(cluster, run):
+def test_frame_that_is_no_greeting_gets_no_answer(cluster, run):
     async def main() -> None:
         await cluster.start("n0")
         stranger = await Stranger.dial(cluster.configs["n0"])

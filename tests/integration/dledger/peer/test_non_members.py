@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.integration.dledger.peer.test_transport import Configs, Eventually, Run
 
 
-def test_there_are_few_non_members_and_the_next_one_is_told_so(
+def test_there_are_few_non_members_and_the_next_one_is_refused_with_that_reason(
     run: Run,
     configs: Configs,
     eventually: Eventually,

@@ -8,7 +8,9 @@ import socket
 from tests.integration.dledger.peer.test_transport import Configs, Run, greeting, started
 
 
-def test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back(run: Run, configs: Configs) -> None:
+def test_connection_that_is_made_after_the_stop_is_ended_and_no_peer_is_dialled_back(
+    run: Run, configs: Configs
+) -> None:
     """The loop accepts a socket, the node stops, and only then the loop makes the connection."""
 
     async def main() -> None:

@@ -30,7 +30,7 @@ async def served(node: Node) -> AsyncIterator[AdminServiceStub]:
     await server.stop(None)
 
 
-def test_every_node_lists_the_members_and_the_leader_also_how_far_they_are(run: Run, cluster: Cluster) -> None:
+def test_every_node_lists_the_members_and_the_leader_also_their_progress(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.linked()

@@ -127,7 +127,7 @@ def test_append_stream_answers_every_request_once_with_its_own_place(run: Run, c
     run(main())
 
 
-def test_append_stream_refuses_single_requests_and_goes_on(run: Run, cluster: Cluster) -> None:
+def test_append_stream_refuses_single_requests_and_continues(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         async with served(cluster) as service:
             call = (await service.leader()).AppendStream()
@@ -302,7 +302,7 @@ def test_raw_read_delivers_the_very_bytes_of_the_data_file(run: Run, cluster: Cl
 
 
 @pytest.mark.parametrize("mode", [log_pb2.READ_MODE_LINEARIZABLE, log_pb2.READ_MODE_LOCAL])
-def test_follow_goes_on_with_what_comes_and_ends_at_its_limit(
+def test_follow_continues_with_later_entries_and_ends_at_its_limit(
     run: Run, cluster: Cluster, mode: log_pb2.ReadMode.ValueType
 ) -> None:
     async def main() -> None:

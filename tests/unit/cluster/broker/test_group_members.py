@@ -12,7 +12,7 @@ def member(client_id="a", instance=1, last_message_ms=0, told=None):
     )
 
 
-def test_all_members_are_told_of_each_change():
+def test_all_members_are_notified_of_each_change():
     members, told = GroupMembers(), []
     first, second = member("a", told=told), member("b", told=told)
     members.join("g", first)
@@ -68,7 +68,7 @@ def test_nothing_is_kept_of_groups_that_have_no_members():
     assert (len(members), members._groups, members._versions) == (0, {}, {})
 
 
-def test_group_that_was_empty_meanwhile_has_a_version_that_nobody_saw():
+def test_group_that_was_empty_meanwhile_has_a_new_version():
     members = GroupMembers()
     one = member("a")
     members.join("g", one)

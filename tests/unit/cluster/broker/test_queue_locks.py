@@ -14,7 +14,7 @@ def test_a_lock_ends_after_its_time_unless_it_is_taken_again():
     assert locks.lock("g", "b", QUEUES, LOCK_MS) == QUEUES[1:]
 
 
-def test_groups_do_not_stand_in_each_others_way():
+def test_groups_do_not_block_each_other():
     locks = QueueLocks()
     assert locks.lock("g", "a", QUEUES, 0) == QUEUES
     assert locks.lock("h", "b", QUEUES, 0) == QUEUES

@@ -66,7 +66,7 @@ def test_no_line_of_a_list_of_commands_is_cut_at_80_columns(monkeypatch: pytest.
         assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed), shown
 
 
-def test_help_lists_all_commands_and_version_is_told() -> None:
+def test_help_lists_all_commands_and_version_is_printed() -> None:
     text = dledger("--help").stdout
 
     assert all(f"\n  {name}" in text for name in ("server", "append", "status", "transfer", "members", "inspect"))
@@ -118,7 +118,9 @@ def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
         ["transfer", "n1"],
     ],
 )
-def test_nobody_there_is_told_with_what_to_do_next(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_a_reachable_node_names_what_to_do_next(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A refusal that comes late on a busy machine is no silence.
     monkeypatch.setattr(sync_nodes, "STATUS_TIMEOUT_S", PATIENCE_S)
 
@@ -130,7 +132,7 @@ def test_nobody_there_is_told_with_what_to_do_next(command: list[str], monkeypat
     assert "Traceback" not in result.stderr
 
 
-def test_status_of_nobody_says_so_in_the_table_and_in_the_exit_code() -> None:
+def test_status_without_an_answer_shows_that_in_the_table_and_in_the_exit_code() -> None:
     result = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2")
 
     assert 1 == result.exit_code

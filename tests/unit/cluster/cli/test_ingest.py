@@ -61,7 +61,7 @@ def test_line_longer_than_an_entry_is_named() -> None:
         bodies_of(b"a", block_size=MAX_BODY_BYTES + 1)
 
 
-def test_missing_file_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_missing_file_is_reported_before_anything_is_read(tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(b"a")
 
     with pytest.raises(FileNotFoundError, match="absent"):
@@ -83,7 +83,7 @@ class Log:
         return [Appended(index, 1, 0) for index in range(self.entries - len(bodies), self.entries)]
 
 
-def test_books_tell_appended_refused_and_unknown_apart() -> None:
+def test_books_distinguish_appended_refused_and_unknown() -> None:
     log: Any = Log(None, AppendUnknown(502, "why"), None, NotAppended(415, "full"))
     ingest = Ingest(log)
 

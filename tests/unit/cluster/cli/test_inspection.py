@@ -114,7 +114,7 @@ def test_table_shows_kind_checksums_and_text_but_no_control_characters(tmp_path:
     assert lines[2].endswith("  a.[2J")
 
 
-def test_corrupt_entry_is_reported_with_file_and_position_and_the_walk_goes_on(store: Path) -> None:
+def test_corrupt_entry_is_reported_with_file_and_position_and_the_walk_continues(store: Path) -> None:
     rows = objects(inspect("entries", store, "--format", "jsonl"))
     victim = rows[60]
     file = damage(store, int(str(victim["pos"])) + HEADER_SIZE + 5, b"\xff\xff")

@@ -28,7 +28,7 @@ def test_error_of_a_source_is_raised_and_ends_it_all():
         list(merged([failing(), iter(itertools.count())]))
 
 
-def test_sources_are_read_ahead_within_bounds_and_no_more_once_nobody_wants_them():
+def test_sources_are_read_ahead_within_bounds_and_no_more_after_the_reader_stops():
     taken = [0, 0]
 
     def counting(number):

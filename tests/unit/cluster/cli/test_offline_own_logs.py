@@ -83,7 +83,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_messages_are_shown_without_a_leaders_own_which_stand_among_the_entries(store: Path) -> None:
+def test_messages_are_shown_without_a_leaders_own_which_are_shown_among_the_entries(store: Path) -> None:
     messages = rows(dledger("inspect", "messages", store, "--format", "jsonl"))
     entries = rows(dledger("inspect", "entries", store, "--format", "jsonl"))
 

@@ -30,7 +30,7 @@ def test_a_line_is_a_message_without_its_end():
     ]
 
 
-def test_what_stands_before_the_separator_are_the_keys():
+def test_words_before_the_separator_are_the_keys():
     (message,) = read(b"o-17 o-18::a::b\n", key_separator="::", is_by_key=True, tag="paid")
     assert message == Outgoing(b"a::b", {"KEYS": "o-17 o-18", "TAGS": "paid"}, "o-17 o-18", None, 16)
     with pytest.raises(ValueError, match=r"in, line 2: expected KEYS:BODY, found no ':'"):

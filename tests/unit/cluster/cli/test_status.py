@@ -87,7 +87,7 @@ def test_learner_and_nodes_that_do_not_answer_have_their_rows_once() -> None:
     assert row(answers, "n3").endswith("silent")
 
 
-def test_why_nobody_leads() -> None:
+def test_why_no_node_leads() -> None:
     follower = answer("n0", leader=LeaderHint())
     assert "no node answers at h:1" in _why_nobody_leads("h:1", {"h:1": "h:1 did not answer in time"})
     assert "fewer than a majority" in _why_nobody_leads("h:1", {"h:1": follower, "h:2": "no"})
@@ -101,7 +101,7 @@ def test_why_nobody_leads() -> None:
 @pytest.mark.parametrize(
     ("group_id", "title"), [("00aa12bb34cc56dd", "group g (00aa12bb34cc56dd), "), ("", "group g, ")]
 )
-def test_title_tells_groups_of_one_name_apart(group_id: str, title: str) -> None:
+def test_title_distinguishes_groups_of_one_name(group_id: str, title: str) -> None:
     table = shown({"h:1": answer("n1", role="LEADER", group_id=group_id)})
     assert f"{title}term 3, leader n1" in table[0]
     listed = ListMembersResponse(members=MEMBERS, membership_index=4, is_committed=True, group_id=group_id)

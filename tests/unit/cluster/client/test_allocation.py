@@ -45,7 +45,7 @@ def reference(strategy: str, queues: list[BrokerQueue], ids: list[str], member: 
     members=st.lists(st.text("xyz", min_size=1, max_size=4), min_size=1, max_size=9, unique=True),
     seed=st.integers(0, 99),
 )
-def test_every_queue_has_one_owner_whoever_computes_it(
+def test_every_queue_has_one_owner_whichever_member_computes_it(
     name: AllocationName, queues: list[BrokerQueue], members: list[str], seed: int
 ) -> None:
     allocate = ALLOCATIONS[name]
@@ -63,7 +63,7 @@ def test_every_queue_has_one_owner_whoever_computes_it(
 
 
 @pytest.mark.parametrize("name", list(ALLOCATIONS))
-def test_who_is_no_member_gets_nothing(name: AllocationName) -> None:
+def test_consumer_outside_the_group_gets_nothing(name: AllocationName) -> None:
     allocate = ALLOCATIONS[name]
 
     assert allocate("c", ["a", "b"], ALL) == []

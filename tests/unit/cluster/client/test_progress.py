@@ -45,9 +45,7 @@ def test_what_is_not_outstanding_changes_nothing(offset: int) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=40), st.permutations(range(40)), st.integers(0, 5))
-def test_the_position_is_where_the_first_undone_message_stands(
-    is_wanted: list[bool], order: list[int], begin: int
-) -> None:
+def test_the_position_is_that_of_the_first_undone_message(is_wanted: list[bool], order: list[int], begin: int) -> None:
     progress = QueueProgress(begin)
     wanted = [begin + number for number, is_one in enumerate(is_wanted) if is_one]
     end = begin + len(is_wanted)

@@ -104,7 +104,7 @@ def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_asked_for_
     assert told(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, unconfirmed=True) == (8, "n1")
 
 
-def test_a_broker_that_begins_anew_is_believed_when_nothing_newer_was_heard_for_long() -> None:
+def test_a_broker_that_restarts_its_counters_is_accepted_after_a_long_silence() -> None:
     cache = RouteCache()
     told(cache, sized(8, term=9, sequence=50), now_ms=0)
 

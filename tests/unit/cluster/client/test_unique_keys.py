@@ -75,7 +75,7 @@ def test_a_month_begins_with_zero() -> None:
     assert int(UniqueKeys(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
 
 
-def test_keys_that_a_forked_process_goes_on_with_are_others() -> None:
+def test_keys_of_a_forked_process_are_others() -> None:
     ids = UniqueKeys(bytes(4), Clock())
     ids.next()
     reading, writing = os.pipe()

@@ -19,7 +19,7 @@ class Hanging(LocalProcess):
     is_running = True
 
 
-def test_slow_start_is_told_again_and_again_and_ends_in_an_error(tmp_path, monkeypatch, caplog):
+def test_slow_start_is_logged_again_and_again_and_ends_in_an_error(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(local_process, "_PATIENCE_S", 0.02)
     log = tmp_path / "node.log"

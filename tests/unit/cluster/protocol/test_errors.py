@@ -46,7 +46,7 @@ def test_no_cause_that_passes_leaves_it_open_whether_it_was_done() -> None:
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_failure_is_the_same_behind_the_wire(reason: Reason) -> None:
+def test_a_failure_is_the_same_after_the_wire(reason: Reason) -> None:
     sent = RequestFailed(reason, "found no such thing")
 
     with pytest.raises(RequestFailed) as caught:
@@ -112,7 +112,7 @@ def test_what_a_server_meets_has_its_cause(error: DLedgerError | store_errors.St
         (grpc.StatusCode.UNKNOWN, "what", Reason.ANSWER_LOST),
     ],
 )
-def test_a_call_that_broke_was_surely_not_done_only_if_nobody_was_reached(
+def test_a_broken_call_was_certainly_not_executed_only_if_no_node_was_reached(
     code: grpc.StatusCode, details: str, reason: Reason
 ) -> None:
     failure = failure_of_call("127.0.0.1:1", code, details, "BrokerService")

@@ -100,7 +100,7 @@ def test_the_same_registration_again_says_nothing_new_and_shows_life() -> None:
     assert table.scan(SILENCE_MS_MAX) == []
 
 
-def test_who_is_silent_for_two_minutes_is_dropped_and_who_beats_is_not() -> None:
+def test_silent_broker_is_dropped_after_two_minutes_and_one_with_heartbeats_is_not() -> None:
     table = RouteTable()
     table.register(registration("b0"), 0)
     table.register(registration("b1"), 0)

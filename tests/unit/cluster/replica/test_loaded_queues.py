@@ -34,7 +34,7 @@ def ends(offset, end):
     return QueueEnds(offset, {QueueKey("TopicTest", number): end for number in range(COUNT)})
 
 
-def test_queues_are_restored_some_a_turn_and_only_then_dispatch_goes_on(store, following):
+def test_queues_are_restored_some_a_step_and_only_then_dispatch_continues(store, following):
     loaded_queues, machine, dropped = following
     machine.loaded = ends(0, 7)
     assert loaded_queues.turn(0.0)  # none is surpassed

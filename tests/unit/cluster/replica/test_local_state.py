@@ -59,7 +59,7 @@ def test_change_that_is_repeated_after_a_full_disk_is_durable_when_it_is_said_to
     run_until_a_crash(story, str(tmp_path))
 
 
-def test_changes_behind_one_that_found_no_room_make_it_durable_too(tmp_path):
+def test_changes_after_one_that_found_no_room_make_it_durable_too(tmp_path):
     async def story(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed):

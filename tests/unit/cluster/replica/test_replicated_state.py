@@ -58,7 +58,7 @@ def test_what_is_saved_is_loaded_and_saved_the_same(offset, queues):
     assert other.save() == saved
 
 
-def test_state_of_the_broker_is_behind_the_queues():
+def test_state_of_the_broker_is_applied_after_the_queues():
     one, other = Machine(100, {QueueKey("T", 1): 7}), Machine()
     one.machine.apply([command(0, "T")])
     other.machine.apply([command(0, "another")])
@@ -166,7 +166,7 @@ def test_snapshot_that_could_not_be_saved_does_not_count():
     assert machine.floor(40) == 3000
 
 
-def test_snapshot_that_is_saved_anew_counts_when_it_is_there_also_with_the_same_bytes():
+def test_snapshot_that_is_saved_again_counts_when_it_is_there_even_with_the_same_bytes():
     machine = Machine()
     machine.save(10, 1000)
     machine.floor(10)
@@ -193,7 +193,7 @@ def test_node_that_loaded_a_snapshot_keeps_what_that_needs():
 
 
 @pytest.mark.parametrize("offset", [40, 100, 300])
-def test_snapshot_saved_before_queues_are_restored_keeps_how_far_they_had_come(offset):
+def test_snapshot_saved_before_queues_are_restored_keeps_their_ends(offset):
     """A queue whose messages all expired is nowhere else; the other one has come on, or not yet so far."""
     expired, alive, new = (QueueKey("T", number) for number in range(3))
     one = Machine(100, {expired: 7, alive: 20})

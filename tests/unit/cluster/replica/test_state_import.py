@@ -98,7 +98,7 @@ def test_no_more_is_under_way_than_the_log_takes(pending_max):
     asyncio.run(story())
 
 
-def test_import_that_cannot_go_on_pauses_before_it_is_begun_again(monkeypatch):
+def test_import_that_cannot_continue_pauses_before_it_is_retried(monkeypatch):
     # However slowly the turns below come, the pause is longer.
     monkeypatch.setattr(state_import, "_PAUSE_S", 3600.0)
 

@@ -106,7 +106,7 @@ def test_a_reset_that_comes_twice_resets_once() -> None:
     assert kept(state) == (150, 1)
 
 
-def test_the_first_offset_of_a_queue_may_be_zero_and_is_told_from_none() -> None:
+def test_the_first_offset_of_a_queue_may_be_zero_and_differs_from_none() -> None:
     state = state_with()
     assert kept(state) is None
 

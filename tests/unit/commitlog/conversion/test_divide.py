@@ -60,7 +60,7 @@ def test_empty_files_of_a_plain_log_are_nothing(open_log, tmp_path, clock):
     assert (opened.divided.case, opened.divided.divide, opened.old) == (OpeningCase.NOTHING, 0, None)
 
 
-def test_plain_log_is_filled_up_and_gone_on_from(open_log, tmp_path, clock):
+def test_plain_log_is_padded_and_continued(open_log, tmp_path, clock):
     places = write_plain(tmp_path, clock, *[700] * 7)
     before = image(tmp_path)
     end = places[-1][0] + places[-1][1]
@@ -227,7 +227,7 @@ def test_times_name_places_on_both_sides_of_the_divide(open_log, tmp_path, clock
     assert opened.log.offset_at_timestamp(clock.now + 1) == opened.log.end_offset
 
 
-def test_last_file_that_is_not_full_is_told_from_one_that_is(open_log, tmp_path, clock):
+def test_last_file_that_is_not_full_is_distinguished_from_one_that_is(open_log, tmp_path, clock):
     write_plain(tmp_path, clock, 100)
     path = tmp_path / "commitlog" / f"{0:020d}"
     assert not is_full(memoryview(path.read_bytes()))

@@ -206,7 +206,7 @@ def test_node_that_fetched_begins_at_the_same_divide(open_log, tmp_path, clock):
 
 
 @pytest.mark.slow
-def test_fetch_that_is_interrupted_anywhere_goes_on():
+def test_fetch_that_is_interrupted_anywhere_is_resumed():
     source = Source(*(Random(number).randbytes(FILE_SIZE) for number in range(2)))
     disk, counts = SimDisk(Random(1), FaultCounts()), {"images": 0}
 

@@ -39,7 +39,7 @@ def changed(manifest, number):
 
 
 @pytest.mark.parametrize("count", [0, 1, TOLD - 1, TOLD, TOLD + 1, 5000, 100_000])
-def test_long_manifest_is_told_within_the_room_of_a_hello_and_is_that_of_the_same_files(count):
+def test_long_manifest_fits_into_a_hello_and_matches_only_the_same_files(count):
     manifest = manifest_of(count)
     assert len(abridge(manifest)) <= ORIGIN_SIZE_BYTES_MAX
     assert difference_of(manifest, abridge(manifest)) is None
@@ -70,7 +70,7 @@ def test_older_files_are_not_compared_with_a_node_that_came_when_some_had_expire
 
 
 @pytest.mark.parametrize("count", [0, 1, 5000])
-def test_another_divide_is_told(count):
+def test_another_divide_is_reported(count):
     assert f"end at {count * SIZE} here" in difference_of(manifest_of(count), abridge(manifest_of(count + 1)))
 
 
@@ -84,7 +84,7 @@ def test_log_of_plain_bytes_is_no_log_of_messages():
 @example(told=abridge(manifest_of(3)) + b"\0\0\0\0", count=3)
 @example(told=abridge(replace(manifest_of(3), divide=UNKNOWN_DIVIDE)), count=3)
 @example(told=abridge(replace(manifest_of(3), divide=-(1 << 62))), count=3)
-def test_whatever_is_told_is_judged_and_only_the_same_files_pass(told, count):
+def test_every_statement_is_checked_and_only_the_same_files_pass(told, count):
     manifest = manifest_of(count)
     difference = difference_of(manifest, told)
     assert difference is not None or told == abridge(manifest)

@@ -35,7 +35,7 @@ def decided(own, *, is_joining=False, founders=OTHERS, **received):
 
 @pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
 @pytest.mark.parametrize("received", [{}, {"n1": NOTHING}, {"n1": held()}, {"n2": AWAITED}])
-def test_founder_waits_until_every_other_one_has_said_something_and_names_who_has_not(own, received):
+def test_founder_waits_for_an_answer_of_every_other_one_and_names_the_silent_ones(own, received):
     waiting = decided(own, **received)
 
     assert isinstance(waiting, Waiting)
@@ -47,29 +47,29 @@ def test_group_begins_at_0_when_all_have_nothing():
     assert decided(NOTHING, n1=NOTHING, n2=NOTHING) == Settlement(EMPTY, ())
 
 
-def test_group_of_one_needs_nobody():
+def test_group_of_one_needs_no_other_node():
     assert decided(NOTHING, founders=()) == Settlement(EMPTY, ())
     assert decided(held(), founders=()) == Settlement(WHOLE, ())
 
 
 @pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
-def test_what_one_holds_is_what_all_go_on_from(own):
+def test_the_files_of_one_are_the_base_of_all(own):
     assert decided(own, n1=held(), n2=NOTHING) == Settlement(WHOLE, ("n1",))
 
 
-def test_who_has_most_files_is_asked_first_and_who_has_none_not_at_all():
+def test_node_with_most_files_is_asked_first_and_one_without_files_not_at_all():
     statements = {"n1": settled(begin=2 * SIZE), "n2": settled(begin=SIZE), "n3": settled(begin=DIVIDE)}
     assert decided(NOTHING, **statements).sources == ("n2", "n1")
 
 
-def test_nobody_begins_while_files_are_awaited_that_nobody_holds():
+def test_no_node_begins_while_files_are_awaited_that_none_holds():
     waiting = decided(NOTHING, n1=AWAITED, n2=NOTHING)
     assert isinstance(waiting, Waiting)
     assert "no node has them all now" in waiting.reason
     assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
 
 
-def test_one_that_takes_part_decides_for_all_whoever_else_is_silent():
+def test_one_that_has_joined_decides_for_all_whichever_others_are_silent():
     assert decided(NOTHING, n2=settled()) == Settlement(WHOLE, ("n2",))
     assert decided(NOTHING, n2=settled(EMPTY)) == Settlement(EMPTY, ())
     # Also where its own files have expired: the manifest tells of them.
@@ -105,7 +105,7 @@ def test_node_that_joins_founds_nothing():
         ),
     ],
 )
-def test_different_files_are_refused_with_the_first_difference_whoever_is_missing(own, received, named):
+def test_different_files_are_refused_with_the_first_difference_whichever_node_is_missing(own, received, named):
     with pytest.raises(OldFilesDiffer) as differ:
         decided(own, **received)
     assert named in str(differ.value)
@@ -169,7 +169,7 @@ class FoundingNode:
     stores=st.lists(st.sampled_from([EMPTY, WHOLE, OTHER]), min_size=2, max_size=5),
     seed=st.integers(0, 1 << 32),
 )
-def test_founders_that_hear_each_other_in_any_order_settle_the_same_or_nothing(stores, seed):
+def test_founders_that_get_answers_in_any_order_agree_or_decide_nothing(stores, seed):
     draw = random.Random(seed)
     nodes = {f"n{number}": FoundingNode(store) for number, store in enumerate(stores)}
     for _ in range(60):

@@ -26,7 +26,7 @@ def test_all_entries_are_shown_with_their_channel(open_log, tmp_path):
     assert {entry.magic for entry in found} == {1}
 
 
-def test_channel_that_was_lost_is_a_fault_and_the_walk_goes_on(open_log, tmp_path):
+def test_channel_that_was_lost_is_a_fault_and_the_walk_continues(open_log, tmp_path):
     directory, position = write(open_log, tmp_path)
     file = next(path for path in (directory / "data").iterdir() if int(path.name) == position // 4096 * 4096)
     with file.open("r+b") as damaged:

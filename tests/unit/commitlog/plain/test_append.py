@@ -12,7 +12,7 @@ from tests.unit.commitlog.plain.conftest import FILE_SIZE, RECORD_SIZE, Clock, f
 BLANK_MAGIC = 0xCBD43194
 
 
-def test_messages_stand_one_behind_the_other_with_the_places_that_were_told(real_log):
+def test_messages_are_consecutive_at_the_places_of_the_answers(real_log):
     log = real_log(is_flush_sync=False)
 
     outcome = log.append([message(10), message(0, queue_id=3)], [7, 0]).outcome
@@ -42,7 +42,7 @@ def test_batch_that_does_not_fit_goes_to_the_next_file_as_a_whole(machine, log):
 
 
 @pytest.mark.parametrize(("left", "is_rolled"), [(8, False), (7, True), (0, True)])
-def test_eight_bytes_stay_behind_the_last_record_of_a_file(machine, log, left, is_rolled):
+def test_eight_bytes_stay_free_after_the_last_record_of_a_file(machine, log, left, is_rolled):
     machine.append(1000)
 
     machine.append(FILE_SIZE - log.end_offset - RECORD_SIZE - left)
@@ -113,7 +113,7 @@ def test_store_host_is_in_every_record(machine):
 
 
 @pytest.mark.parametrize("size", [1000, 3900])
-def test_full_disk_appends_nothing_and_appends_go_on_when_there_is_room(machine, log, size):
+def test_full_disk_appends_nothing_and_appends_continue_when_there_is_room(machine, log, size):
     machine.append(3000)
     before = machine.image(), log.end_offset
     machine.disk.capacity_bytes = FILE_SIZE
@@ -129,7 +129,7 @@ def test_full_disk_appends_nothing_and_appends_go_on_when_there_is_room(machine,
     assert [offset for offset, _ in sizes_of(log)[0]] == [0, 3092, FILE_SIZE]
 
 
-def test_full_disk_in_the_background_harms_nobody(machine, log):
+def test_full_disk_in_the_background_does_no_harm(machine, log):
     machine.append(3500)
     machine.disk.capacity_bytes = FILE_SIZE
     assert log.prepare_next_file().make() is None

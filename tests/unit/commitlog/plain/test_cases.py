@@ -9,7 +9,7 @@ from commitlog.plain.tail import CASES, PlaceFacts, TailVerdict, judge
 
 
 @pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=6)])
-def test_exactly_one_row_fits_what_stands_at_the_end_of_a_scan(facts):
+def test_exactly_one_row_fits_the_bytes_at_the_end_of_a_scan(facts):
     rows = [case for case in CASES if case.fits(facts)]
 
     assert len(rows) == 1

@@ -80,7 +80,7 @@ def test_scan_begins_where_the_log_does(log, records):
 
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("damage", ["size", "huge size", "negative size", "magic", "zeros", "offset"])
-def test_scan_goes_on_behind_a_bad_record_and_says_what_it_skipped(machine, log, records, number, damage):
+def test_scan_continues_after_a_bad_record_and_says_what_it_skipped(machine, log, records, number, damage):
     offset, size = records[number]
     at, content = {
         "size": (0, b"\0\0\2\7"),
@@ -159,7 +159,7 @@ def test_file_made_ahead_does_not_make_the_last_one_an_old_one(machine, log):
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_cut_takes_all_behind_it(machine, log, records, number):
+def test_cut_removes_everything_after_it(machine, log, records, number):
     offset, size = records[number]
 
     log.truncate(offset)

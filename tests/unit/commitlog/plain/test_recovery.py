@@ -88,7 +88,7 @@ def test_lost_sector_before_good_records_is_a_torn_tail(machine, lost):
 
 
 @pytest.mark.parametrize("kept", range(8))
-def test_torn_blank_is_a_torn_tail_with_the_files_behind_it(machine, kept):
+def test_torn_blank_is_a_torn_tail_with_the_files_after_it(machine, kept):
     write(machine, 3900, 100, 200)
     blank = RECORD_SIZE + 3900
     machine.patch(blank, bytes(machine.inode().cache[blank : blank + kept]) + bytes(8 - kept))
@@ -134,7 +134,7 @@ def test_body_that_holds_a_record_does_not_count_as_one(machine):
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("is_synced", [True, False])
-def test_changed_byte_with_good_records_behind_it_is_corruption(machine, is_clean, is_synced):
+def test_changed_byte_with_good_records_after_it_is_corruption(machine, is_clean, is_synced):
     """Whatever is known of the last exit; every byte that a checksum covers."""
     records = write(machine, 100, 300, 100, has_property_crc=True)
     begin, size = records[1]
@@ -150,7 +150,7 @@ def test_changed_byte_with_good_records_behind_it_is_corruption(machine, is_clea
         machine.patch(begin + at, content[at : at + 1])
 
 
-def test_reading_goes_on_behind_what_is_corrupt_if_one_asks_for_that(machine):
+def test_reading_continues_after_corruption_with_the_option(machine):
     records = write(machine, 100, 300, 100, 3000, 50)
     machine.patch(records[1][0] + 100, b"\xff")
 
@@ -244,7 +244,7 @@ def test_file_that_is_no_log_is_left_alone(machine, content, is_corruption_skipp
     assert error.position in (0, 4)
 
 
-def test_what_the_checkpoint_promised_and_the_log_lacks_is_told(machine):
+def test_entries_of_the_checkpoint_that_the_log_lacks_are_reported(machine):
     write(machine, 100)
 
     log = machine.open(synced_timestamp=machine.clock.now_ms + 1)
@@ -286,7 +286,7 @@ def test_without_a_checkpoint_all_is_checked(machine):
     assert refused(machine).position == 88
 
 
-def test_file_of_zeros_behind_the_log_is_not_where_it_ends(machine):
+def test_file_of_zeros_after_the_log_is_not_where_it_ends(machine):
     records = write(machine, 1000, 2500)
     machine.log = machine.open(is_flush_sync=False)
     machine.log.prepare_next_file().make()

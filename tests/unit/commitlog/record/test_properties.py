@@ -121,7 +121,7 @@ def test_a_property_crc_is_found_at_the_end_and_can_be_taken_away(checksum, prop
     assert encode_properties({**properties, "__CRC32#": "1"}) == raw
 
 
-def test_digits_of_a_property_crc_stand_with_the_lowest_first():
+def test_digits_of_a_property_crc_have_the_lowest_first():
     assert encode_property_crc(907060870) == b"__CRC32#\x010780607090\x02"
 
 

@@ -171,7 +171,7 @@ def test_a_property_crc_changes_with_any_byte_of_the_record():
         (95, ">h", -7, "a properties length of 7, for a size of 104", "-7"),
     ],
 )
-def test_every_kind_of_bad_bytes_is_told(offset, layout, value, expected, found):
+def test_every_kind_of_bad_bytes_is_reported(offset, layout, value, expected, found):
     damaged = bytearray(GOLDEN)
     struct.pack_into(layout, damaged, offset, value)
 
@@ -255,7 +255,7 @@ def test_what_cannot_be_stored_is_refused_and_nothing_with_it(change, field):
         ("%DLQ%" + "g" * 250, MAGIC_V2),
     ],
 )
-def test_the_longest_topics_are_stored_in_the_version_that_can_tell_their_length(topic, magic, encoded):
+def test_the_longest_topics_are_stored_in_the_version_that_can_hold_their_length(topic, magic, encoded):
     record = decode(memoryview(encoded([Message(topic, b"x")])), 0)
 
     assert (record.topic, record.magic) == (topic, magic)
@@ -290,7 +290,7 @@ def test_a_property_crc_needs_its_room(encoded):
 
 
 @pytest.mark.parametrize("raw", [b"", b"a\x01b", b"a\x01b\x02"])
-def test_a_property_crc_stands_behind_a_separator_whatever_the_client_sent(raw, encoded):
+def test_a_property_crc_follows_a_separator_whatever_the_client_sent(raw, encoded):
     record = decode(memoryview(encoded([Message("T", b"x", properties=RawProperties(raw))], has_property_crc=True)), 0)
 
     assert record.properties_raw[:-20] == (b"a\x01b\x02" if raw else b"")

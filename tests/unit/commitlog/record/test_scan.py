@@ -218,7 +218,7 @@ def test_a_body_that_holds_a_whole_record_of_another_place_is_no_record(encoded)
 
 
 @pytest.mark.parametrize("damage", [(0, b"\0\0\0\0"), (8, b"\0\0\0\0"), (84, b"\0\0\0\1"), (90, b"?"), (4, b"\0")])
-def test_a_body_that_claims_the_very_place_where_it_stands_is_not_taken_for_a_record(encoded, damage):
+def test_a_body_that_claims_its_own_position_is_not_taken_for_a_record(encoded, damage):
     # Whoever knows where its message will stand could forge one in the body, for the day when the record is damaged.
     fixed = len(encoded([Message("T", b"")])) - 1 - 1 - 2
     forged = encoded([Message("T", b"forged")], physical_offset=BASE + fixed + 10)
@@ -232,7 +232,7 @@ def test_a_body_that_claims_the_very_place_where_it_stands_is_not_taken_for_a_re
     assert found_behind(data, 0, len(data)) == behind
 
 
-def test_behind_the_last_record_there_is_the_blank_or_the_end(stretch):
+def test_after_the_last_record_there_is_the_blank_or_the_end(stretch):
     data, starts, end = stretch
     damaged = bytearray(data)
     damaged[starts[-1] + 89] ^= 1
@@ -245,7 +245,7 @@ def test_behind_the_last_record_there_is_the_blank_or_the_end(stretch):
     assert found_behind(damaged, starts[-1], end) == end
 
 
-def test_behind_a_bad_entry_the_next_good_one_is_found_whatever_its_kind(entries):
+def test_after_a_bad_entry_the_next_good_one_is_found_whatever_its_kind(entries):
     data, places, end = entries
     for place, behind in pairwise([*places, end]):
         for at in range(place, behind):
@@ -256,7 +256,7 @@ def test_behind_a_bad_entry_the_next_good_one_is_found_whatever_its_kind(entries
             assert found in ((behind, places[4]) if behind == places[3] else (behind,)), (place, at)
 
 
-def test_a_record_of_another_place_is_bad_where_it_stands(encoded, some_messages):
+def test_a_record_of_another_position_is_bad(encoded, some_messages):
     stale = encoded(some_messages(3), physical_offset=BASE + 7)
 
     batch, stop = scan(memoryview(stale), 0, len(stale), base_offset=BASE, path="f")
@@ -265,7 +265,7 @@ def test_a_record_of_another_place_is_bad_where_it_stands(encoded, some_messages
     assert batch.skipped[0].expected == f"physical offset {BASE}"
 
 
-def test_a_scan_reads_on_behind_what_is_bad_and_says_what_it_left_out(stretch):
+def test_a_scan_continues_after_bad_bytes_and_reports_them(stretch):
     data, starts, end = stretch
     damaged = bytearray(data)
     damaged[starts[5] - 1] ^= 1  # within properties: nothing tells

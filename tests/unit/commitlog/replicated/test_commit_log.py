@@ -86,7 +86,7 @@ def test_scan_goes_over_files_and_meets_each_message_once(led, size):
     assert len({row[3] // FILE_SIZE for row in expected}) > 5
 
 
-def test_scan_begins_at_an_entry_at_its_record_or_behind_a_record(led):
+def test_scan_begins_at_an_entry_at_its_record_or_after_a_record(led):
     for number in range(20):
         put(led, message(b"m" * 300), offsets=[number])
     led.node.commit()
@@ -102,7 +102,7 @@ def test_scan_begins_at_an_entry_at_its_record_or_behind_a_record(led):
         assert (None if batch is None else int(batch.queue_offsets[0])) == (following and following[2])
 
 
-def test_times_never_go_back_whoever_leads(led, clock):
+def test_times_never_go_back_whichever_node_leads(led, clock):
     put(led, message())
     led.node.commit()
     first = led.log.last_store_timestamp
@@ -168,7 +168,7 @@ def test_flushed_time_is_that_of_what_is_committed_and_on_this_disk(led, clock):
     assert led.log.flushed_store_timestamp == clock.now - 5
 
 
-def test_what_was_committed_before_a_restart_is_read_before_anybody_leads(led, open_log):
+def test_entries_committed_before_a_restart_are_read_before_there_is_a_leader(led, open_log):
     put(led, message(b"first"))
     led.node.commit()
     put(led, message(b"second"))
@@ -184,7 +184,7 @@ def test_what_was_committed_before_a_restart_is_read_before_anybody_leads(led, o
     assert len(again.scanned()) == 2
 
 
-def test_offset_that_somebody_made_up_finds_nothing(led):
+def test_invented_offset_finds_nothing(led):
     """A body may look like an entry with a record in it."""
     place = led.store.end_position + 48 + 88 + 48
     inner = encode_record(
@@ -232,7 +232,7 @@ def test_record_too_large_for_an_entry_is_refused(led):
 
 
 @pytest.mark.parametrize("code", list(ResponseCode))
-def test_every_code_tells_the_truth(led, code):
+def test_every_code_has_the_right_certainty(led, code):
     status, certainty = put_outcome(code)
     expected = {
         Outcome.APPENDED: Certainty.APPENDED,
@@ -265,7 +265,7 @@ def test_undispatched_entries_are_kept(led):
     assert led.log.retention_floor(led.log.end_offset) == led.store.last_index + 1
 
 
-def test_where_entries_begin_is_told_by_their_index_as_long_as_it_is_whole(led):
+def test_begins_of_entries_come_from_their_index_as_long_as_it_is_intact(led):
     for _ in range(40):
         put(led, message(b"m" * 300))
     led.node.commit()

@@ -81,7 +81,7 @@ def test_entries_that_come_later_need_not_be_applied_for_a_leader_to_be_ready(br
     assert broker.leadership.look().is_ready
 
 
-def test_each_term_begins_anew(broker):
+def test_each_term_starts_with_new_state(broker):
     broker.node.lead(1)
     broker.node.commit()
     broker.store.dispatch()
@@ -104,7 +104,7 @@ def test_no_op_of_an_older_term_does_not_count(broker):
     assert not broker.leadership.look().is_no_op_committed
 
 
-def test_queue_offsets_go_on_where_the_queues_end(broker):
+def test_queue_offsets_continue_where_the_queues_end(broker):
     """A leader gave offsets to messages that another leader's entries replaced; its next reign must not skip them."""
     node, store = broker.node, broker.store
     node.lead(1)

@@ -59,7 +59,7 @@ def test_put_that_is_refused_at_once_uses_no_queue_offset_up(shop, code):
     assert shop.put("b").outcome is None
 
 
-def test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all(shop):
+def test_retry_of_a_put_with_an_unknown_outcome_is_answered_when_it_was_dispatched_after_all(shop):
     first = shop.put("a", "b")
     shop.node.answer(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT)
     assert first.outcome.certainty is Certainty.UNKNOWN
@@ -81,7 +81,7 @@ def test_retry_while_the_outcome_is_open_is_not_put_twice(shop):
     assert shop.keys() == ["a"]
 
 
-def test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_the_next_put(shop):
+def test_queue_offsets_of_a_put_that_is_refused_late_are_determined_again_before_the_next_put(shop):
     """The node took it in, then refused it, for it hands over its lead, say; and leads on in the same term."""
     under_way = []
     leadership = Leadership(

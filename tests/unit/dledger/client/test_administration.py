@@ -58,7 +58,7 @@ def test_no_try_begins_when_it_could_hardly_be_answered() -> None:
         asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR))
 
 
-def test_last_try_that_nobody_answers_hides_no_answer_that_came_before() -> None:
+def test_last_try_without_an_answer_hides_no_earlier_answer() -> None:
     clock = Clock()
     asked = session(clock=clock)
     asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR, "n2 does not answer"))
@@ -68,7 +68,7 @@ def test_last_try_that_nobody_answers_hides_no_answer_that_came_before() -> None
 
 
 @pytest.mark.parametrize("code", [400, 401, 402, 406, 411, 418, 999])
-def test_what_does_not_pass_is_told_at_once(code: int) -> None:
+def test_what_does_not_pass_is_reported_at_once(code: int) -> None:
     asked = session()
     with pytest.raises(AdminFailed, match="a:1 answered: why") as failed:
         asked.pause_after(refusal_of(asked, code))
@@ -102,6 +102,6 @@ def test_node_without_the_service_is_named() -> None:
 
 
 @pytest.mark.parametrize(("member_id", "address"), [("../n3", "h:1"), ("", "h:1"), ("n3", "h"), ("n3", "h:0")])
-def test_bad_arguments_are_told_before_anybody_is_asked(member_id: str, address: str) -> None:
+def test_bad_arguments_are_reported_before_any_node_is_asked(member_id: str, address: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         add_request("g", member_id, address)

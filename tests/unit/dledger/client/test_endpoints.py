@@ -51,7 +51,7 @@ def test_majority_that_names_a_leader_is_enough() -> None:
     assert is_enough(one, asked=1)
 
 
-def test_refusal_tells_what_every_node_said() -> None:
+def test_refusal_names_the_answer_of_every_node() -> None:
     refusal = refusal_without_leader({"a:1": answer("CANDIDATE", 4), "b:2": "b:2 is not reachable (refused)"})
 
     assert ResponseCode.NETWORK_ERROR == refusal.code

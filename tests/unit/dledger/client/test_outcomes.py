@@ -77,7 +77,7 @@ def test_failed_call_is_not_appended_only_if_it_provably_never_left(
     assert isinstance(failure_of_append("node", code, details), expected)
 
 
-def test_unreachable_node_is_told_in_plain_words() -> None:
+def test_unreachable_node_is_reported_in_plain_words() -> None:
     assert "node is not reachable (Connection refused)" == describe("node", grpc.StatusCode.UNAVAILABLE, REFUSED)
 
 

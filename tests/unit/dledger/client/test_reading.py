@@ -68,7 +68,7 @@ def test_noops_are_hidden_unless_asked_for() -> None:
     assert [0, 1, 2, 3] == indexes(session(is_internal_included=True).take(log.response(0, 4), "n"))
 
 
-def test_next_stream_begins_behind_the_last_entry() -> None:
+def test_next_stream_begins_after_the_last_entry() -> None:
     log, read = Log(6), session(position=0)
     assert "position" == read.request().WhichOneof("begin")
 
@@ -78,7 +78,7 @@ def test_next_stream_begins_behind_the_last_entry() -> None:
     assert ("index", 3) == (request.WhichOneof("begin"), request.index)
 
 
-def test_read_that_goes_on_elsewhere_ends_where_the_log_ended_when_it_began() -> None:
+def test_read_that_continues_at_another_node_ends_where_the_log_ended_when_it_began() -> None:
     log, read = Log(9), session()
     read.take(log.response(0, 2, commit=4), "n")
 
@@ -187,7 +187,7 @@ def test_refusal_for_good_ends_the_read_at_once(code: int) -> None:
     assert code == caught.value.code
 
 
-def test_local_read_waits_for_another_node_that_is_behind() -> None:
+def test_local_read_waits_for_another_node_that_lags() -> None:
     read = session(mode="local")
     assert READ_MODE_LOCAL == read.request().mode
     read.take(Log(3).response(0, 2), "n")

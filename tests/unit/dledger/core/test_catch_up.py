@@ -29,7 +29,7 @@ def lagging(group, *, config=None, snapshot=None):
     return cluster, leader
 
 
-def test_follower_beyond_retention_begins_anew_where_the_leaders_log_begins(group):
+def test_follower_beyond_retention_resets_its_log_to_the_leaders_begin(group):
     cluster, leader = lagging(group)
     cluster.heal()
 
@@ -42,7 +42,7 @@ def test_follower_beyond_retention_begins_anew_where_the_leaders_log_begins(grou
     assert leader.raft.match_index_of("c") == 20
 
 
-def test_it_gets_the_snapshot_first_in_chunks_and_goes_on_where_it_stopped(group):
+def test_it_gets_the_snapshot_first_in_chunks_and_continues_where_it_stopped(group):
     snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
     config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
     cluster, _ = lagging(group, config=config, snapshot=snapshot)
@@ -84,7 +84,7 @@ def test_duplicates_of_an_answer_start_no_further_chunks(group):
     assert [(type(message), message.offset) for message in sent] == [(SnapshotChunk, 1_000)]
 
 
-def test_who_began_from_a_snapshot_has_it_for_others(group):
+def test_node_that_began_from_a_snapshot_has_it_for_others(group):
     """Found by simulation (wipes, seed 10039 of the mutants): as a leader it reset the next one without a state."""
     snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
     cluster, _ = lagging(group, snapshot=snapshot)

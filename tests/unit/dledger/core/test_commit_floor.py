@@ -82,7 +82,7 @@ def test_a_reset_that_begins_after_the_floor_replaces_the_log() -> None:
 
 @pytest.mark.parametrize("is_pre_vote", [True, False])
 @pytest.mark.parametrize(("last_index", "is_granted"), [(3, True), (2, False)])
-def test_nobody_whose_log_ends_before_the_floor_gets_a_vote(
+def test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote(
     is_pre_vote: bool, last_index: int, is_granted: bool
 ) -> None:
     node = node_with(3)

@@ -85,7 +85,7 @@ def test_snapshot_that_came_in_damaged_must_come_again(group):
     assert follower.raft.state.stored is None
 
 
-def test_snapshot_that_is_stored_while_nobody_leads_is_told_to_nobody(group):
+def test_snapshot_that_is_stored_without_a_leader_is_reported_to_no_node(group):
     node = group(THREE)["a"]
 
     node.step(SnapshotStored(SNAPSHOT, is_good=True))
@@ -141,7 +141,7 @@ def test_reset_to_a_beginning_that_is_here_in_another_term_begins_the_log_again(
     assert node.raft.last_index == 5
 
 
-def test_only_the_leader_of_the_term_can_have_a_follower_stand(group):
+def test_only_the_leader_of_the_term_can_make_a_follower_campaign(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.deliver()
@@ -155,7 +155,7 @@ def test_only_the_leader_of_the_term_can_have_a_follower_stand(group):
     assert cluster["b"].raft.term == leader.raft.term
 
 
-def test_candidate_is_not_asked_to_stand_by_a_leader_of_its_own_term(group):
+def test_candidate_is_not_asked_to_campaign_by_a_leader_of_its_own_term(group):
     cluster = group(THREE)
     candidate = cluster.campaign("a", only=lambda _sender, _peer, message: getattr(message, "is_pre_vote", False))
     term = candidate.raft.term
@@ -166,7 +166,7 @@ def test_candidate_is_not_asked_to_stand_by_a_leader_of_its_own_term(group):
     assert candidate.raft.term == term
 
 
-def test_follower_that_knows_of_no_leader_is_not_asked_to_stand(group):
+def test_follower_that_knows_of_no_leader_is_not_asked_to_campaign(group):
     follower = group(THREE)["b"]
 
     follower.step(Received("a", TimeoutNow(follower.raft.term)))
@@ -174,7 +174,7 @@ def test_follower_that_knows_of_no_leader_is_not_asked_to_stand(group):
     assert (follower.raft.role, follower.raft.term) == (Role.FOLLOWER, 0)
 
 
-def test_target_whose_disk_stalls_does_not_stand(group):
+def test_target_whose_disk_stalls_does_not_campaign(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     follower = cluster["b"]

@@ -144,7 +144,7 @@ def test_removal_that_would_leave_no_live_majority_is_refused(group):
     assert ended(leader) == [(1, ResponseCode.INCONSISTENT_STATE), (2, ResponseCode.SUCCESS)]
 
 
-def test_a_removed_node_learns_of_it_and_disturbs_nobody(group):
+def test_a_removed_node_learns_of_its_removal_and_disturbs_no_other_node(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     change(cluster, leader, REMOVE, "c")
@@ -158,7 +158,7 @@ def test_a_removed_node_learns_of_it_and_disturbs_nobody(group):
     assert "c" not in leader.raft.state.leader.progress
 
 
-def test_a_removed_node_that_does_not_know_disturbs_nobody_either(group):
+def test_a_removed_node_that_does_not_know_disturbs_no_other_node_either(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.isolate("c")

@@ -45,7 +45,7 @@ def test_a_read_waits_for_a_quorum_of_the_next_heartbeat_round(group):
     assert leader.seen(ReadReady) == [ReadReady(1, 0)]
 
 
-def test_a_request_for_a_read_index_deposes_nobody(group):
+def test_a_request_for_a_read_index_deposes_no_leader(group):
     """It names no group, and the peer port takes it from whoever calls itself a member."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
@@ -223,7 +223,7 @@ def test_a_follower_without_a_leader_refuses_reads(group):
     assert group(THREE)["b"].step(ReadIndex(4)) == [ReadRefused(4)]
 
 
-def test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected(group):
+def test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_be_elected(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -251,7 +251,7 @@ def test_no_lease_before_the_no_op_commits(group):
     assert leader.seen(ReadReady) == []
 
 
-def test_no_lease_once_a_follower_was_asked_to_stand(group):
+def test_no_lease_after_a_follower_was_asked_to_campaign(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -263,7 +263,7 @@ def test_no_lease_once_a_follower_was_asked_to_stand(group):
     assert leader.seen(ReadReady) == []
 
 
-def test_a_node_that_has_just_started_does_not_vote_for_it_may_have_heard_a_leader(group):
+def test_a_node_that_has_just_started_does_not_vote_because_a_leader_may_be_alive(group):
     node = group(THREE)["a"]
     node.raft.state.quiet_until_ms = 500
 

@@ -28,7 +28,7 @@ def pushes_to(node, peer):
     return [m for p, m in node.outbox if p == peer and isinstance(m, Push)]
 
 
-def test_a_proposal_is_committed_and_every_follower_hears_of_it(group):
+def test_a_proposal_is_committed_on_every_follower(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
 

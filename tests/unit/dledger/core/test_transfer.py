@@ -29,7 +29,7 @@ def test_leadership_moves_to_a_caught_up_follower_without_waiting_for_a_timeout(
     assert ended(leader) == [(1, ResponseCode.SUCCESS)]
 
 
-def test_no_append_is_taken_meanwhile_and_they_go_on_when_the_target_does_not_take_over(group):
+def test_no_append_is_accepted_meanwhile_and_they_continue_when_the_target_does_not_take_over(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -46,7 +46,7 @@ def test_no_append_is_taken_meanwhile_and_they_go_on_when_the_target_does_not_ta
     assert leader.raft.commit_index == 1
 
 
-def test_target_is_asked_to_stand_only_when_it_holds_all_that_the_leader_has(group):
+def test_target_is_asked_to_campaign_only_when_it_holds_all_that_the_leader_has(group):
     cluster = group(THREE, config=replace(group(THREE).config, max_push_time_out_ms=300))
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -124,7 +124,7 @@ def test_refused_transfer_names_the_one_cause(group):
     assert "b stopped answering; it did not take over within 1000 ms" == cause(lambda cluster, _: cluster.isolate("b"))
 
 
-def test_only_the_leader_of_the_term_can_ask_a_follower_to_stand(group):
+def test_only_the_leader_of_the_term_can_ask_a_follower_to_campaign(group):
     cluster = group(THREE)
     cluster.campaign("a")
     term = cluster["b"].raft.term
@@ -148,7 +148,7 @@ def test_preferred_leader_takes_over_when_it_is_steady_and_the_office_stays_ther
     assert (cluster.leaders, cluster["c"].raft.term) == (["c"], term)
 
 
-def test_leadership_does_not_go_to_a_preferred_leader_that_is_ill_or_behind(group):
+def test_leadership_does_not_go_to_a_preferred_leader_that_stalls_or_lags(group):
     config = replace(group(THREE).config, preferred_leader_ids=("c",))
     cluster = group(THREE, config=config)
     cluster.campaign("a")

@@ -107,7 +107,7 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
     assert (office.progress, office.round, office.reads, office.change) == ({}, 0, [], None)
 
 
-def test_who_waits_for_a_role_is_answered_when_it_ends(group):
+def test_waiters_for_a_role_are_answered_when_it_ends(group):
     cluster = group(THREE)
     leader, follower = cluster.campaign("a"), cluster["b"]
     cluster.tick(50)

@@ -66,7 +66,7 @@ def messages_of(term: int):
 
 
 @pytest.mark.parametrize("node_id", ["a", "b"])
-def test_a_second_leader_of_a_term_is_not_believed_and_stops_nobody(group, node_id):
+def test_a_second_leader_of_a_term_is_rejected_and_stops_no_node(group, node_id):
     cluster = group(THREE)
     cluster.campaign("a")
     cluster.deliver()
@@ -144,7 +144,7 @@ def test_a_reset_as_far_as_a_group_can_have_come_is_obeyed(group):
     assert [each.begin_index for each in node.seen(ResetStore)] == [begin_index]
 
 
-def test_in_the_last_term_nobody_stands(group):
+def test_in_the_last_term_no_node_campaigns(group):
     """The next one could be saved, and never be sent."""
     cluster = group(THREE, terms={"b": TERM_MAX})
     node = cluster["b"]
@@ -182,7 +182,7 @@ def foreign(term: int):
 
 @pytest.mark.parametrize("node_id", ["a", "b"])
 @pytest.mark.parametrize("sender", ["c", "stranger"])
-def test_nothing_of_another_group_is_believed_whoever_sends_it(group, node_id, sender):
+def test_no_message_of_another_group_is_accepted_from_any_sender(group, node_id, sender):
     node = leading(group(THREE))[node_id]
     node.outbox.clear()
 
@@ -202,7 +202,7 @@ def test_reset_to_a_membership_of_another_group_is_not_believed(group):
     assert node.terms == [1, 1, 1]
 
 
-def test_candidate_that_knows_no_group_gets_no_answer_of_those_who_do(group):
+def test_candidate_that_knows_no_group_gets_no_answer_of_nodes_that_do(group):
     node = leading(group(THREE))["b"]
     request = VoteRequest(9, is_pre_vote=False, last_index=100, last_term=8)
 
@@ -211,7 +211,7 @@ def test_candidate_that_knows_no_group_gets_no_answer_of_those_who_do(group):
     assert effects == [Distrusted("c", Distrust.NO_GROUP, "VoteRequest", 9)]
 
 
-def test_who_proves_the_group_need_not_be_a_known_member(group):
+def test_sender_that_proves_the_group_need_not_be_a_known_member(group):
     """It joined while this node was away (dissertation §4.1)."""
     node = leading(group(THREE))["b"]
 
@@ -226,7 +226,7 @@ def without_a_group(terms, **state):
     return Node("b", (), terms, HardState(1, **state), 7, memberships=[MembershipEntry(NO_INDEX, settings)])
 
 
-def test_whoever_names_the_group_of_an_entry_that_is_not_known_to_be_committed_need_not_be_a_known_member():
+def test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known_member():
     """Found by simulation (seed 173): a node that was cut off before the first commit refused a leader that joined."""
     nameless = MembershipEntry(NO_INDEX, Membership(membership_of("abc").membership.members))
     memberships = [nameless, membership_of("abc", index=0)]
@@ -250,7 +250,7 @@ def test_old_directory_without_a_group_believes_members_only():
 
 
 @pytest.mark.parametrize(("terms", "state"), [([], {}), ([1, 1], {"incarnation": 5}), ([], {"is_founding": True})])
-def test_node_that_holds_nothing_or_has_no_vote_follows_whoever_leads(terms, state):
+def test_node_that_holds_nothing_or_has_no_vote_follows_any_leader(terms, state):
     node = without_a_group(terms, **state)
 
     node.step(Received("d", Heartbeat(2, commit_index=0, round=1, group_id=GROUP + 1)))

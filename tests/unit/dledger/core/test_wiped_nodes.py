@@ -44,7 +44,7 @@ def test_a_group_begins_once_all_its_voters_are_there(group):
     assert all(entry.index == -1 for node in cluster.nodes.values() for entry in node.raft.memberships)
 
 
-def test_a_group_begins_although_its_first_leader_dies_before_anybody_hears_of_it(group):
+def test_a_group_is_founded_although_its_first_leader_dies_before_its_first_message(group):
     cluster = group({})
     for node_id in THREE:
         cluster.begin(node_id, tuple(THREE))
@@ -78,7 +78,7 @@ def test_appends_wait_until_a_majority_of_a_new_group_has_a_past(group):
     assert leader.raft.commit_index == 1
 
 
-def test_a_wiped_majority_does_not_begin_a_new_group_behind_the_back_of_who_holds_the_log(group):
+def test_a_wiped_majority_does_not_found_a_new_group_without_the_node_that_holds_the_log(group):
     cluster = group(THREE)
     cluster.campaign("a").step(Propose(4, 4))
     cluster.tick(300)
@@ -196,7 +196,7 @@ def test_a_wiped_node_that_was_readmitted_and_wiped_again_must_be_readmitted_aga
     assert leader.raft.commit_index == leader.raft.last_index
 
 
-def test_a_readmitted_node_knows_after_a_restart_that_it_may_stand(group):
+def test_a_readmitted_node_knows_after_a_restart_that_it_may_campaign(group):
     saved = HardState(5, None, incarnation=77)
     readmitted = membership_of(THREE).membership.with_member(Member("c", incarnation=77))
 
@@ -215,7 +215,7 @@ def test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_
     assert node.outbox.pop()[1].incarnation == node.saved.incarnation
 
 
-def test_a_node_with_a_new_name_gives_no_vote_to_who_knows_only_its_old_one(group):
+def test_a_node_with_a_new_incarnation_gives_no_vote_to_a_candidate_that_names_the_old_one(group):
     voter = Node("c", tuple(THREE), [], HardState(3, None, incarnation=77), 1)
     voter.raft.state.quiet_until_ms = 0
 

@@ -13,7 +13,7 @@ from dledger.types import Membership, Span
 NODES = ("n1", "n2", "n3")
 
 
-def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_are_told():
+def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it():
     cluster = Cluster(Settings(NODES))
     cluster.begin()
     leader, follower = cluster.machines["n1"], cluster.machines["n2"]

@@ -44,7 +44,7 @@ def test_small_entry_that_fits_does_not_make_room_for_a_large_one():
     assert not watch.is_full(50)
 
 
-def test_refusals_that_go_on_do_not_put_off_the_next_look():
+def test_continuing_refusals_do_not_delay_the_next_check():
     disk = Disk()
     watch = RoomWatch(disk.reserve, interval_ms=100)
     for now_ms in range(0, 100, 10):

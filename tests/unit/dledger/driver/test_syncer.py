@@ -33,7 +33,7 @@ def test_load_sends_a_fast_sync_to_the_thread() -> None:
     assert not warmed().is_inline(0.0, is_lightly_loaded=False)
 
 
-def test_one_slow_sync_keeps_the_thread_for_a_while_and_not_for_ever() -> None:
+def test_one_slow_sync_keeps_the_thread_for_a_limited_time() -> None:
     policy = warmed()
     policy.observe(SLOW_S, 0.0)
     fast_syncs = 0

@@ -192,7 +192,7 @@ def test_cut_log_equals_one_that_never_had_the_entries(make_log, first_index, fi
     ]
 
 
-def test_cut_behind_the_end_changes_nothing(log, fill):
+def test_cut_after_the_end_changes_nothing(log, fill):
     store = log.open()
     fill(store, 5)
 

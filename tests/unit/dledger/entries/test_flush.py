@@ -42,7 +42,7 @@ def test_cut_lowers_what_is_durable_and_what_is_under_way():
     assert progress.durable_index == 7
 
 
-def test_entries_written_again_behind_a_cut_need_their_own_sync():
+def test_entries_written_again_after_a_cut_need_their_own_sync():
     progress = EntriesFlushProgress(4)
     under_way = progress.begin(9, [])
     progress.cut(6)

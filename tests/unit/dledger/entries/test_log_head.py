@@ -65,7 +65,7 @@ def test_whole_files_below_the_index_go(long_log, names, index, begin_index):
         assert opened.recovery_notes == ()
 
 
-def test_deleting_again_and_appending_go_on(long_log, fill, flush):
+def test_deleting_again_and_appending_continue(long_log, fill, flush):
     store = long_log.store
     for index in (9, 17, 9, 17):
         store.delete_before(index)
@@ -125,7 +125,7 @@ def test_what_a_reader_holds_of_a_deleted_file_stays(long_log):
     assert not long_log.data_path(0).exists()
 
 
-def test_pushes_go_on_where_the_older_entries_are_gone(long_log, make_log):
+def test_pushes_continue_where_the_older_entries_are_deleted(long_log, make_log):
     source, target = long_log.store, make_log("n1").open()
     source.delete_before(9)
     target.reset(source.begin_index, source.begin_position, source.begin_prev_term)
@@ -144,7 +144,7 @@ def test_pushes_go_on_where_the_older_entries_are_gone(long_log, make_log):
     ]
 
 
-def test_head_of_a_file_that_somebody_else_deleted_is_found_without_a_term(long_log):
+def test_head_of_a_file_that_another_program_deleted_is_found_without_a_term(long_log):
     long_log.store.delete_before(5)
     long_log.kill()
     long_log.data_path(FILE).unlink()
@@ -209,7 +209,7 @@ def test_blank_fills_the_file_up_to_the_beginning(log):
     assert log.data_path(FILE).read_bytes() == bytes.fromhex("ffffffff000003e8") + bytes(FILE - 8)
 
 
-def test_first_entry_behind_an_unknown_past_gives_no_chain_and_others_take_it(make_log, fill):
+def test_first_entry_after_an_unknown_past_gives_no_chain_and_others_take_it(make_log, fill):
     whole, late = make_log("n0").open(), make_log("n1").open()
     fill(whole, 5, 100)
     late.reset(5, whole.end_position, 1)
@@ -223,7 +223,7 @@ def test_first_entry_behind_an_unknown_past_gives_no_chain_and_others_take_it(ma
     assert image(whole)[5:] == image(late) == [b"a", b"b"]
 
 
-def test_first_entry_of_a_log_begun_anew_is_proven_by_the_checksum_that_came_along(long_log, make_log):
+def test_first_entry_of_a_reset_log_is_proven_by_the_checksum_of_the_reset(long_log, make_log):
     source, late = long_log.store, make_log("n1")
     source.delete_before(9)
     target = late.open()
@@ -243,7 +243,7 @@ def test_first_entry_of_a_log_begun_anew_is_proven_by_the_checksum_that_came_alo
         late.open()
 
 
-def test_first_entry_behind_an_unknown_past_is_stamped_like_any_other(log):
+def test_first_entry_after_an_unknown_past_is_stamped_like_any_other(log):
     store = log.open()
     store.reset(5, FILE, 1)
 
@@ -255,7 +255,7 @@ def test_first_entry_behind_an_unknown_past_is_stamped_like_any_other(log):
     assert log.reopen().last_index == 6
 
 
-def test_flush_that_began_before_a_reset_makes_nothing_durable_behind_it(log, fill):
+def test_flush_that_began_before_a_reset_makes_nothing_durable_after_it(log, fill):
     store = log.open()
     fill(store, 10)
     ticket = store.begin_flush()

@@ -58,7 +58,7 @@ def test_follower_holds_the_very_bytes_of_the_leader(leader, follower):
     assert (follower.end_position, follower.last_term) == (leader.end_position, 7)
 
 
-def test_follower_goes_on_as_leader_where_the_other_stopped(leader, follower):
+def test_follower_continues_as_leader_where_the_other_stopped(leader, follower):
     replicate(leader, follower)
     leader.append([b"z" * 100] * 60, 20, 2)
     follower.append([b"z" * 100] * 60, 20, 2)
@@ -154,7 +154,7 @@ def test_entry_at_another_place_than_the_rule_says_is_refused(leader, follower):
         follower.check_push(Span(20, 20, 1, position, 52), entry, 1)
 
 
-def test_entry_behind_another_past_is_refused(leader, follower, make_log):
+def test_entry_after_another_past_is_refused(leader, follower, make_log):
     """Same index, term and place, but the chain says that the entries before it were others."""
     other = make_log("other").open()
     other.append([b"other %04d" % number * 8 for number in range(20)], 0, 1)

@@ -184,7 +184,7 @@ def test_empty_entry_whose_checksums_were_torn_off_is_not_good(machine):
 # ---------------------------------------------------------------------------------------- what only looks like entries
 
 
-def test_body_that_looks_like_an_entry_is_not_a_good_entry_behind(machine):
+def test_body_that_looks_like_an_entry_is_not_a_good_entry_after_a_bad_one(machine):
     """A client could otherwise make a node refuse its start."""
     store = machine.open()
     store.append([b"first"], 0, 1)
@@ -219,7 +219,7 @@ def write_java_data(machine, entries):
         machine.patch_data(position, java_entry(index, term, position, content))
 
 
-def test_leftovers_of_an_older_term_behind_a_java_log_are_cut(machine):
+def test_leftovers_of_an_older_term_after_a_java_log_are_cut(machine):
     """Java truncates without overwriting: what stands behind its last entry is of an older term."""
     write_java_data(machine, [(0, 1, 0, b"a" * 52), (1, 3, 100, b"b" * 40), (2, 1, 200, b"c" * 52), (3, 1, 300, b"d")])
 
@@ -229,7 +229,7 @@ def test_leftovers_of_an_older_term_behind_a_java_log_are_cut(machine):
     assert not any(machine.read(188, 300))
 
 
-def test_bad_java_entry_with_good_ones_behind_is_corruption(machine):
+def test_bad_java_entry_with_good_ones_after_it_is_corruption(machine):
     write_java_data(machine, [(0, 1, 0, b"a" * 52), (1, 1, 100, b"b" * 52), (2, 1, 200, b"c" * 52)])
     machine.patch_data(100 + 8, b"\xff")
 
@@ -290,7 +290,7 @@ def test_one_bit_of_a_body_with_zeros_of_its_own_is_no_lost_write(machine, has_n
                 machine.open()
 
 
-def test_more_damage_in_a_body_with_zeros_of_its_own_cannot_be_told_from_a_lost_write(machine):
+def test_more_damage_in_a_body_with_zeros_of_its_own_looks_like_a_lost_write(machine):
     """Known, and bounded by the interval of checkpoints (docs/disk-format.md)."""
     store = machine.open()
     store.append([b"first"], 0, 1)

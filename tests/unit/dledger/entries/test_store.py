@@ -125,7 +125,7 @@ def test_span_ends_at_term_file_and_size(log, fill):
     assert [entry.index for entry in store.read_entries(10, 39)] == list(range(10, 40))
 
 
-def test_units_go_on_in_the_next_index_file(log, names):
+def test_units_continue_in_the_next_index_file(log, names):
     store = log.open()
 
     store.append([b"x"] * 40, 0, 1)

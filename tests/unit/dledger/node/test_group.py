@@ -80,7 +80,7 @@ def test_removed_node_says_so_and_so_do_settings_that_the_log_has_overtaken(capl
     assert "peers_differ" in caplog.text
 
 
-def test_member_without_an_address_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_member_without_an_address_harms_no_other_member(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.group.on_membership([MembershipEntry(7, FOUNDED.with_member(Member("n3", "")))])
     assert set(bench.dialled[-1]) == {"n0", "n1", "n2"}

@@ -64,7 +64,7 @@ def test_leave_for_another_loss_gives_nothing_back(directory, name):
 
 
 @pytest.mark.parametrize("self_id", ["n2", "n9"])
-def test_who_is_no_voter_gets_no_vote(directory, self_id):
+def test_candidate_that_is_no_voter_gets_no_vote(directory, self_id):
     (directory / "take-back-voice.99").touch()
 
     assert take_back(directory, self_id).incarnation == 99

@@ -96,7 +96,7 @@ def test_uncommitted_entries_wait(machine):
     assert not host.applier.is_behind
 
 
-def test_results_reach_who_waits_and_nobody_else(machine):
+def test_results_reach_their_waiters_and_no_others(machine):
     host = Host(machine)
     host.append(*bodies(0, 9))
     host.applier.expect(2, 3)
@@ -110,7 +110,7 @@ def test_results_reach_who_waits_and_nobody_else(machine):
     assert host.applier.take(2, 3) == [None, None]
 
 
-def test_snapshots_come_every_so_many_entries_and_a_restart_goes_on_from_the_last(machine):
+def test_snapshots_are_saved_at_an_interval_of_entries_and_a_restart_continues_from_the_last(machine):
     host = Host(machine, threshold=10)
 
     saved = []
@@ -137,7 +137,7 @@ def test_snapshot_on_demand_is_saved_once(machine):
     assert Host(machine).state.applied == bodies(0, 4)
 
 
-def test_snapshot_that_is_asked_for_anew_takes_the_place_of_the_one_of_the_same_entries(machine):
+def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(machine):
     host = Host(machine)
     host.applier.ask_snapshot(anew=True)
     assert host.applier.save_snapshot() is None
@@ -193,7 +193,7 @@ def test_damaged_snapshot_is_made_good_by_an_older_one_and_the_log(machine):
     assert again.state.applied == bodies(0, 9)
 
 
-def test_snapshot_that_is_found_damaged_while_sent_is_saved_anew(machine):
+def test_snapshot_that_is_found_damaged_while_sent_is_saved_again(machine):
     host = Host(machine)
     host.append(*bodies(0, 4))
     host.commit(3)
@@ -229,7 +229,7 @@ def test_log_without_beginning_and_without_snapshot_is_no_state(machine):
         Host(machine)
 
 
-def test_reset_goes_on_from_the_snapshot_that_came_in(machine):
+def test_reset_continues_from_the_snapshot_that_came_in(machine):
     source = Host(type(machine)())
     source.append(*bodies(0, 60))
     source.commit()
@@ -250,7 +250,7 @@ def test_reset_goes_on_from_the_snapshot_that_came_in(machine):
     assert Host(machine).state.applied == bodies(0, 60)
 
 
-def test_reset_behind_the_own_state_changes_no_state(machine):
+def test_reset_before_the_own_state_changes_no_state(machine):
     host = Host(machine)
     host.append(*bodies(0, 9))
     host.commit()

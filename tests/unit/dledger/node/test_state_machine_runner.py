@@ -100,7 +100,7 @@ def test_committed_entries_are_applied_in_turns_and_results_are_taken_once(machi
     asyncio.run(main())
 
 
-def test_entries_that_were_cut_off_leave_no_results_behind(machine):
+def test_truncated_entries_leave_no_results(machine):
     async def main():
         host = Host(machine, threshold=1000)
         host.append(b"a", b"b", b"c", b"d")
@@ -118,7 +118,7 @@ def test_entries_that_were_cut_off_leave_no_results_behind(machine):
     asyncio.run(main())
 
 
-def test_snapshots_are_saved_in_a_thread_and_the_driver_hears_of_them(machine):
+def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
     async def main():
         host = Host(machine, threshold=3)
         for number in range(10):
@@ -166,7 +166,7 @@ def test_snapshot_that_is_asked_for_is_saved_with_all_that_is_applied(machine):
     run(main())
 
 
-def test_snapshot_that_is_asked_for_while_another_one_is_saved_comes_behind_it(machine):
+def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machine):
     async def main():
         host = Host(machine, threshold=1000)
         begun, may_end, save = threading.Event(), threading.Event(), host.state.snapshot_save

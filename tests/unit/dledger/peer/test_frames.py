@@ -385,7 +385,7 @@ def test_message_that_the_core_excludes_is_refused(message: Message) -> None:
 
 
 @pytest.mark.parametrize("message", [TimeoutNow(1), RESET, SnapshotProgress(1, 2, 3)], ids=str)
-def test_payload_behind_a_message_that_has_none_is_refused(message: Message) -> None:
+def test_payload_after_a_message_that_has_none_is_refused(message: Message) -> None:
     sent = parse_control(encode(message)[0][FRAME_HEAD.size :], 0)
     head = head_and_control(sent, payload_size=1)
     with pytest.raises(BadFrame, match="expected no payload"):

@@ -55,7 +55,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_wrong_peer_is_told_why(case: str) -> None:
+def test_wrong_peer_gets_the_reason(case: str) -> None:
     hello, code = CASES[case]
     answer = handshake(config("n0"), is_full=True).answer(hello)[0]
     assert answer.code == code
@@ -102,7 +102,7 @@ def knowing(node: NodeConfig, directory: Path, group_id: int = GROUP, starts: in
     return Handshake(node, lambda _: True, RawOrigin(), acquaintances)
 
 
-def test_members_tell_one_another_the_group_and_their_lives(tmp_path: Path) -> None:
+def test_members_exchange_the_group_and_their_lives(tmp_path: Path) -> None:
     n0, n1 = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path, starts=3)
     asked = n1.hello("n0", is_bulk=False)
 
@@ -143,7 +143,7 @@ def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str
     assert not any(word in answer.message for word in ("n0", "'g'", "digest"))
 
 
-def test_stranger_that_is_let_in_as_a_non_member_is_not_told_the_group(tmp_path: Path) -> None:
+def test_stranger_that_is_accepted_as_a_non_member_does_not_get_the_group_id(tmp_path: Path) -> None:
     n0 = knowing(config("n0"), tmp_path)
 
     answer, refused = n0.answer(hello_of(config("n9", ids="n9 n0")))
@@ -153,7 +153,7 @@ def test_stranger_that_is_let_in_as_a_non_member_is_not_told_the_group(tmp_path:
     assert n0.hello("n9", is_bulk=False).group_id == 0
 
 
-def test_node_on_an_old_copy_is_told_so_and_nobody_else_can_stop_it(tmp_path: Path) -> None:
+def test_node_on_an_old_copy_is_stopped_by_members_only(tmp_path: Path) -> None:
     n0, n1 = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path)
     copy = (tmp_path / "n1" / "identity").read_bytes()
     assert n0.answer(knowing(config("n1"), tmp_path).hello("n0", is_bulk=False))[1] is None
@@ -172,7 +172,7 @@ def test_node_on_an_old_copy_is_told_so_and_nobody_else_can_stop_it(tmp_path: Pa
     assert not isinstance(doubted.value, OldDirectory)
 
 
-def test_late_greeting_of_a_life_that_a_newer_one_goes_on_from_is_not_called_an_old_copy(tmp_path: Path) -> None:
+def test_late_greeting_of_a_life_that_a_newer_one_follows_is_not_called_an_old_copy(tmp_path: Path) -> None:
     """Its process wrote it and died; the next one was met first."""
     n0, dead = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path)
     alive = knowing(config("n1"), tmp_path)

@@ -51,7 +51,7 @@ def test_one_address_drives_out_only_its_own():
     assert len(strangers) == STRANGERS_PER_ADDRESS_MAX + 1
 
 
-def test_who_greeted_or_ended_takes_no_place_any_more():
+def test_greeted_or_ended_connection_takes_no_place_any_more():
     strangers = Strangers()
     greeted, *others = added(strangers, ["10.0.0.1"] * STRANGERS_PER_ADDRESS_MAX)
     strangers.discard(greeted)
@@ -61,7 +61,7 @@ def test_who_greeted_or_ended_takes_no_place_any_more():
     assert [each.error for each in (greeted, *others)] == [None] * STRANGERS_PER_ADDRESS_MAX
 
 
-def test_closed_ones_are_ended_and_so_is_whoever_comes_later():
+def test_closed_ones_are_ended_and_so_are_later_ones():
     strangers, error = Strangers(), DLedgerError("the node stops")
     early = added(strangers, ["10.0.0.1"] * 2)
 

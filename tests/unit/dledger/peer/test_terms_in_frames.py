@@ -12,7 +12,7 @@ from dledger.types import NO_TERM, UNKNOWN_TERM
 
 
 @pytest.mark.parametrize(("prev_index", "prev_term"), [(-1, NO_TERM), (5, UNKNOWN_TERM), (5, 0)])
-def test_no_entry_before_and_one_of_unknown_term_are_told_apart(prev_index: int, prev_term: int) -> None:
+def test_no_entry_before_and_one_of_unknown_term_are_distinguished(prev_index: int, prev_term: int) -> None:
     probe = Push(1, prev_index, prev_term, -1, None)
 
     head, payload = encode(probe)

@@ -64,7 +64,7 @@ async def test_commit_answers_whole_appends_in_order_and_only_those() -> None:
 
 
 @on_loop
-async def test_append_replaced_by_another_leader_is_told_so_only_when_that_is_committed() -> None:
+async def test_append_replaced_by_another_leader_fails_only_when_that_is_committed() -> None:
     bench = Bench()
     pending = bench.append(5, 3, 2)
     bench.appends.truncated(5)

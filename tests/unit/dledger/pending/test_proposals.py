@@ -35,7 +35,7 @@ def test_all_that_waits_goes_together_and_in_order() -> None:
     assert queue.take(-1) == (proposals, 500)
 
 
-def test_proposals_wait_behind_the_batches_in_flight_until_one_is_committed() -> None:
+def test_proposals_wait_after_the_batches_in_flight_until_one_is_committed() -> None:
     queue = with_batches_in_flight(BATCHES_IN_FLIGHT_MAX)
     proposals = [Proposal([b"x"]) for _ in range(3)]
     for proposal in proposals:

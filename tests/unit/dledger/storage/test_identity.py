@@ -105,7 +105,7 @@ def copy_of(tmp_path):
     return (tmp_path / "identity").read_bytes()
 
 
-def test_node_that_starts_again_and_again_is_welcome_also_after_many_starts_that_nobody_saw(directory, peer):
+def test_node_that_starts_again_and_again_is_accepted_after_many_unseen_starts(directory, peer):
     for starts in (1, 1, 5, LIVES_MAX, LIVES_MAX + 9):
         for _ in range(starts):
             identity = begin(directory)
@@ -113,7 +113,7 @@ def test_node_that_starts_again_and_again_is_welcome_also_after_many_starts_that
         assert peer.meet(identity) is None
 
 
-def test_old_copy_of_a_directory_is_told_from_what_it_was(directory, tmp_path, peer):
+def test_old_copy_of_a_directory_is_distinguished_from_the_original(directory, tmp_path, peer):
     begin(directory)
     copy = copy_of(tmp_path)
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_old_copy_of_a_directory_is_told_from_what_it_was(directory, tmp_path, p
         assert "old copy" in peer.meet(begin(directory))
 
 
-def test_copy_that_another_process_uses_is_told_from_the_first(directory, tmp_path, peer):
+def test_copy_that_another_process_uses_is_distinguished_from_the_first(directory, tmp_path, peer):
     begin(directory)
     copy = copy_of(tmp_path)
     peer.meet(begin(directory))

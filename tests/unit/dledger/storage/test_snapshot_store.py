@@ -133,7 +133,7 @@ def test_snapshot_travels_in_chunks(store, open_store, chunk_size):
         assert opened.load(info) == store.load(info)
 
 
-def test_transfer_goes_on_after_a_restart(store, open_store, monkeypatch):
+def test_transfer_continues_after_a_restart(store, open_store, monkeypatch):
     monkeypatch.setattr("dledger.storage.snapshot_store._SYNC_EVERY_BYTES", 4000)
     info, target = store.save(41, 7, STATE), open_store("n1")
     send(store, target, info, until=7000)
@@ -192,7 +192,7 @@ def test_snapshot_that_is_being_sent_can_be_read_to_its_end_though_deleted(store
     assert store.read_chunk(info, 0, 1) is None
 
 
-def test_snapshot_that_is_being_sent_begins_again_when_it_is_saved_anew(store, open_store):
+def test_snapshot_in_transfer_starts_again_when_it_is_saved_again(store, open_store):
     info, target = store.save(1, 7, STATE), open_store("n1")
     send(store, target, info, until=3000)
     anew = store.save(1, 7, STATE[::-1])
@@ -234,7 +234,7 @@ def test_save_that_dies_anywhere_happened_or_not(machine):
     assert found == {5, 8}
 
 
-def test_transfer_that_dies_anywhere_can_go_on(machine, open_store, monkeypatch):
+def test_transfer_that_dies_anywhere_can_be_resumed(machine, open_store, monkeypatch):
     monkeypatch.setattr("dledger.storage.snapshot_store._SYNC_EVERY_BYTES", 600)
     source = open_store("source")
     info = source.save(8, 2, STATE[:2000])

@@ -77,7 +77,7 @@ def found(paths, **arguments):
     return [(each.kind, each.replica, each.entry_index) for each in audit.findings], audit
 
 
-def test_equal_replicas_have_nothing_to_tell(replicas):
+def test_equal_replicas_have_no_findings(replicas):
     paths, positions = replicas
     findings, audit = found(paths)
 
@@ -102,7 +102,7 @@ def test_a_flipped_bit_is_found_in_exactly_its_entry(replicas, index, place):
     assert finding.path.startswith(paths[2])
 
 
-def test_flips_on_all_replicas_are_told_apart(replicas):
+def test_flips_on_all_replicas_are_distinguished(replicas):
     paths, positions = replicas
     planted = [(0, 10), (1, 10), (2, 11), (0, 700), (1, 1999)]
     for replica, index in planted:
@@ -131,7 +131,7 @@ def test_one_replica_alone_is_checked_by_its_own_checksums(replicas):
     assert [(each.kind, each.begin) for each in audit.findings] == [(AuditKind.BAD_CHECKSUM, positions[500])]
 
 
-def test_a_change_that_checksums_do_not_tell_is_told_of_the_one_that_is_not_like_the_others(replicas):
+def test_a_change_that_checksums_do_not_detect_is_reported_for_the_replica_that_differs(replicas):
     paths, positions = replicas
     # As Java writes it: no checksums of the entry; and a field of the record that has none.
     for path in paths:
@@ -159,7 +159,7 @@ def test_a_divergence_is_one_finding_at_its_first_entry(tmp_path):
     assert {kind for kind, *_ in findings} == {AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL}
 
 
-def test_what_differs_behind_the_committed_entries_is_no_error(tmp_path):
+def test_difference_after_the_committed_entries_is_no_error(tmp_path):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     write(paths[0], [1] * 20 + [3] * 3, committed=20 * BATCH - 1, body="other")
     write(paths[1], [1] * 20 + [2] * 2, committed=20 * BATCH - 1, body="this")

@@ -35,7 +35,7 @@ def offsets_of(part):
     return [offset for batch in HowToRead(("physicalOffset",)).read(part) for offset in batch.column(0).to_pylist()]
 
 
-def test_an_error_of_a_task_is_told_in_our_words():
+def test_an_error_of_a_task_is_reported_in_our_words():
     assert cause_of(OF_A_TASK) == "/data/n0/0: at byte 7: expected a record, found zeros. Restore it"
     assert cause_of("text\nValueError: no such thing\n\tat java") == "ValueError: no such thing"
     assert cause_of("[UNRESOLVED_COLUMN] nothing\nmore") == "[UNRESOLVED_COLUMN] nothing"
@@ -59,7 +59,7 @@ def test_options_of_a_command_become_those_of_the_source():
 
 
 @pytest.mark.parametrize("command", [["report"], ["count"], ["sql", "SELECT 1"]], ids=lambda words: words[0])
-def test_a_time_that_means_nothing_is_told_by_the_option_of_the_command_before_spark_starts(tmp_path, command):
+def test_a_time_that_means_nothing_is_reported_by_the_option_of_the_command_before_spark_starts(tmp_path, command):
     done = run(command[0], str(tmp_path), *command[1:], "--since", "yesterday")
 
     assert done.exit_code == 2
@@ -96,7 +96,7 @@ def test_a_store_is_replayed_into_a_new_one(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("report", "--page"), ("report", "--json"), ("audit", "--json")], ids=" ".join)
-def test_a_folder_that_is_missing_is_told_before_the_work(tmp_path, words):
+def test_a_folder_that_is_missing_is_reported_before_the_work(tmp_path, words):
     command, option = words
     done = run(command, str(tmp_path), option, str(tmp_path / "nowhere" / "file"))
 
@@ -104,14 +104,14 @@ def test_a_folder_that_is_missing_is_told_before_the_work(tmp_path, words):
     assert f"{option} {tmp_path / 'nowhere' / 'file'}: expected a file in a folder that is there" in done.stderr
 
 
-def test_a_scratch_folder_that_is_missing_is_told_before_spark_starts(tmp_path):
+def test_a_scratch_folder_that_is_missing_is_reported_before_spark_starts(tmp_path):
     done = run("rebuild", str(tmp_path), "--verify", "--scratch", str(tmp_path / "nowhere"))
 
     assert done.exit_code == 2
     assert f"--scratch: expected a folder that exists, found {tmp_path / 'nowhere'}" in done.stderr.replace("'", "")
 
 
-def test_a_file_that_cannot_be_written_is_told_in_a_line(tmp_path, capsys):
+def test_a_file_that_cannot_be_written_is_reported_in_a_line(tmp_path, capsys):
     with pytest.raises(typer.Exit) as ended, told_errors():
         tmp_path.write_text("a page")
 
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_written_is_told_in_a_line(tmp_path, capsys):
     assert capsys.readouterr().err == f"dledger: {tmp_path}: Is a directory\n"
 
 
-def test_a_wrong_word_is_told_by_the_name_of_its_option(tmp_path):
+def test_a_wrong_word_is_reported_by_the_name_of_its_option(tmp_path):
     make_sample_store(str(tmp_path / "old"), SampleConfig(size=1 << 20, file_size=2 << 20, has_queues=False))
     rename = run("replay", str(tmp_path / "old"), "127.0.0.1:1", "--dry-run", "--rename", "orders")
     function = run("replay", str(tmp_path / "old"), "127.0.0.1:1", "--dry-run", "--transform", "nowhere:nothing")

@@ -25,7 +25,7 @@ def test_java_home_wins_over_the_path_and_the_path_over_the_usual_places(tmp_pat
     assert usual == find_java_home({}, (str(tmp_path / "jvm"),))
 
 
-def test_the_java_of_the_path_is_found_behind_its_links(tmp_path):
+def test_the_java_of_the_path_is_found_through_its_links(tmp_path):
     home = java(tmp_path / "jvm" / "java-17", "17.0.1")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")

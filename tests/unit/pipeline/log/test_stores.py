@@ -77,7 +77,7 @@ def test_of_a_log_in_use_only_what_is_committed_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_entries_that_were_cut_and_left_behind_are_not_read(tmp_path, is_cut):
+def test_old_bytes_of_truncated_entries_are_not_read(tmp_path, is_cut):
     """Java overwrites what it cuts, as far as new entries reach; what stands behind is of an older term."""
     folder = make_replicated(tmp_path / "s", 100)
     with open_store(str(folder)) as view:

@@ -101,7 +101,7 @@ def test_only_what_was_hit_is_missing(small_store, damaged, tmp_path, hit, at, v
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_records_with_bad_bodies_at_the_beginning_of_a_slice_are_told(small_store, damaged, count):
+def test_records_with_bad_bodies_at_the_beginning_of_a_slice_are_reported(small_store, damaged, count):
     """Found at random: the reader of a slice begins with a good record; the one of the slice before compared sizes."""
     messages = small_store.messages
     begins = {int(Path(part.path).name) + part.begin for part in planned(small_store.folder, partitions_min=24)} - {0}
@@ -154,7 +154,7 @@ def test_a_bad_record_of_a_queue_costs_only_itself(small_store, damaged):
             read(parts, selection, on_corrupt=FAIL)
 
 
-def test_zeros_in_the_middle_are_told(small_store, damaged):
+def test_zeros_in_the_middle_are_reported(small_store, damaged):
     first, last = small_store.messages[200], small_store.messages[260]
     hole = range(first.entry_offset, last.entry_offset)
     content = b"".join(path.read_bytes() for path in log_files(small_store.folder))
@@ -167,7 +167,7 @@ def test_zeros_in_the_middle_are_told(small_store, damaged):
         read(planned(folder), on_corrupt=FAIL)
 
 
-def test_a_file_that_is_deleted_behind_the_plan_is_lost_exactly(small_store, damaged):
+def test_a_file_that_is_deleted_after_the_plan_is_lost_exactly(small_store, damaged):
     folder = damaged({})
     parts = planned(folder)
     topic = Selection(topics=(TOPICS[5],))

@@ -85,7 +85,7 @@ def test_gaps_and_offsets_given_twice_are_alarms_that_name_their_queue():
     assert "orders/0" in found["Queue offsets given twice"].text
 
 
-def test_more_gaps_than_are_remembered_are_told_as_at_least_so_many():
+def test_more_gaps_than_are_remembered_are_reported_as_a_minimum():
     offsets = range(0, 2 * OffsetRuns.RUNS_MAX + 20, 2)
 
     report = report_of([{"queueOffset": offset} for offset in offsets])
@@ -101,7 +101,7 @@ def test_prepared_messages_have_no_place_in_a_queue():
     assert not unusual([{"queueOffset": 0, "sysFlag": 4} for _ in range(3)])
 
 
-def test_a_unique_key_that_comes_twice_in_a_topic_is_told_but_not_that_of_a_retry():
+def test_a_unique_key_that_comes_twice_in_a_topic_is_reported_but_not_that_of_a_retry():
     twice = [{"uniqKey": "U1"}, {"uniqKey": "U1", "topic": "other"}, {"uniqKey": "U1"}]
     retried = [{"uniqKey": "U2", "topic": "%RETRY%group", "reconsumeTimes": times} for times in (1, 2)]
 
@@ -110,7 +110,7 @@ def test_a_unique_key_that_comes_twice_in_a_topic_is_told_but_not_that_of_a_retr
     assert "Messages sent twice" not in unusual(retried)
 
 
-def test_a_unique_key_that_comes_again_much_later_is_told_without_an_example():
+def test_a_unique_key_that_comes_again_much_later_is_reported_without_an_example():
     partial = ReportPartial()
     for _ in range(2):
         partial.add(batch_of([{"uniqKey": "U1"}]))
@@ -119,7 +119,7 @@ def test_a_unique_key_that_comes_again_much_later_is_told_without_an_example():
     assert found.text.endswith("sent again what had arrived.")
 
 
-def test_dead_letters_retries_clocks_and_damage_are_told():
+def test_dead_letters_retries_clocks_and_damage_are_reported():
     rows = [{"topic": "%DLQ%billing"}, {"topic": "%RETRY%billing"}, {"bornTimestamp": (BEGIN_MS + 10**6) * 1000}]
     partial = ReportPartial()
     partial.add(batch_of(rows))
@@ -137,7 +137,7 @@ def test_dead_letters_retries_clocks_and_damage_are_told():
     assert "3 places" in found["A damaged replica"]
 
 
-def test_a_rush_a_silence_a_hot_key_and_an_uneven_queue_are_told():
+def test_a_rush_a_silence_a_hot_key_and_an_uneven_queue_are_reported():
     seconds = [*range(60), *([30] * 10), *range(80, 140)]
     rows = [
         {
@@ -183,7 +183,7 @@ class _Page(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone_and_is_the_same_each_time(sample, tmp_path):
+def test_the_page_is_self_contained_and_the_same_each_time(sample, tmp_path):
     folder, _ = sample
     partial = ReportPartial()
     for batch in batches_of_store(folder):

@@ -17,7 +17,7 @@ def test_log_options_are_read():
     assert write_id == "monday"
 
 
-def test_writes_without_a_name_are_told_apart():
+def test_writes_without_a_name_are_distinguished():
     assert parse_log_target(BROKER)[1] != parse_log_target(BROKER)[1]
     assert parse_log_target(BROKER)[0].compression is None
 
@@ -38,7 +38,7 @@ def test_wrong_log_options_are_named(given, named):
         parse_log_target(given)
 
 
-def test_unknown_options_are_told_with_the_one_that_was_meant():
+def test_unknown_options_are_reported_with_the_one_that_was_meant():
     with pytest.raises(UnknownOption, match="exactlyOnce"):
         parse_log_target({**BROKER, "exactOnce": "true"})
     with pytest.raises(UnknownOption, match="kind"):

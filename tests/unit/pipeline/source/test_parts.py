@@ -72,7 +72,7 @@ def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkey
     assert len(expected) == len(found)
 
 
-def test_where_entries_begin_is_not_looked_for_when_it_was_told(tmp_path, monkeypatch):
+def test_begins_of_entries_are_not_searched_when_they_are_given(tmp_path, monkeypatch):
     make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=4 << 20, has_queues=False))
     data = (tmp_path / "dledger-n0/data/00000000000000000000").read_bytes()
     found = walk(memoryview(data), 0, len(data), header_size=48)
@@ -118,7 +118,7 @@ def damage(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "options"), [(196 + 4, {}), (196 + 120, {"verify_crc": True})], ids=["not a record", "another body"]
 )
-def test_bytes_that_hold_no_good_message_are_told_with_their_place(broker, damage, topic, at, options):
+def test_bytes_that_hold_no_good_message_are_reported_with_their_place(broker, damage, topic, at, options):
     end = 200 if topic else broker.replica.store.log.end_offset
     part = Part(BrokerRange(broker.endpoints, 0, end, topic, 0), EVERYTHING)
     damage(at)
@@ -130,7 +130,7 @@ def test_bytes_that_hold_no_good_message_are_told_with_their_place(broker, damag
     assert [0, *range(2, 200)] == [row["queueOffset"] for batch in rest for row in batch.to_pylist()]
 
 
-def test_a_queue_is_read_apart_from_what_stands_between(broker):
+def test_a_queue_is_read_without_the_records_between_its_messages(broker):
     for _ in range(40):
         broker.set_topic("b", 1)
         put(broker, "b", 0, 1)

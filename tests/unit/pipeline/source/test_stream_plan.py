@@ -104,7 +104,7 @@ def test_batches_hold_each_message_once_and_keep_limits(place, limits):
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 179, 180, 500])
 @pytest.mark.parametrize("is_of_bytes", [False, True])
-def test_limits_are_kept_where_no_queue_tells_of_the_messages_yet(limit, is_of_bytes):
+def test_limits_hold_for_messages_that_are_in_no_queue_yet(limit, is_of_bytes):
     view = object.__new__(PathView)
     view._store = SimpleNamespace(queue_views={}, end_offset=18_500, certain_offset=500)
     spans = {QueueKey("a", 0): (3, 63), QueueKey("a", 1): (0, 1), QueueKey("b", 0): (0, 119)}
@@ -126,7 +126,7 @@ def test_a_batch_that_runs_again_is_the_same(place):
     assert 33 == len(first)
 
 
-def test_a_stream_goes_on_at_another_place_of_the_same_log(broker):
+def test_a_stream_continues_at_another_place_of_the_same_log(broker):
     first, second = {"path": str(broker.path)}, {"endpoints": broker.endpoints}
     one, start = plan_of(first, startingOffsets="earliest"), None
     start = one.initial()

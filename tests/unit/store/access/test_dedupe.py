@@ -91,7 +91,7 @@ def test_of_a_batch_only_what_is_new_is_put(shop):
     assert shop.store.messages.max_offset(TOPIC, 0) == 4
 
 
-def test_the_queue_of_the_first_try_is_told(shop):
+def test_the_queue_of_the_first_try_is_returned(shop):
     shop.open()
     shop.put("a", queue_id=3)
     for is_dispatched in (False, True):
@@ -100,7 +100,7 @@ def test_the_queue_of_the_first_try_is_told(shop):
         assert shop.put("new", "a", f"new {is_dispatched}", queue_id=1).outcome.queue_ids == [1, 3, 1]
 
 
-def test_who_stored_the_first_try_is_told(shop):
+def test_the_node_that_stored_the_first_try_is_returned(shop):
     first_host, host = Host(LOOPBACK.address, 20911), Host(LOOPBACK.address, 20912)
     shop.open(store_host=first_host)
     shop.put("a")
@@ -184,7 +184,7 @@ def test_what_is_too_old_or_too_much_is_forgotten(shop):
     assert shop.offsets("d") == [6]
 
 
-def test_a_key_that_stands_among_keys_hides_none(shop):
+def test_a_key_among_other_keys_hides_none(shop):
     shop.open(count=1000)
     shop.put("k")
     shop.offsets(*[None] * 60)

@@ -148,7 +148,7 @@ def test_failed_write_ends_the_store(opened, monkeypatch):
             operation()
 
 
-def test_queue_offsets_go_on_behind_a_restart(opened):
+def test_queue_offsets_continue_after_a_restart(opened):
     store = opened()
     store.messages.put_many([numbered(number) for number in range(9)])
     store.close()
@@ -162,7 +162,7 @@ def test_queue_offsets_go_on_behind_a_restart(opened):
 # ------------------------------------------------------------------------------------------------------------- waiting
 
 
-def test_waiter_is_told_by_dispatch(opened):
+def test_waiter_is_woken_by_dispatch(opened):
     store, told = opened(), []
     waiter = store.messages.wait("TopicTest", 0, 0, lambda: told.append(1))
     other = store.messages.wait("TopicTest", 1, 0, lambda: told.append(2))
@@ -177,7 +177,7 @@ def test_waiter_is_told_by_dispatch(opened):
     assert store.messages.waiters_count == 0
 
 
-def test_waiter_for_what_is_there_is_told_at_once(filled):
+def test_waiter_for_an_existing_message_is_woken_at_once(filled):
     told = []
 
     filled.messages.wait("TopicTest", 0, 49, lambda: told.append(1))

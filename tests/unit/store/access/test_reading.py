@@ -107,7 +107,7 @@ def test_size_limit_is_of_records_and_inclusive(filled):
     assert len(filled.messages.get("TopicTest", 0, 0, 32, sum(sizes) - 1).messages) == 2
 
 
-def test_tags_are_filtered_and_the_next_offset_is_behind_what_was_looked_at(filled):
+def test_tags_are_filtered_and_the_next_offset_is_after_the_scanned_units(filled):
     result = filled.messages.get("TopicTest", 0, 0, 5, tags="b || c")
 
     assert [message.properties["TAGS"] for message in result.messages] == ["b", "c", "b", "c", "b"]
@@ -125,7 +125,7 @@ def test_tag_of_the_same_hash_is_not_returned(opened):
     assert numbers(store.messages.get("TopicTest", 0, 0, tags="BB || C")) == [1, 2]
 
 
-def test_filtered_read_looks_at_so_many_units_at_most(opened):
+def test_filtered_read_scans_a_bounded_number_of_units(opened):
     store = opened(with_store(SMALL, max_filter_message_size=200))
     store.messages.put_many([numbered(number, queues=1, body_size=1) for number in range(40)])
     store.dispatch()
@@ -134,7 +134,7 @@ def test_filtered_read_looks_at_so_many_units_at_most(opened):
     assert store.messages.get("TopicTest", 0, 0, 30, tags="none").next_begin_offset == 30
 
 
-def test_corrupt_record_is_passed_over_and_told(opened, tmp_path):
+def test_corrupt_record_is_skipped_and_reported(opened, tmp_path):
     store = opened()
     places = store.messages.put_many([numbered(at, queues=1) for at in range(5)]).outcome.places
     store.dispatch()
@@ -185,7 +185,7 @@ def test_unit_that_leads_to_a_message_of_another_place_delivers_nothing(opened, 
     assert skipped.record.found == f"that of {source[0]}/{source[1]}, queue offset {source[2]}"
 
 
-def test_neighbours_that_are_damaged_are_told_together_and_only_those_that_the_filter_wants(opened, tmp_path):
+def test_damaged_neighbours_are_reported_together_and_only_those_that_match_the_filter(opened, tmp_path):
     store = opened()
     messages = [numbered(at, queues=1, tag="a" if at % 2 else "b") for at in range(8)]
     places = store.messages.put_many(messages).outcome.places
@@ -199,7 +199,7 @@ def test_neighbours_that_are_damaged_are_told_together_and_only_those_that_the_f
     assert (numbers(everything), numbers(filtered)) == ([0, 4, 5, 7], [5, 7])
 
 
-def test_read_tells_of_so_many_skips_and_the_next_one_goes_on_behind_them(opened, tmp_path):
+def test_read_reports_a_bounded_number_of_skips_and_the_next_one_continues_after_them(opened, tmp_path):
     store = opened()
     places = store.messages.put_many([numbered(at, queues=1, body_size=10) for at in range(300)]).outcome.places
     store.dispatch()
@@ -216,7 +216,7 @@ def test_read_tells_of_so_many_skips_and_the_next_one_goes_on_behind_them(opened
     assert (told, found) == ([*range(0, 300, 2)], [*range(1, 300, 2)])
 
 
-def test_offsets_without_a_message_and_messages_that_go_while_they_are_read_are_told(opened):
+def test_offsets_without_a_message_and_messages_deleted_during_a_read_are_reported(opened):
     store = opened()
     places = []
     for begin in range(0, 400, 100):
@@ -241,7 +241,7 @@ def test_offsets_without_a_message_and_messages_that_go_while_they_are_read_are_
     assert told + len(result.messages) == result.next_begin_offset - 1
 
 
-def test_damaged_record_that_may_have_a_key_is_told(opened, tmp_path):
+def test_damaged_record_that_may_have_a_key_is_reported(opened, tmp_path):
     store = opened()
     places = store.messages.put_many([numbered(at, queues=1) for at in range(3)]).outcome.places
     store.dispatch()

@@ -23,7 +23,7 @@ from tests.crashpoints.workload import files_on
 FULL = StoreCheckpoint(0xAABB, 0xCCDD, 3, 4, 5, 6, 7)
 
 
-def test_five_longs_stand_at_the_head_of_a_page_and_the_seal_after_them(tmp_path):
+def test_five_longs_are_at_the_head_of_a_page_and_the_seal_after_them(tmp_path):
     file = StoreCheckpointFile.open(OsFiles(), str(tmp_path))
     file.write(FULL)
     file.sync()

@@ -34,7 +34,7 @@ async def loop_turns():
         await asyncio.sleep(0)
 
 
-def test_all_who_ask_for_a_later_turn_share_it():
+def test_all_requests_for_a_later_turn_share_it():
     async def story():
         turns = []
         turn = PacedTurn(lambda: turns.append(1), 0.001)
@@ -48,7 +48,7 @@ def test_all_who_ask_for_a_later_turn_share_it():
     in_loop(story)
 
 
-def test_who_asks_for_a_turn_at_once_takes_along_who_has_time():
+def test_urgent_request_also_serves_waiting_ones():
     async def story():
         turns = []
         turn = PacedTurn(lambda: turns.append(1), NEVER_S)
@@ -65,7 +65,7 @@ def test_who_asks_for_a_turn_at_once_takes_along_who_has_time():
     in_loop(story)
 
 
-def test_who_asks_soon_has_a_turn_at_once_when_there_was_none_for_a_while():
+def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
     async def story():
         turns = []
         turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
@@ -78,7 +78,7 @@ def test_who_asks_soon_has_a_turn_at_once_when_there_was_none_for_a_while():
     in_loop(story)
 
 
-def test_all_who_ask_soon_behind_a_turn_share_the_next_one_when_the_gap_is_over():
+def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
     async def story():
         loop, gap_s, turns = asyncio.get_running_loop(), 8.0, []
         # The clock goes on only when the test says so: a gap may be over before anybody else asks, wherever it stalls.
@@ -100,7 +100,7 @@ def test_all_who_ask_soon_behind_a_turn_share_the_next_one_when_the_gap_is_over(
     in_loop(story)
 
 
-def test_who_asks_for_a_turn_at_once_does_not_wait_for_the_gap():
+def test_urgent_request_does_not_wait_for_the_gap():
     async def story():
         turns = []
         turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
@@ -169,7 +169,7 @@ def found_at(broker, place, number):
     return broker.store.max_offset(message.topic, message.queue_id) > place.queue_offset
 
 
-def test_a_lone_put_is_dispatched_within_the_pace_although_nobody_waits(tmp_path):
+def test_a_single_put_is_dispatched_within_the_pace_without_a_waiting_reader(tmp_path):
     async def story(broker):
         place = await put(broker, 1)
         await until(lambda: found_at(broker, place, 1))
@@ -220,7 +220,7 @@ def test_nothing_is_left_of_reads_that_gave_up_before_what_they_must_see_was_dis
 
 
 @pytest.mark.usefixtures("leisurely")
-def test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after(tmp_path):
+def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after(tmp_path):
     async def story(broker):
         message = numbered(1)
         early = asyncio.create_task(broker.wait(message.topic, message.queue_id, 0, PATIENCE_S, "*"))
@@ -252,7 +252,7 @@ def test_what_was_not_dispatched_at_the_end_is_there_after_a_restart(tmp_path):
 
 
 @pytest.mark.usefixtures("leisurely")
-def test_who_waits_for_dispatch_hears_that_the_store_has_stopped(tmp_path):
+def test_waiters_for_dispatch_fail_when_the_store_has_stopped(tmp_path):
     async def story(broker):
         await put(broker, 1)
         waiting = asyncio.create_task(broker.confirm(ReadMode.READ_MODE_LINEARIZABLE))

@@ -27,7 +27,7 @@ def damage(root, position):
         file.write(b"\xff")
 
 
-def test_unreadable_record_is_passed_over_and_told_and_offsets_stay_right(tmp_path):
+def test_unreadable_record_is_skipped_and_reported_and_offsets_stay_right(tmp_path):
     store = open_small(tmp_path, clock=Clock())
     places = store.messages.put_many([numbered(number, queues=1) for number in range(9)]).outcome.places
     damage(tmp_path, places[4].physical_offset)
@@ -46,7 +46,7 @@ def test_unreadable_record_is_passed_over_and_told_and_offsets_stay_right(tmp_pa
     store.lifecycle.abandon()
 
 
-def test_store_with_a_corrupt_record_opens_only_when_told_to_read_on_behind_it(tmp_path):
+def test_store_with_a_corrupt_record_opens_only_with_the_option_to_continue_after_it(tmp_path):
     clock = Clock()
     store = open_small(tmp_path, clock=clock)
     places = []

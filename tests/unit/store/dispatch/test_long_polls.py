@@ -43,7 +43,7 @@ def waiters():
     return MessageWaiters(5)
 
 
-def test_waiter_is_told_once_of_its_own_queue(waiters, told):
+def test_waiter_is_woken_once_for_its_own_queue(waiters, told):
     waiters.add(A0, 3, lambda: told.append("a0"))
     waiters.add(A1, 0, lambda: told.append("a1"))
     waiters.add(B0, 0, lambda: told.append("b0"))
@@ -66,7 +66,7 @@ def test_waiter_with_a_filter_sleeps_through_other_tags(waiters, told):
     assert told == ["Aa"], "the hash is the same: the reader finds out"
 
 
-def test_message_that_stands_in_no_queue_wakes_nobody(waiters, told):
+def test_message_in_no_queue_wakes_no_reader(waiters, told):
     waiters.add(A0, 0, lambda: told.append("a0"))
 
     waiters.dispatched(batch((A0, 0, "x", False)))
@@ -88,7 +88,7 @@ def test_waiters_are_bounded_and_room_comes_back(waiters, told):
     assert told == ["no", "no", "b0"]
 
 
-def test_waiter_may_wait_again_and_cancel_others_when_it_is_told(waiters, told):
+def test_waiter_may_wait_again_and_cancel_others_when_it_is_woken(waiters, told):
     def again():
         told.append("first")
         second.cancel()
@@ -103,7 +103,7 @@ def test_waiter_may_wait_again_and_cancel_others_when_it_is_told(waiters, told):
     assert len(waiters) == 1
 
 
-def test_all_are_told_at_the_end(waiters, told):
+def test_all_failures_are_reported_at_the_end(waiters, told):
     for number, key in enumerate((A0, A0, B0)):
         waiters.add(key, 100, lambda number=number: told.append(number))
 

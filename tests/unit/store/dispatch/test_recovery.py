@@ -146,7 +146,7 @@ def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
     assert derived_files(root) == rebuilt_files(root, tmp_path / "again")
 
 
-def test_queue_that_lost_its_end_without_a_sign_is_built_anew_when_a_gap_shows(root, tmp_path):
+def test_queue_that_lost_its_end_without_a_sign_is_rebuilt_when_a_gap_shows(root, tmp_path):
     """The last file of one queue is gone, and the checkpoint does not know: the next message would leave a gap."""
     expected = rebuilt_files(root, tmp_path / "again")
     files = sorted((root / "consumequeue/TopicTest/2").iterdir())
@@ -174,7 +174,7 @@ def test_store_that_a_process_has_open_is_not_opened_by_another(tmp_path):
     assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
-def test_progress_is_told(root):
+def test_progress_is_reported(root):
     shutil.rmtree(root / "consumequeue")
     told = []
 

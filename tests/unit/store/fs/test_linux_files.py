@@ -281,7 +281,7 @@ def test_prepared_room_is_as_large_as_asked_and_serves_every_replacement(files, 
         assert (tmp_path / "a.spare").stat().st_size == 10_000
 
 
-def test_age_of_a_file_and_fullness_of_its_disk_are_told(files, tmp_path):
+def test_age_of_a_file_and_fullness_of_its_disk_are_measured(files, tmp_path):
     (tmp_path / "a").write_bytes(b"")
     os.utime(tmp_path / "a", (1_000, 2_000.5))
 
@@ -292,7 +292,7 @@ def test_age_of_a_file_and_fullness_of_its_disk_are_told(files, tmp_path):
             ask(f"{tmp_path}/missing")
 
 
-def test_discarded_file_can_be_read_by_who_holds_a_part_of_it_and_is_closed_for_the_others(files, tmp_path):
+def test_discarded_file_can_be_read_by_holders_of_a_part_of_it_and_is_closed_for_the_others(files, tmp_path):
     held, free = (files.create(f"{tmp_path}/{name}", 4096) for name in "ab")
     held.write(b"abc", 100)
     part = held.view()[100:103]
@@ -321,7 +321,7 @@ def test_many_are_synced_at_a_time_and_none_is_left_out(files, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_failed_sync_among_many_is_told_when_all_have_ended(files, tmp_path, monkeypatch, count):
+def test_failed_sync_among_many_is_raised_when_all_have_ended(files, tmp_path, monkeypatch, count):
     made = [files.create(f"{tmp_path}/{number}", 4096) for number in range(count)]
     # Each thread draws a number of its own: of those that append to a list at a time none may find it of length 1.
     numbers, ended = itertools.count(), []
@@ -339,7 +339,7 @@ def test_failed_sync_among_many_is_told_when_all_have_ended(files, tmp_path, mon
 
 
 @pytest.mark.parametrize("made", ["fifo", "socket", "directory"])
-def test_what_is_no_regular_file_is_refused_and_blocks_nobody(tmp_path, made):
+def test_what_is_no_regular_file_is_refused_and_does_not_block(tmp_path, made):
     """A FIFO would have its reader wait for a writer, for ever."""
     path = tmp_path / "checkpoint"
     if made == "fifo":

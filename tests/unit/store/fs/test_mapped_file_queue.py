@@ -148,7 +148,7 @@ def test_dirty_files_are_handed_out_once(queue):
     assert queue.read(SIZE + 5, 2) == b"xy"
 
 
-def test_cut_zeroes_all_data_behind_it_and_removes_later_files(tmp_path, queue):
+def test_cut_zeroes_all_data_after_it_and_removes_later_files(tmp_path, queue):
     queue.load()
     queue.reserve(0, 4 * SIZE)
     for base in range(4):

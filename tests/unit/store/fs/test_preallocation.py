@@ -43,7 +43,7 @@ def test_file_can_be_adopted_before_it_is_needed(queue):
     assert queue.end_offset == 2 * SIZE
 
 
-def test_file_that_is_needed_before_anybody_made_it_is_made_at_once(queue, faulty_files):
+def test_file_that_is_needed_before_it_was_preallocated_is_made_at_once(queue, faulty_files):
     job = queue.prepare_next()
 
     queue.reserve(SIZE, SIZE + 1)
@@ -53,7 +53,7 @@ def test_file_that_is_needed_before_anybody_made_it_is_made_at_once(queue, fault
     assert (queue.end_offset, faulty_files.counts["create"]) == (2 * SIZE, 2)
 
 
-def test_whoever_needs_the_file_waits_for_the_one_who_makes_it(queue, faulty_files):
+def test_caller_that_needs_the_file_waits_for_its_creation(queue, faulty_files):
     begun, may_end = threading.Event(), threading.Event()
     create = faulty_files.create
 
@@ -76,7 +76,7 @@ def test_whoever_needs_the_file_waits_for_the_one_who_makes_it(queue, faulty_fil
     assert (queue.end_offset, faulty_files.counts["create"]) == (2 * SIZE, 2)
 
 
-def test_full_disk_is_met_by_the_one_who_needs_the_file(queue, faulty_files):
+def test_full_disk_is_reported_to_the_caller_that_needs_the_file(queue, faulty_files):
     faulty_files.files_left = 0
     assert queue.prepare_next().make() is None
     queue.adopt_next()
@@ -89,7 +89,7 @@ def test_full_disk_is_met_by_the_one_who_needs_the_file(queue, faulty_files):
     assert queue.end_offset == 2 * SIZE
 
 
-def test_failure_is_told_to_both(queue, tmp_path):
+def test_failure_is_raised_to_both(queue, tmp_path):
     job = queue.prepare_next()
     (tmp_path / f"{SIZE:020d}").write_bytes(b"somebody else's")
 

@@ -6,7 +6,7 @@ from store.fs.storage_thread import StorageThread
 from tests.support.waiting import PATIENCE_S
 
 
-def test_stop_ends_also_when_the_owner_fails_at_what_he_hears():
+def test_stop_ends_even_when_the_callback_of_the_owner_fails():
     async def story():
         failures = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))

@@ -155,7 +155,7 @@ def test_message_whose_keys_were_cut_short_gets_the_rest(open_index, keys_there)
 
 
 @pytest.mark.parametrize("number", [3, 2, 4, 1 << 30, -1])
-def test_chain_that_leads_round_or_astray_is_broken_off_and_told(tmp_path, open_index, number):
+def test_cyclic_or_wrong_chain_is_ended_and_reported(tmp_path, open_index, number):
     index = open_index(IndexLayout(10, 50))
     index.append(batch((10, NOON, [3]), (20, NOON, [3]), (30, NOON, [3])))
     index.flush()
@@ -220,7 +220,7 @@ def test_cut_index_is_the_one_that_was_never_longer(tmp_path, open_index, kept):
     assert found == {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
 
 
-def test_slots_that_a_crash_left_behind_their_items_are_made_again(tmp_path, open_index):
+def test_slots_that_lag_their_items_after_a_crash_are_rebuilt(tmp_path, open_index):
     index = open_index(IndexLayout(10, 50))
     index.append(batch((10, NOON, [3, 4]), (20, NOON, [3])))
     index.flush()

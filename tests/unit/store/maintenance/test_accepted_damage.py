@@ -145,7 +145,7 @@ def test_damaged_list_counts_for_nothing_and_stops_no_good_store(root, content):
     assert len(places_of(root)) == 1
 
 
-def test_verify_tells_accepted_damage_as_accepted_and_new_damage_as_damage(root, damaged):
+def test_verify_reports_accepted_damage_as_accepted_and_new_damage_as_damage(root, damaged):
     assert dledger("verify", root).exit_code == 1
 
     assert dledger("rebuild", root, "--skip-damaged").exit_code == 0

@@ -50,7 +50,7 @@ def test_lock_file_holds_what_java_writes(root, tmp_path):
     assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
-def test_java_is_kept_out_while_the_store_is_open_and_let_in_behind(root):
+def test_java_is_kept_out_while_the_store_is_open_and_let_in_afterwards(root):
     lock = lock_store(OsFiles(), root)
     assert end(start_java(root)) == 3
 
@@ -91,7 +91,7 @@ def test_closing_another_descriptor_of_the_file_does_not_give_the_lock_up(root):
     lock.release()
 
 
-def test_many_may_read_and_nobody_writes_meanwhile(root):
+def test_many_may_read_and_none_writes_meanwhile(root):
     files = OsFiles()
     assert lock_store_for_reading(files, root) is None
     lock_store(files, root).release()
@@ -105,7 +105,7 @@ def test_many_may_read_and_nobody_writes_meanwhile(root):
     lock_store(files, root).release()
 
 
-def test_closed_store_is_told_from_one_that_was_not(root, tmp_path):
+def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
     files = OsFiles()
     assert was_closed_in_order(files, root)
     mark_open(files, root, 42)

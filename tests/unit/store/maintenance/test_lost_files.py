@@ -228,7 +228,7 @@ def test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed(root, 
         assert derived_files(root, ["consumequeue", "index", "commitlog"]) == before
 
 
-def test_log_without_its_end_can_be_opened_all_the_same_by_who_says_so(root):
+def test_log_without_its_end_can_be_opened_with_the_option(root):
     last_log(root).unlink()
 
     store = open_small(root, replace(SMALL, is_corruption_skipped=True))

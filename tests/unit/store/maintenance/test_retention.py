@@ -264,7 +264,7 @@ def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp
     assert sum("archive_mark" in line for line in caplog.messages) >= 5
 
 
-def test_mark_that_cannot_be_read_keeps_everything_and_stops_nobody(case, tmp_path):
+def test_mark_that_cannot_be_read_keeps_everything_and_stops_no_store(case, tmp_path):
     mark = tmp_path / "mark.json"
     mark.mkdir()
     one = case(archive_mark=str(mark), archive_log="broker-a")
@@ -291,7 +291,7 @@ class HangingServer:
         return Path(path).read_bytes()
 
 
-def test_mark_on_a_server_that_hangs_holds_nobody_up_and_what_it_said_last_holds(tmp_path):
+def test_mark_on_a_server_that_hangs_delays_nothing_and_its_last_value_holds(tmp_path):
     server, mark = HangingServer(), tmp_path / "mark.json"
     floor = ArchiveFloor(server, str(mark), "broker-a")
 

@@ -51,7 +51,7 @@ async def running(root, config=SYNC, files=None):
 
 
 @pytest.mark.parametrize("config", [SYNC, SMALL], ids=["sync", "async"])
-def test_what_is_put_is_read_by_those_who_wait_and_is_there_after_a_restart(tmp_path, config):
+def test_puts_are_read_by_waiting_readers_and_survive_a_restart(tmp_path, config):
     async def run():
         async with running(tmp_path / "store", config) as service:
             waiting = asyncio.create_task(service.wait("TopicTest", 1, 0, PATIENCE_S))

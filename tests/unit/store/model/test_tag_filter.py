@@ -30,7 +30,7 @@ def test_everything_is_wanted(expression):
         (" two words || ü ", {"two words", "ü"}),
     ],
 )
-def test_tags_are_told_apart(expression, tags):
+def test_tags_are_distinguished(expression, tags):
     found = TagFilter.parse(expression)
 
     assert found.tags == tags
@@ -51,7 +51,7 @@ def test_expressions_are_bounded():
         TagFilter.parse("||".join(map(str, range(257))))
 
 
-def test_two_tags_of_one_hash_are_told_apart_by_the_message():
+def test_two_tags_of_one_hash_are_distinguished_by_the_message():
     """Java gives `Aa` and `BB` the same hash."""
     found = TagFilter.parse("Aa")
     codes = np.array([java_hash("Aa"), java_hash("BB"), java_hash("C"), 0], np.int64)

@@ -21,7 +21,7 @@ def table(**known):
     return QueueOffsets(max_offset_of), asked
 
 
-def test_offsets_go_on_where_the_queues_end():
+def test_offsets_continue_where_the_queues_end():
     offsets, asked = table(T=7)
 
     assert offsets.take([message(), message("U"), message(), message(queue_id=1)]) == [7, 0, 8, 7]
@@ -31,7 +31,7 @@ def test_offsets_go_on_where_the_queues_end():
     assert asked == [("T", 0), ("U", 0), ("T", 1)]
 
 
-def test_messages_that_stand_in_no_queue_take_no_offset():
+def test_messages_in_no_queue_take_no_offset():
     offsets, _ = table(T=3)
     flags = (PREPARED, 0, ROLLBACK, COMMIT, PREPARED | 0x1, COMMIT | 0x30)
 
@@ -48,7 +48,7 @@ def test_offsets_of_what_was_not_appended_are_given_out_again():
     assert offsets.take(batch) == taken == [3, 0, 0, 4]
 
 
-def test_queues_are_asked_anew_behind_a_change_of_the_log():
+def test_queues_are_asked_again_after_a_change_of_the_log():
     known = {"T": 3}
     offsets = QueueOffsets(lambda key: known[key.topic])
     assert offsets.take([message()]) == [3]

@@ -38,7 +38,7 @@ def test_gap_becomes_blank(queues):
     assert places(queues) == [0, 1, None, None, 2, 3]
 
 
-def test_lone_queue_offset_out_of_line_is_left_out_and_told(queues):
+def test_single_queue_offset_out_of_order_is_left_out_and_reported(queues):
     for wrong in (1, 9, GAP_UNITS_MAX * 9, -5, 1 << 62):
         queues.remove_all()
         [told] = queues.append(batch(0, 1, 2, wrong, 4, 5))
@@ -71,7 +71,7 @@ def test_queue_offsets_given_out_twice_belong_to_the_later_messages(queues):
         assert places(queues) == [0, 1, 5, 6]
 
 
-def test_queue_that_began_anew_at_zero_begins_there(queues):
+def test_queue_that_started_again_at_zero_begins_there(queues):
     queues.append(batch(500, 501))
 
     queues.append(batch(0, 1, begin=20))

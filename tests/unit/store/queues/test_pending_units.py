@@ -134,7 +134,7 @@ def test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says(tmp_
     assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 25), later])
 
 
-def test_full_disk_loses_nothing_and_the_next_flush_goes_on(tmp_path, queues, disk):
+def test_full_disk_loses_nothing_and_the_next_flush_continues(tmp_path, queues, disk):
     queues.append(batch_of(messages(0, 60)))
     disk.files_left = 1
     ticket = queues.begin_flush()

@@ -162,7 +162,7 @@ def test_blanks_of_one_queue_are_bounded_however_often_a_full_disk_refuses_them(
         assert full_disk.pending_bytes <= 1000 + 100 * 20
 
 
-def test_queues_are_extended_one_a_step_so_that_who_asks_can_flush_before_too_much_waits(open_queues, monkeypatch):
+def test_queues_are_extended_one_a_step_so_that_the_caller_can_flush_before_too_much_waits(open_queues, monkeypatch):
     monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
     queues = open_queues()
     ends = {QueueKey("orders", number): 2 * UNITS_A_FILE - 1 for number in range(20)}
