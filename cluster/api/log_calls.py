@@ -7,8 +7,8 @@ What bad input gets (`cluster.protocol.errors` has the code of each; a read chan
 | a topic that is not here, or may not be read         | DescribeLog leaves it out; else as for Get    |
 | lists of different lengths, negative numbers         | ILLEGAL_REQUEST                               |
 | more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
-| a stretch of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
-| a stretch that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
+| a range of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
+| a range that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
 | a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
 | too many streams                                     | TOO_MANY_WAITERS                              |
 
@@ -176,7 +176,7 @@ class LogCalls:
     # --------------------------------------------------------------------------------------------------- reading
 
     async def read(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.ReadLogResponse]:
-        """Return a stretch of the log in chunks; the last response says why if it ends before."""
+        """Return a range of the log in chunks; the last response says why if it ends before."""
         core = self._core
         if self._streams >= STREAMS_MAX:
             message = f"{self._streams} streams of the log are open, and no more may be; read with fewer tasks"

@@ -122,7 +122,7 @@ class ReadCalls:
             if left_s <= 0 or result.skipped:
                 return result
             if result.status in _GOES_ON:
-                # Long stretches without the wanted tag are passed a bounded part at a time.
+                # Long ranges without the wanted tag are passed a bounded part at a time.
                 offset = result.next_begin_offset
                 await asyncio.sleep(0)
             elif result.status not in _MAY_COME:

@@ -88,7 +88,7 @@ class CheckpointCheck:
         self._last_timestamp = -1
 
     def add(self, batch: DispatchBatch) -> None:
-        """Take note of the next stretch of the log."""
+        """Take note of the next range of the log."""
         if self._fields is None or not len(batch):
             return
         if self._first_timestamp < 0:

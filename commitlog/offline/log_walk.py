@@ -25,7 +25,7 @@ _CHUNK_SIZE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class WalkedBatch:
-    """A stretch of one file of the log.
+    """A range of one file of the log.
 
     Attributes:
         file: which one.
@@ -43,7 +43,7 @@ class LogWalk:
         open_files: opens the files.
         log_files: of the log, in order.
         is_checked: compare bodies with their checksums, and old records with their property CRCs, where there are any.
-        size_bytes_max: of one stretch.
+        size_bytes_max: of one range.
 
     Attributes:
         end_offset: where the log ends, as far as was walked.
@@ -81,7 +81,7 @@ class LogWalk:
         self.leftovers: dict[int, Skipped] = {}
 
     def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
-        """Yield the records, stretch by stretch.
+        """Yield the records, range by range.
 
         Args:
             begin: number of the file to begin with.
@@ -209,7 +209,7 @@ def _gap(before: LogFileInfo, behind: LogFileInfo) -> Skipped | None:
 
 
 def _nothing(skipped: Skipped) -> DispatchBatch:
-    """Return a stretch without messages."""
+    """Return a range without messages."""
     longs, ints = np.empty(0, np.int64), np.empty(0, np.int32)
     return DispatchBatch(
         begin_offset=skipped.offset,

@@ -1,6 +1,6 @@
 """Checks a whole store: every record of the log, and queues, index and checkpoint against it. Nothing is changed.
 
-One pass over the log: each stretch of records is compared with its units and its items, so that memory does not grow
+One pass over the log: each range of records is compared with its units and its items, so that memory does not grow
 with the store.
 
 A store that is in use is checked up to where its log ended when the check began. What differs is looked at again

@@ -1,4 +1,4 @@
-"""A stretch of one file in the middle of a log: what its records mean, and where the log continues after them.
+"""A range of one file in the middle of a log: what its records mean, and where the log continues after them.
 
 For logs that are open, whose end is known: so zeros are no end here but a place where something was, and a blank leads
 on. `commitlog.record.scan` does the looking.

@@ -1,4 +1,4 @@
-"""Reads a plain log: one record, a stretch of records as columns, and the place that a time belongs to.
+"""Reads a plain log: one record, a range of records as columns, and the place that a time belongs to.
 
 Not here: appending (`commitlog.plain.commit_log`), and where the log ends (`commitlog.plain.recovery` finds it).
 """

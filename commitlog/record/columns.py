@@ -140,7 +140,7 @@ def batch_of(
         view: holds the records.
         rows: of the records, ascending.
         base_offset: of the view's first byte in the log.
-        begin: where the stretch begins, in the view.
+        begin: where the range begins, in the view.
         levels_ms: as of `columns`.
         has_keys: whether keys are looked for; for queues alone they are not needed.
     """

@@ -83,14 +83,14 @@ def walk(
     size_bytes_max: int = WALK_SIZE_MAX,
     count_max: int = WALK_COUNT_MAX,
 ) -> RecordWalk:
-    """Go from record to record by their sizes, as long as each has a magic and ends within the stretch.
+    """Go from record to record by their sizes, as long as each has a magic and ends within the range.
 
     What `commitlog.record.columns` checks is not checked here.
 
     Args:
         view: of one file.
         position: where the first record (or its entry) begins.
-        end: where the stretch ends, at most the view's; a record does not reach beyond it.
+        end: where the range ends, at most the view's; a record does not reach beyond it.
         header_size: 48 in the replicated log, where each record is after an entry's header; else 0.
         size_bytes_max: stop after this many bytes; at least one record is taken.
         count_max: stop after this many records.
@@ -285,7 +285,7 @@ def _walk_entries(
 
 
 def _system_entry_size(view: memoryview, position: int, end: int, limit: int) -> int:
-    """Return the size of the leader's own entry at `position`; 0: none begins there, in the stretch."""
+    """Return the size of the leader's own entry at `position`; 0: none begins there, in the range."""
     if position > min(limit - 1, end - HEADER_SIZE):
         return 0
     magic, size, channel = _KIND.unpack_from(view, position)

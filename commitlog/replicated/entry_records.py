@@ -1,4 +1,4 @@
-"""Reads message records out of a log of entries: one record, a stretch as columns, the place that a time belongs to.
+"""Reads message records out of a log of entries: one record, a range as columns, the place that a time belongs to.
 
 A record is the body of an entry (magic 1, channel 0); its physical offset is the entry's position + 48. Everything is
 bounded by an end that the caller gives: after it nothing is committed. Leaders' own entries are no records.
@@ -77,7 +77,7 @@ class EntryRecords:
             raise BadRecord(fault).in_file(file.path)
         return None if channel or record.topic == DLEDGER_TOPIC else record
 
-    # ------------------------------------------------------------------------------------------------- stretches
+    # ------------------------------------------------------------------------------------------------- ranges
 
     def scan(
         self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False

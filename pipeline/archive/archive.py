@@ -1,4 +1,4 @@
-"""Archives a log: all messages of a stretch of it go into a lake, and a mark says up to where that is so.
+"""Archives a log: all messages of a range of it go into a lake, and a mark says up to where that is so.
 
 The log is taken in pieces of some gigabytes. Each piece is one batch of the lake: a piece begins where the lake's cover
 of this log ends, so an archive that is started again continues, and one that was killed leaves nothing twice. Tasks
@@ -177,7 +177,7 @@ class Archive:
     def write_mark(self) -> ArchiveMark | None:
         """Write the mark again; return it, or None where nothing is archived.
 
-        It is of the last stretch that is archived without a gap. A log that begins after the gap may be deleted up to
+        It is of the last range that is archived without a gap. A log that begins after the gap may be deleted up to
         its end; a replica that still has some of the gap deletes nothing, for that is in no archive.
         """
         covered = self._lake.covered(self._log)

@@ -31,7 +31,7 @@ from pipeline.reading.read_slice import read_slice
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.model.dispatch_batch import Skipped
 
-STRETCH_SIZE: Final = 64 << 20
+LOG_RANGE_SIZE: Final = 64 << 20
 NO_NUMBER: Final = -1
 
 
@@ -128,8 +128,8 @@ def _missing_tail(replica: AuditedReplica, end: int, committed: int) -> Iterator
         yield AuditFinding(AuditKind.UNCOMMITTED_TAIL, replica.name, begin, end, expected=expected, found=found)
 
 
-def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> list[DigestWindow]:
-    """Return the stretches to be compared: each within one file, and held by the same replicas from end to end."""
+def log_ranges(replicas: Sequence[AuditedReplica], size: int = LOG_RANGE_SIZE) -> list[DigestWindow]:
+    """Return the ranges to be compared: each within one file, and held by the same replicas from end to end."""
     borders = {replica.begin for replica in replicas} | {replica.end for replica in replicas}
     borders |= {
         border for replica in replicas for file in replica.files for border in (file.begin_offset, file.end_offset)
@@ -143,22 +143,22 @@ def stretches(replicas: Sequence[AuditedReplica], size: int = STRETCH_SIZE) -> l
 
 
 def compare(
-    replicas: Sequence[AuditedReplica], stretch: DigestWindow, *, is_checked: bool = True
+    replicas: Sequence[AuditedReplica], log_range: DigestWindow, *, is_checked: bool = True
 ) -> Iterator[Suspect | AuditFinding]:
-    """Yield the windows of a stretch that differ, and the bad records of what is alike.
+    """Yield the windows of a range that differ, and the bad records of what is alike.
 
     Args:
-        replicas: all of them; those that do not hold the stretch are left out.
-        stretch: of `stretches`.
+        replicas: all of them; those that do not hold the range are left out.
+        log_range: of `log_ranges`.
         is_checked: whether checksums of records are compared, too: a change that all replicas share is found by them.
     """
-    holders = [(number, file) for number, replica in enumerate(replicas) if (file := _holder(replica, stretch))]
+    holders = [(number, file) for number, replica in enumerate(replicas) if (file := _holder(replica, log_range))]
     if not holders:
         return
     open_files = OpenFiles(ReadOnlyFiles())
     suspects = set[DigestWindow]()
     try:
-        for window in windows(*stretch) if len(holders) > 1 else ():
+        for window in windows(*log_range) if len(holders) > 1 else ():
             digests = tuple((number, digest(open_files, file, window)) for number, file in holders)
             if len({value for _, value in digests}) > 1:
                 suspects.add(window)
@@ -167,26 +167,26 @@ def compare(
         open_files.close_all()
     if is_checked:
         number, file = holders[0]
-        for finding in _bad_records(replicas[number], file, stretch):
+        for finding in _bad_records(replicas[number], file, log_range):
             # Those of windows that differ are found by looking into them, with the replica that is to blame.
             if not any(window.begin <= finding.begin < window.end for window in suspects):
                 yield finding
 
 
-def _holder(replica: AuditedReplica, stretch: DigestWindow) -> LogFileInfo | None:
-    is_held = replica.begin <= stretch.begin and stretch.end <= replica.end
-    return replica.file_at(stretch.begin) if is_held else None
+def _holder(replica: AuditedReplica, log_range: DigestWindow) -> LogFileInfo | None:
+    is_held = replica.begin <= log_range.begin and log_range.end <= replica.end
+    return replica.file_at(log_range.begin) if is_held else None
 
 
-def _bad_records(replica: AuditedReplica, file: LogFileInfo, stretch: DigestWindow) -> Iterator[AuditFinding]:
+def _bad_records(replica: AuditedReplica, file: LogFileInfo, log_range: DigestWindow) -> Iterator[AuditFinding]:
     skipped: list[Skipped] = []
     policy = CorruptPolicy(PolicyKind.SKIP, on_skipped=skipped.append)
-    is_begin, is_end = stretch.begin == max(file.begin_offset, replica.begin), stretch.end == file.end_offset
+    is_begin, is_end = log_range.begin == max(file.begin_offset, replica.begin), log_range.end == file.end_offset
     part = Slice(
         replica.name,
         file.path,
-        stretch.begin,
-        stretch.end,
+        log_range.begin,
+        log_range.end,
         file.header_size,
         is_begin_known=is_begin,
         is_end_known=is_end,

@@ -1,6 +1,6 @@
-"""Digests of stretches of a log: what two replicas have in common is found without comparing byte by byte.
+"""Digests of ranges of a log: what two replicas have in common is found without comparing byte by byte.
 
-All replicas of a log hold the same bytes at the same offsets, headers and fillers included. So a stretch of the log is
+All replicas of a log hold the same bytes at the same offsets, headers and fillers included. So a range of the log is
 cut into windows of one size, and the CRC-32 of each window is its digest. Windows never reach over the end of a file.
 """
 
@@ -26,7 +26,7 @@ class DigestWindow(NamedTuple):
 
 
 def windows(begin: int, end: int, size: int = WINDOW_SIZE) -> Iterator[DigestWindow]:
-    """Give the windows of a stretch, ascending; all but the first begin at a multiple of their size."""
+    """Give the windows of a range, ascending; all but the first begin at a multiple of their size."""
     while begin < end:
         border = min((begin // size + 1) * size, end)
         yield DigestWindow(begin, border)

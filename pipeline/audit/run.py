@@ -1,4 +1,4 @@
-"""A whole audit: bounds, then all stretches, then a look into the windows that differ; without Spark.
+"""A whole audit: bounds, then all ranges, then a look into the windows that differ; without Spark.
 
 What runs the two kernels in parallel is given: `map` in one process, Spark's tasks on many.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, stretches
+from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, log_ranges
 from pipeline.audit.digests import DigestWindow
 from pipeline.audit.examine import examine
 from pipeline.audit.replica import AuditedReplica
@@ -84,7 +84,7 @@ def run_audit(
         is_checked: whether the records' own checksums are compared, too.
         runner: of the kernels.
     """
-    parts = stretches(replicas)
+    parts = log_ranges(replicas)
     audit = Audit(replicas, list(compare_bounds(replicas)), _size(replicas, parts))
 
     def compare_one(part: DigestWindow) -> Iterable[Suspect | AuditFinding]:

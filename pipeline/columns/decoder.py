@@ -1,4 +1,4 @@
-"""Records to Arrow: a stretch of a log becomes a batch of columns, without a loop over messages in Python.
+"""Records to Arrow: a range of a log becomes a batch of columns, without a loop over messages in Python.
 
 Fixed fields are gathered by numpy (`commitlog.record.rows`). Body, topic and properties are cut out by Arrow: one array
 lies over the mapped file, its offsets are the borders of all parts of all records, and `take` copies those wanted.

@@ -321,10 +321,10 @@ def read_rows(root: str, file: DataFile, schema: pa.Schema) -> pa.Table:
         with pa.memory_map(path) as content:
             table = pq.read_table(content, columns=[name for name in schema.names if name != "topic"])
     except FileNotFoundError as error:
-        remedy = "Begin again if the lake was compacted meanwhile; else restore the file, or archive its stretch again"
+        remedy = "Begin again if the lake was compacted meanwhile; else restore the file, or archive its range again"
         raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), remedy) from None
     except (OSError, pa.ArrowInvalid) as error:
-        remedy = "`verify` finds all such files; restore them from a backup, or archive their stretch of the log again"
+        remedy = "`verify` finds all such files; restore them from a backup, or archive their range of the log again"
         raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), remedy) from None
     if "topic" in schema.names:
         topics = pa.repeat(pa.scalar(file.topic), len(table))

@@ -350,7 +350,7 @@ class Lake:
         return self._manifests.last_number(write_id)
 
     def covered(self, log: str) -> list[LogRange]:
-        """Return the stretches of a log of which the lake holds all messages: joined, ascending."""
+        """Return the ranges of a log of which the lake holds all messages: joined, ascending."""
         ranges = sorted(each.covers for each in self.manifests() if each.covers is not None and each.covers.log == log)
         joined: list[LogRange] = []
         for each in ranges:

@@ -54,7 +54,7 @@ class BatchId(NamedTuple):
 
 
 class LogRange(NamedTuple):
-    """A stretch of a log of which a batch holds all messages.
+    """A range of a log of which a batch holds all messages.
 
     Attributes:
         log: which log: the name that the job was given.

@@ -1,4 +1,4 @@
-"""Reads a stretch of a log of entries by the places that the index files give: no walk, and damage stays where it is.
+"""Reads a range of a log of entries by the places that the index files give: no walk, and damage stays where it is.
 
 Each entry's place is known, so a bad one hides no other. Places are used only if they agree with each other: entries
 are back to back. Where they do not, the log is walked over instead.

@@ -1,4 +1,4 @@
-"""Reads a stretch of a log: finds its records by the index or by walking, checks, filters and decodes them."""
+"""Reads a range of a log: finds its records by the index or by walking, checks, filters and decodes them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Reading(Generic[T]):
         stop: int | None = None,
         is_end_known: bool = True,
     ) -> Iterator[T]:
-        """Yield what is made of what begins in a stretch of a file, from record to record.
+        """Yield what is made of what begins in a range of a file, from record to record.
 
         Args:
             view: the file.
@@ -91,7 +91,7 @@ class Reading(Generic[T]):
             path: its name.
             header_size: 48 where records are bodies of entries, else 0.
             position: where a record (or its entry) begins.
-            stop: position after the stretch; a record that begins before it may end after it.
+            stop: position after the range; a record that begins before it may end after it.
             is_end_known: whether a record is known to begin there, or the file ends.
         """
         end = len(view)

@@ -1,4 +1,4 @@
-"""Reads a stretch of one queue through its consume queue: only the messages of that queue are touched."""
+"""Reads a range of one queue through its consume queue: only the messages of that queue are touched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a report needs to know of a stretch of a log: gathered from columns, merged with what others have gathered.
+"""What a report needs to know of a range of a log: gathered from columns, merged with what others have gathered.
 
-It takes a few hundred kilobytes, however long the stretch is. Every task makes one for its slice, the driver merges
+It takes a few hundred kilobytes, however long the range is. Every task makes one for its slice, the driver merges
 them; the outcome does not depend on how the log was cut, but for what `pipeline.report.sketches` says of its errors.
 """
 

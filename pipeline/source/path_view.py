@@ -87,7 +87,7 @@ class PathView:
         least = partitions_min or parts_min(size)
         wanted = selection
         if known is not None and known.size_bytes > QUEUED_SHARE_MAX * (known.end - known.begin):
-            # The stretch is known: nothing has to be looked up once more.
+            # The range is known: nothing has to be looked up once more.
             wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
         slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
         marks = self._marks(slices) if self._is_marked else ()

@@ -41,7 +41,7 @@ _Key = tuple[str, str]
 
 
 class _Rows(NamedTuple):
-    """Messages of one stretch of the log that have a key; in the order of the log."""
+    """Messages of one range of the log that have a key; in the order of the log."""
 
     hashes: Int32s
     physical_offsets: Int64s
@@ -93,7 +93,7 @@ class DedupeWindow:
         self._count_max = count_max
         self._age_ms_max = age_ms_max
         self._next_offset = 0
-        self._stretches: deque[_Rows] = deque()
+        self._ranges: deque[_Rows] = deque()
         self._count = 0
         self._newest_timestamp = 0
         self._places: dict[int, int | deque[int]] = {}
@@ -153,7 +153,7 @@ class DedupeWindow:
         else:
             for key, offset in zip(hashes, offsets, strict=True):
                 self._add_place(key, offset)
-        self._stretches.append(rows)
+        self._ranges.append(rows)
         self._count += len(rows.hashes)
         self._newest_timestamp = max(self._newest_timestamp, int(rows.store_timestamps[-1]))
         self._expire()
@@ -170,16 +170,16 @@ class DedupeWindow:
     def _expire(self) -> None:
         """Forget what is too old, or too much."""
         oldest = self._newest_timestamp - self._age_ms_max
-        while self._stretches:
-            rows = self._stretches[0]
+        while self._ranges:
+            rows = self._ranges[0]
             count = max(int(np.searchsorted(rows.store_timestamps, oldest)), self._count - self._count_max)
             count = min(count, len(rows.hashes))
             if count <= 0:
                 return
             self._forget(rows, count)
-            self._stretches.popleft()
+            self._ranges.popleft()
             if count < len(rows.hashes):
-                self._stretches.appendleft(rows.part(count))
+                self._ranges.appendleft(rows.part(count))
 
     def _forget(self, rows: _Rows, count: int) -> None:
         self._count -= count

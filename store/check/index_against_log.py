@@ -1,8 +1,8 @@
 """Walks over the items of all index files beside the log: is every key of every message there, and nothing else?
 
 Items are in the order of the log, so usually the next keys of the log equal the next items, and arrays are compared.
-Where they differ the two are aligned again: an item belongs to a stretch of the log until a long run of items lies
-after that stretch.
+Where they differ the two are aligned again: an item belongs to a range of the log until a long run of items lies
+after that range.
 
 A repeated item is no fault: RocketMQ indexes a message again when it restarts after it.
 """
@@ -21,7 +21,7 @@ from store.check.index_view import IndexView
 from store.model.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 from store.model.finding import Area, Finding
 
-# This many items in a row after a stretch of the log: what follows belongs after it, too.
+# This many items in a row after a range of the log: what follows belongs after it, too.
 _RUN_ITEMS = 64
 _CHUNK_ITEMS = 64 << 10
 _SECONDS_MAX = 2**31 - 1
@@ -111,7 +111,7 @@ class IndexChecker:
         self._place = (len(self._files), 1)
 
     def add(self, batch: DispatchBatch) -> tuple[Bools, list[Finding]]:
-        """Compare the next stretch of the log with the index.
+        """Compare the next range of the log with the index.
 
         Returns:
             For each key of the batch whether its item was found; and what is wrong.

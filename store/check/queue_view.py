@@ -108,10 +108,10 @@ class QueueView:
 
     def units(self, begin: int, end: int) -> NDArray[np.void]:
         """Return the units `[begin, end)`, as they are stored; zeros where there is no file."""
-        parts = [part for _, _, part in self.stretches(begin, end)]
+        parts = [part for _, _, part in self.unit_runs(begin, end)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT_TYPE), *parts])
 
-    def stretches(self, begin: int, end: int) -> Iterator[tuple[QueueFile | None, int, NDArray[np.void]]]:
+    def unit_runs(self, begin: int, end: int) -> Iterator[tuple[QueueFile | None, int, NDArray[np.void]]]:
         """Yield (file, queue offset of the first, units) for `[begin, end)`; without a file, zeros."""
         while begin < end:
             file = self.file_of(begin)

@@ -77,7 +77,7 @@ class QueueChecker:
         return sum(queue.end - queue.begin for queue in self._queues.values())
 
     def add(self, batch: DispatchBatch) -> tuple[Bools, list[Finding]]:
-        """Compare the next stretch of the log with the queues.
+        """Compare the next range of the log with the queues.
 
         Returns:
             For each message whether it is in its queue, as it should; and what is wrong.
@@ -270,7 +270,7 @@ class QueueChecker:
     ) -> Iterator[Finding]:
         """Report units that no message of the log has, run by run."""
         log_begin, log_end = log
-        for _, first, units in queue.stretches(max(begin, queue.begin), min(end, queue.end)):
+        for _, first, units in queue.unit_runs(max(begin, queue.begin), min(end, queue.end)):
             offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             is_nothing = (sizes == 0) & (offsets == 0) & (units["tags_code"] == 0)
             is_blank = (sizes == BLANK_SIZE) & (offsets == 0) & (units["tags_code"] == 0)
@@ -320,7 +320,7 @@ def _first_place(queue: QueueView | None, offset: int, queue_offset: int) -> int
         return queue_offset
     if queue.unit(queue_offset).offset == offset:
         return queue_offset
-    for _, first, units in queue.stretches(queue.begin, queue.end):
+    for _, first, units in queue.unit_runs(queue.begin, queue.end):
         found = np.flatnonzero(
             (units["physical_offset"] == offset) & (units["size"] != BLANK_SIZE) & (units["size"] != 0)
         )

@@ -214,7 +214,7 @@ class DerivedData:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 
     def drop_surpassed_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
-        """Forget the queues that are known to have come further in a stretch of the log that is gone here.
+        """Forget the queues that are known to have come further in a range of the log that is gone here.
 
         Else they would be filled up with blanks. `restore_queue_ends_in_steps` must follow, when so much is dispatched.
         One queue a step; nothing may be dispatched before the last one.

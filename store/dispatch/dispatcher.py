@@ -1,6 +1,6 @@
 """Follows the log, and makes queues and index what it says: in batches, so much at a turn, in the order of the log.
 
-Each of the two may lack a different stretch, as recovery left it: where they differ, each gets only what it lacks.
+Each of the two may lack a different range, as recovery left it: where they differ, each gets only what it lacks.
 Records that cannot be read are passed over and reported; what is after them is dispatched at its own offsets.
 
 Everything belongs to the owner's thread. Place on the way of a put: after the log, before any reader sees the message.
@@ -24,13 +24,13 @@ from store.queues.out_of_order_units import OutOfOrderUnit
 
 logger = logging.getLogger(__name__)
 
-# How many unreadable stretches are remembered to be shown; all of them are counted and logged.
+# How many unreadable ranges are remembered to be shown; all of them are counted and logged.
 _SKIPPED_MAX = 100
 # A turn is to take about this long: more of the log at a time when it takes half of that, less when it takes twice.
 _TURN_S = 0.004
 _TURN_BYTES_MIN = 64 << 10
 _TURN_BYTES_FIRST = 256 << 10
-# A queue costs as much as a dozen messages; of a stretch with many queues this many messages are a turn.
+# A queue costs as much as a dozen messages; of a range with many queues this many messages are a turn.
 _MANY_QUEUES = 256
 _TURN_MESSAGES_MAX = 512
 
@@ -49,7 +49,7 @@ class Dispatcher:
         queues_offset: the queues hold everything of the log below.
         index_offset: the index holds everything of the log below.
         dispatched_count: messages since the store was opened.
-        skipped_count: unreadable stretches since the store was opened.
+        skipped_count: unreadable ranges since the store was opened.
         skipped: the last of them.
         listeners: called with each batch when it is dispatched.
         out_of_order_count: messages since the store was opened whose queue offset was out of line; all are logged.
@@ -182,7 +182,7 @@ class Dispatcher:
 
     def _report_skipped(self, batch: DispatchBatch) -> None:
         for skipped in batch.skipped:
-            # A stretch that only one of the two lacks was reported when the other one met it.
+            # A range that only one of the two lacks was reported when the other one met it.
             if skipped.offset < max(self.queues_offset, self.index_offset):
                 continue
             self.skipped_count += 1

@@ -173,7 +173,7 @@ class MappedFileQueue:
             assert file is not None, (self._directory, at)
             file.allocate(at, min(end, file.end_offset))
             at = file.end_offset
-        # As far as is known, so that only the first append into a stretch of a file comes this far.
+        # As far as is known, so that only the first append into a range of a file comes this far.
         last = self.find(end - 1)
         assert last is not None, (self._directory, end)
         self._reserved_end = last.allocated_end

@@ -1,7 +1,7 @@
 """Syncs that run in other threads: what a ticket covers, and in which order tickets count.
 
 The owner takes a ticket, any thread syncs it, and the owner hands it back. What exactly it makes durable (entries, a
-stretch of a log, derived files) is the owner's knowledge: it is kept in a ticket of the owner's own kind.
+range of a log, derived files) is the owner's knowledge: it is kept in a ticket of the owner's own kind.
 """
 
 from __future__ import annotations

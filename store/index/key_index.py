@@ -164,7 +164,7 @@ class KeyIndex:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> None:
-        """Add the keys of a stretch of the log, in the page cache; those that are here already are left out.
+        """Add the keys of a range of the log, in the page cache; those that are here already are left out.
 
         Raises:
             store.errors.DiskFull: some keys may have been added; give the same batch again.

@@ -1,4 +1,4 @@
-"""What a stretch of the log means for queues and index: columns, one row a message.
+"""What a range of the log means for queues and index: columns, one row a message.
 
 A `CommitLog` makes it from records (`commitlog.record.scan`), consume queues and the index are built from it; so that
 neither loops over messages one by one.
@@ -27,7 +27,7 @@ class DispatchBatch:
     """Consecutive records of the log. All columns have one row a message, in the order of the log.
 
     Attributes:
-        begin_offset: where the stretch begins in the log.
+        begin_offset: where the range begins in the log.
         next_offset: where the next one begins; also after blanks and what was skipped.
         physical_offsets: of each record.
         sizes: bytes of each record.

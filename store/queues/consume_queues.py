@@ -143,7 +143,7 @@ class ConsumeQueues:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> Sequence[OutOfOrderUnit]:
-        """Bring the queues to what a stretch of the log says, in memory; what they hold already stays.
+        """Bring the queues to what a range of the log says, in memory; what they hold already stays.
 
         What is added is written and synced by a flush; where there is no flush, from time to time here.
 

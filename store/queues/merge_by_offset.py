@@ -37,7 +37,7 @@ Steps = Generator[None, None, Result]
 
 @dataclass(frozen=True, slots=True)
 class UnitRange:
-    """A stretch of one queue.
+    """A range of one queue.
 
     Attributes:
         key: of the queue.
@@ -117,7 +117,7 @@ def window_of(ranges: Sequence[UnitRange]) -> Steps[LogWindow]:
 
 
 def split_points(ranges: Sequence[UnitRange], window: LogWindow, size_bytes: int) -> Iterator[int]:
-    """Yield offsets of messages that part the window into stretches of about this size, without begin and end.
+    """Yield offsets of messages that part the window into ranges of about this size, without begin and end.
 
     They are taken from the range with most messages.
     """

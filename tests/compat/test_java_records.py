@@ -121,7 +121,7 @@ def test_a_torn_record_is_reported_and_nothing_after_it(unpack, manifest):
 
 @pytest.mark.parametrize("width", [1, 4, 60])
 def test_after_damage_anywhere_the_next_record_of_java_is_found(java_store, width):
-    # One damaged stretch in each record in turn, at a place that wanders through the fields.
+    # One damaged range in each record in turn, at a place that wanders through the fields.
     for file in java_store.files:
         view = memoryview(file.content)
         walked = walk(view, 0, len(view), header_size=file.header_size)

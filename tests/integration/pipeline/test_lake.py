@@ -97,7 +97,7 @@ def test_manifest_says_what_files_hold(tmp_path):
         assert set(built.to_pylist()) <= set(records)
 
 
-def test_covered_stretches_of_a_log_are_joined(tmp_path):
+def test_covered_ranges_of_a_log_are_joined(tmp_path):
     lake = lake_at(tmp_path)
     for number, (begin, end) in enumerate([(100, 200), (0, 100), (150, 260), (300, 400)]):
         lake.commit(BatchId("a", number), [], covers=LogRange("n0", begin, end, end, number))

@@ -59,7 +59,7 @@ def test_nothing_is_dispatched_while_the_snapshot_is_being_loaded(store, followi
     assert set(store.messages.derived.queues.next_offsets().values()) == {7}
 
 
-def test_queues_of_a_stretch_that_is_gone_are_dropped_some_a_turn(store, following, monkeypatch):
+def test_queues_of_a_range_that_is_gone_are_dropped_some_a_turn(store, following, monkeypatch):
     loaded_queues, machine, _ = following
     monkeypatch.setattr(type(store.log), "begin_offset", property(lambda log: log.end_offset))
     machine.loaded = ends(1 << 40, 7)

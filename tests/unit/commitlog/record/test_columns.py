@@ -114,15 +114,15 @@ def test_few_records_mean_the_same_one_by_one_as_all_at_once(messages, store_hos
     if data.draw(st.booleans()):
         damaged[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     first = data.draw(st.integers(0, len(starts) - 1))
-    stretch = starts[first:], sizes[first:]
+    part = starts[first:], sizes[first:]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(record_columns, "FEW_RECORDS_MAX", 0)
-        at_once = columns_of(damaged, *stretch)
+        at_once = columns_of(damaged, *part)
 
-    one_by_one = few_columns(memoryview(damaged), *stretch, BASE, DELAY_LEVELS_MS)
+    one_by_one = few_columns(memoryview(damaged), *part, BASE, DELAY_LEVELS_MS)
 
-    assert (one_by_one is None) == (len(at_once) < len(stretch[0]))
-    for few in (columns_of(damaged, *stretch), one_by_one or at_once):
+    assert (one_by_one is None) == (len(at_once) < len(part[0]))
+    for few in (columns_of(damaged, *part), one_by_one or at_once):
         assert_same_batch(few, at_once)
 
 

@@ -23,7 +23,7 @@ BLANK = struct.pack(">ii", 40, BLANK_MAGIC) + bytes(32)
 
 
 @pytest.fixture
-def stretch(encoded, some_messages):
+def records(encoded, some_messages):
     """Return (bytes of 12 records, where each begins, where they end), as of a file that begins at BASE."""
     data = encoded(some_messages(12), physical_offset=BASE)
     walked = walk(memoryview(data), 0, len(data))
@@ -49,8 +49,8 @@ def found_behind(data, place, end, **options):
     return resync(memoryview(data), place, end, base_offset=BASE, **options)
 
 
-def test_a_walk_takes_every_record_up_to_the_end(stretch):
-    data, starts, end = stretch
+def test_a_walk_takes_every_record_up_to_the_end(records):
+    data, starts, end = records
 
     walked = walk(memoryview(data), 0, end)
 
@@ -72,8 +72,8 @@ def test_a_walk_takes_every_record_up_to_the_end(stretch):
         (struct.pack(">ii", 7, BLANK_MAGIC) + bytes(32), Stop.BAD),
     ],
 )
-def test_a_walk_stops_where_the_records_end_and_says_why(stretch, behind, stop):
-    data, starts, end = stretch
+def test_a_walk_stops_where_the_records_end_and_says_why(records, behind, stop):
+    data, starts, end = records
 
     walked = walk(memoryview(data + behind), 0, end + len(behind))
 
@@ -81,16 +81,16 @@ def test_a_walk_stops_where_the_records_end_and_says_why(stretch, behind, stop):
     assert (walked.fault is not None) == (stop == Stop.BAD)
 
 
-def test_a_walk_does_not_look_beyond_the_end_that_it_is_given(stretch):
-    data, starts, end = stretch
+def test_a_walk_does_not_look_beyond_the_end_that_it_is_given(records):
+    data, starts, end = records
 
     walked = walk(memoryview(data), 0, end - 1)
 
     assert (walked.starts, walked.stop) == (starts[:-1], Stop.BAD)
 
 
-def test_a_walk_can_be_bounded_by_bytes_and_by_records(stretch):
-    data, starts, end = stretch
+def test_a_walk_can_be_bounded_by_bytes_and_by_records(records):
+    data, starts, end = records
     view = memoryview(data)
 
     assert walk(view, 0, end, size_bytes_max=1).starts == starts[:1]
@@ -141,16 +141,16 @@ def test_an_entry_that_is_longer_than_its_record_is_bad(encoded):
 
 
 @pytest.mark.parametrize("size", [0, 1, -1, 90, 91, 1 << 30, -(1 << 31), (1 << 31) - 1])
-def test_a_wrong_size_leads_to_the_next_record(stretch, size):
-    data, starts, end = stretch
+def test_a_wrong_size_leads_to_the_next_record(records, size):
+    data, starts, end = records
     for place, behind in pairwise(starts):
         damaged = bytearray(data)
         struct.pack_into(">i", damaged, place, size)
         assert found_behind(damaged, place, end) == behind
 
 
-def test_a_size_that_points_to_any_other_place_leads_to_the_next_record(stretch):
-    data, starts, end = stretch
+def test_a_size_that_points_to_any_other_place_leads_to_the_next_record(records):
+    data, starts, end = records
     place, behind = starts[4], starts[5]
     damaged = bytearray(data)
     for size in range(end - place + 10):
@@ -158,8 +158,8 @@ def test_a_size_that_points_to_any_other_place_leads_to_the_next_record(stretch)
         assert found_behind(damaged, place, end) == behind
 
 
-def test_a_length_inside_that_points_to_any_other_place_leads_to_the_next_record(stretch):
-    data, starts, end = stretch
+def test_a_length_inside_that_points_to_any_other_place_leads_to_the_next_record(records):
+    data, starts, end = records
     place, behind = starts[3], starts[4]
     damaged = bytearray(data)
     for length in range(-5, end - place + 10):
@@ -169,8 +169,8 @@ def test_a_length_inside_that_points_to_any_other_place_leads_to_the_next_record
 
 @given(data=st.data())
 @settings(max_examples=200)
-def test_any_damage_inside_one_record_costs_that_record_only(shared_stretch, data):
-    content, starts, end = shared_stretch
+def test_any_damage_inside_one_record_costs_that_record_only(shared_records, data):
+    content, starts, end = shared_records
     number = data.draw(st.integers(0, len(starts) - 2))
     place, behind = starts[number], starts[number + 1]
     begin = data.draw(st.integers(place, behind - 1))
@@ -181,7 +181,7 @@ def test_any_damage_inside_one_record_costs_that_record_only(shared_stretch, dat
 
 
 @pytest.fixture(scope="module")
-def shared_stretch():
+def shared_records():
     from commitlog.record.encoder import RecordEncoder
     from store.model.message import Host
 
@@ -191,16 +191,16 @@ def shared_stretch():
     return data, [*accumulate(prepared.sizes[:-1], initial=0)], len(data)
 
 
-def test_several_bad_records_in_a_row_are_passed_together(stretch):
-    data, starts, end = stretch
+def test_several_bad_records_in_a_row_are_passed_together(records):
+    data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = Random(1).randbytes(starts[6] - starts[2])
 
     assert found_behind(damaged, starts[2], end) == starts[6]
 
 
-def test_zeros_in_the_middle_are_passed(stretch):
-    data, starts, end = stretch
+def test_zeros_in_the_middle_are_passed(records):
+    data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = bytes(starts[6] - starts[2])
 
@@ -232,8 +232,8 @@ def test_a_body_that_claims_its_own_position_is_not_taken_for_a_record(encoded, 
     assert found_behind(data, 0, len(data)) == behind
 
 
-def test_after_the_last_record_there_is_the_blank_or_the_end(stretch):
-    data, starts, end = stretch
+def test_after_the_last_record_there_is_the_blank_or_the_end(records):
+    data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[-1] + 89] ^= 1
 
@@ -265,8 +265,8 @@ def test_a_record_of_another_position_is_bad(encoded, some_messages):
     assert batch.skipped[0].expected == f"physical offset {BASE}"
 
 
-def test_a_scan_continues_after_bad_bytes_and_reports_them(stretch):
-    data, starts, end = stretch
+def test_a_scan_continues_after_bad_bytes_and_reports_them(records):
+    data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[5] - 1] ^= 1  # within properties: nothing tells
     damaged[starts[7] + 4] ^= 1
@@ -284,8 +284,8 @@ def test_a_scan_continues_after_bad_bytes_and_reports_them(stretch):
     assert (last_stop, rest.next_offset, rest.skipped) == (Stop.END, BASE + end, ())
 
 
-def test_a_scan_checks_bodies_only_when_it_is_asked_to(stretch):
-    data, starts, end = stretch
+def test_a_scan_checks_bodies_only_when_it_is_asked_to(records):
+    data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[5] + 100 + 12] ^= 1
     view = memoryview(damaged)
@@ -299,8 +299,8 @@ def test_a_scan_checks_bodies_only_when_it_is_asked_to(stretch):
     assert checking.skipped[0].expected.startswith("a body with CRC-32")
 
 
-def test_a_scan_takes_at_least_one_record(stretch):
-    data, starts, end = stretch
+def test_a_scan_takes_at_least_one_record(records):
+    data, starts, end = records
 
     batch, stop = scan(memoryview(data), 0, end, base_offset=BASE, path="f", size_bytes_max=1)
 
@@ -313,8 +313,8 @@ def test_a_scan_of_nothing_is_empty():
     assert (len(batch), batch.begin_offset, batch.next_offset, stop) == (0, BASE, BASE, Stop.ZEROS)
 
 
-def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, stretch):
-    data, starts, end = stretch
+def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, records):
+    data, starts, end = records
     damaged = b"\0" * starts[1] + data[starts[1] :]
     for size in range(1, 140):
         monkeypatch.setattr(record_resync, "_SEARCH_SIZE", size)
@@ -349,9 +349,9 @@ def test_a_search_among_bytes_that_only_look_like_records_is_given_up(monkeypatc
 @pytest.mark.parametrize("is_begun", [False, True])
 @pytest.mark.parametrize("header_size", [0, HEADER_SIZE])
 def test_a_record_that_is_finished_between_any_two_steps_of_a_look_is_not_called_bad(
-    stretch, entries, header_size, is_begun
+    records, entries, header_size, is_begun
 ):
-    whole, starts, end = entries if header_size else stretch
+    whole, starts, end = entries if header_size else records
     last = starts[-1]
     written = last + header_size + 60 if is_begun else last
     found = []

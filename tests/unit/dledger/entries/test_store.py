@@ -76,7 +76,7 @@ def test_entries_come_back_by_index_and_by_position(log):
             store.index_at_position(position)
 
 
-def test_a_stretch_of_positions_gives_the_entries_that_begin_in_it(log):
+def test_a_range_of_positions_gives_the_entries_that_begin_in_it(log):
     store = log.open()
     assert store.positions_within(0, FILE).tolist() == []
     begins = store.append([bytes(size) for size in (1000, 900, 1800, 300, 700, 40)], 0, 3)

@@ -11,7 +11,7 @@ from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import PHYSICAL_OFFSET_POSITION
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_INDEX
-from pipeline.audit.compare import AuditKind, stretches
+from pipeline.audit.compare import AuditKind, log_ranges
 from pipeline.audit.replica import open_replicas
 from pipeline.audit.run import run_audit
 from pipeline.common.errors import BadOption, NoStore
@@ -198,11 +198,11 @@ def test_files_that_one_replica_has_deleted_are_no_error(replicas):
     assert audit.findings[0].end == size
 
 
-def test_stretches_end_at_files_and_where_a_replica_does(replicas):
+def test_ranges_end_at_files_and_where_a_replica_does(replicas):
     paths, _ = replicas
     opened = open_replicas(paths)
     shorter = [opened[0], opened[1]._replace(end=300_000)]
-    parts = stretches(shorter, 100_000)
+    parts = log_ranges(shorter, 100_000)
 
     assert parts[0].begin == opened[0].begin
     assert all(one.end == other.begin for one, other in itertools.pairwise(parts))

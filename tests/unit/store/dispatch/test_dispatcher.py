@@ -160,7 +160,7 @@ def test_first_rows_are_what_the_log_says_up_to_there(tmp_path):
     store.close()
 
 
-def test_stretch_with_many_queues_is_dispatched_in_pieces(tmp_path):
+def test_range_with_many_queues_is_dispatched_in_pieces(tmp_path):
     root = tmp_path / "store"
     config = replace(SMALL, log=replace(SMALL.log, mapped_file_size=1 << 20))
     store = open_small(root, config, clock=Clock())
