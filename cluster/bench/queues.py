@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.bench.store_parts import BATCH, timed
+from cluster.bench.store_measurements import BATCH, timed
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.event_loop import new_event_loop

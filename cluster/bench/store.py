@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from cluster.bench.queues import FEW_QUEUES, longest_turn_ms, opening_s, put_p99_ms
-from cluster.bench.store_parts import (
+from cluster.bench.store_measurements import (
     BenchWork,
     get_all,
     memory_of_reading_mib,

@@ -9,7 +9,7 @@
 | leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                          |
 | background    | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
 
-`open` brings the store into order (`cluster.replica.replicated_parts`), `start` joins the group. All belongs to the
+`open` brings the store into order (`cluster.replica.opening`), `start` joins the group. All belongs to the
 loop.
 
 Source: RocketMQ `DLedgerCommitLog`, `DLedgerRoleChangeHandler`.
@@ -24,9 +24,9 @@ from typing import Final, Self
 
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
+from cluster.replica.opening import OpenedReplica, ReplicatedConfig, open_replica
 from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedLogTasks
-from cluster.replica.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replica.state_import import StateImport
 from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command, encode_command
@@ -62,7 +62,7 @@ class ReplicatedReplica:
         notes: what opening found, did or repaired, one sentence each.
     """
 
-    def __init__(self, files: Files, config: ReplicatedConfig, parts: ReplicatedParts) -> None:
+    def __init__(self, files: Files, config: ReplicatedConfig, parts: OpenedReplica) -> None:
         self.parts = parts
         self.node = parts.node
         self.notes = (*parts.divided.notes, *parts.entries.recovery_notes, *parts.messages.derived.notes)
@@ -116,7 +116,7 @@ class ReplicatedReplica:
         Raises:
             store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
         """
-        return cls(files, config, open_parts(files, config, metrics, trace, clocks, on_progress))
+        return cls(files, config, open_replica(files, config, metrics, trace, clocks, on_progress))
 
     # ------------------------------------------------------------------------------------------- starting and ending
 

@@ -1,7 +1,7 @@
 """Records to columns: what many of them mean for queues and index, without a loop over messages in Python.
 
 Fields are gathered from all records at once (`commitlog.record.rows`); the only work for each single record is to cut
-out its topic and its properties, which are joined and searched together (`commitlog.record.property_parts`).
+out its topic and its properties, which are joined and searched together (`commitlog.record.batch_properties`).
 
 Source of the rules: RocketMQ `CommitLog.checkMessageAndReturnSize`, `IndexService.buildIndex`,
 `CommitLogDispatcherBuildConsumeQueue`.
@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
+from commitlog.record.batch_properties import BatchProperties
 from commitlog.record.few_records import FEW_RECORDS_MAX, few_columns
 from commitlog.record.properties import decode_properties
-from commitlog.record.property_parts import PropertyParts
 from commitlog.record.queue_numbers import queue_numbers
 from commitlog.record.rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.record.tags_code import scheduled_tags_code
@@ -184,7 +184,7 @@ def _hashes(
     all_rows, all_hashes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for first, last in _chunks(rows):
         begins, ends = rows.properties_begins[first:last], rows.ends[first:last]
-        text = PropertyParts.of(view, begins, ends)
+        text = BatchProperties.of(view, begins, ends)
         tag_rows, tag_begins, tag_ends = text.find(TAGS)
         tags_codes[first + tag_rows] = java_hashes(text.data, tag_begins, tag_ends).view(np.int32)
         if not has_keys:

@@ -21,8 +21,8 @@ from store.fs.ports import File, Files
 from store.model.message import QueueKey
 from store.queues.glance import SeenQueue
 from store.queues.pending_units import PendingUnits
+from store.queues.queue_units import QueueUnits, check_full, used_count
 from store.queues.unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
-from store.queues.unit_parts import UnitParts, check_full, used_count
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]
@@ -53,9 +53,9 @@ class ConsumeQueue:
 
     __slots__ = (
         "_first_place",
-        "_parts",
         "_pending",
         "_queue",
+        "_units",
         "is_begun",
         "key",
         "max_offset",
@@ -73,7 +73,7 @@ class ConsumeQueue:
         self._first_place = -1  # where the message of `min_offset` begins in the log; -1: not known
         self._queue = queue
         self._pending = pending
-        self._parts = UnitParts(key, queue, pending, names)
+        self._units = QueueUnits(key, queue, pending, names)
 
     @property
     def files(self) -> MappedFileQueue:
@@ -83,7 +83,7 @@ class ConsumeQueue:
     @property
     def begin_offset(self) -> int:
         """The first offset that the files have room for; what is before `min_offset` is not in the log any more."""
-        return self._parts.begin_offset
+        return self._units.begin_offset
 
     # ----------------------------------------------------------------------------------------------------- loading
 
@@ -101,7 +101,7 @@ class ConsumeQueue:
         """
         notes = self._queue.load()
         self.is_begun = bool(self._queue.mapped_files)
-        self.max_offset = self._parts.begin_offset = self._queue.begin_offset // UNIT_SIZE
+        self.max_offset = self._units.begin_offset = self._queue.begin_offset // UNIT_SIZE
         files = self._queue.mapped_files
         for number, file in reversed(list(enumerate(files))):
             count = used_count(file)
@@ -123,19 +123,19 @@ class ConsumeQueue:
         """
         self._queue.take_up(files)
         self.is_begun = bool(files)
-        self._parts.begin_offset = self.min_offset = seen.begin_offset
+        self._units.begin_offset = self.min_offset = seen.begin_offset
         self.max_offset = seen.max_offset
         self._first_place = seen.first_place
-        self._parts.newest = seen.newest
+        self._units.newest = seen.newest
         self._find_last()
         if not is_kept or not seen.is_newest_whole:
-            self._parts.newest = None
+            self._units.newest = None
 
     def _find_last(self) -> None:
         last = self.message_before(self.max_offset)
         self.max_physical_offset = 0
         if last is not None:
-            physical_offset, size, _ = self._parts.unit(last)
+            physical_offset, size, _ = self._units.unit(last)
             self.max_physical_offset = physical_offset + size
 
     # ----------------------------------------------------------------------------------------------------- reading
@@ -174,11 +174,11 @@ class ConsumeQueue:
         return f"{self._queue.directory}/{name_of(offset - position)}", position
 
     def _ranges(self, begin: int, count_max: int) -> Iterator[tuple[memoryview, int, int]]:
-        return self._parts.ranges(begin, min(begin + count_max, self.max_offset))
+        return self._units.ranges(begin, min(begin + count_max, self.max_offset))
 
     def _next_message(self, queue_offset: int) -> int:
         """Return the first offset from `queue_offset` on that is not blank; `max_offset` if there is none."""
-        while queue_offset < self.max_offset and self._parts.unit(queue_offset)[1] == BLANK_SIZE:
+        while queue_offset < self.max_offset and self._units.unit(queue_offset)[1] == BLANK_SIZE:
             is_blank = self.units(queue_offset, _CHUNK_COUNT).is_blank
             if not is_blank.all():
                 return queue_offset + int(is_blank.argmin())
@@ -188,7 +188,7 @@ class ConsumeQueue:
     def message_before(self, queue_offset: int) -> int | None:
         """Return the last offset before `queue_offset` that is not blank."""
         while queue_offset > self.begin_offset:
-            if self._parts.unit(queue_offset - 1)[1] != BLANK_SIZE:
+            if self._units.unit(queue_offset - 1)[1] != BLANK_SIZE:
                 return queue_offset - 1
             begin = max(self.begin_offset, queue_offset - _CHUNK_COUNT)
             real = np.flatnonzero(~self.units(begin, queue_offset - begin).is_blank)
@@ -219,14 +219,14 @@ class ConsumeQueue:
         The blanks before it, which RocketMQ needs, take up to 6 MB; few queues that are idle get another message.
         """
         self.remove_all()
-        self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset
+        self._units.begin_offset = self.max_offset = self.min_offset = queue_offset
 
     def begin_at(self, queue_offset: int) -> None:
         """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank."""
         assert not self.is_begun, self.key
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE
-        self._parts.begin_offset = queue_offset - queue_offset % units_a_file
+        self._units.begin_offset = queue_offset - queue_offset % units_a_file
         self.max_offset = self.min_offset = queue_offset
         if self._queue.mapped_files and self.begin_offset:  # kept when the queue was emptied: it begins at 0
             self._queue.remove_all()
@@ -242,8 +242,8 @@ class ConsumeQueue:
             self.min_offset = queue_offset
         while True:
             # Before any are added: each further try on a full disk would add more.
-            if self._parts.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
-                self._parts.settle(self.max_offset)
+            if self._units.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
+                self._units.settle(self.max_offset)
             if self.max_offset >= queue_offset:
                 return
             count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
@@ -253,8 +253,8 @@ class ConsumeQueue:
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Put another unit in the place of one that is wrong."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
-        self._parts.settle(self.max_offset)
-        self._parts.newest = None
+        self._units.settle(self.max_offset)
+        self._units.newest = None
         self._queue.write(queue_offset * UNIT_SIZE, unit)
         self._first_place = -1
         self._find_last()
@@ -279,9 +279,9 @@ class ConsumeQueue:
             else:
                 self._empty()
             return
-        self._parts.settle(self.max_offset)
+        self._units.settle(self.max_offset)
         holder = self._queue.find(queue_offset * UNIT_SIZE)
-        data_end = 0 if holder is None else self._parts.data_end(holder, queue_offset * UNIT_SIZE)
+        data_end = 0 if holder is None else self._units.data_end(holder, queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
         if holder is not None and not is_durable:
             # Also where nothing was left to overwrite: zeros that a process before has written may not be durable.
@@ -291,13 +291,13 @@ class ConsumeQueue:
             self.min_offset = queue_offset
             self._first_place = -1
         self._find_last()
-        self._parts.newest = None
+        self._units.newest = None
 
     def _empty(self) -> None:
         """Overwrite all units of the only file. The queue is as new, but for that file: see `remove_unused`."""
         (file,) = self._queue.mapped_files
         # Whole pages: of a part of one the system would have to read the other part first.
-        data_end = min(-(-self._parts.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
+        data_end = min(-(-self._units.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
         self._queue.truncate(0, data_end, is_durable=False)
         self._queue.mark_dirty(file)
         self._pending.drop(self.key, self._queue.directory)
@@ -320,10 +320,10 @@ class ConsumeQueue:
         self._be_new()
 
     def _be_new(self) -> None:
-        self._parts.newest = None
+        self._units.newest = None
         self._first_place = -1
         self.is_begun = False
-        self._parts.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
+        self._units.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
         """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
@@ -337,13 +337,13 @@ class ConsumeQueue:
                 The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
             is_durable: see `cut`.
         """
-        self._parts.settle(self.max_offset)
+        self._units.settle(self.max_offset)
         if not self._queue.mapped_files:
             return
-        end = self._parts.sound_end(physical_offset)
+        end = self._units.sound_end(physical_offset)
         self.max_offset = end
         last = self.message_before(end)
-        if is_message is not None and last is not None and not is_message(self.key, last, *self._parts.unit(last)[:2]):
+        if is_message is not None and last is not None and not is_message(self.key, last, *self._units.unit(last)[:2]):
             last = self.message_before(last)
         # Blanks after the last message belong to one that is given up; those before the first one stay, for they say
         # where the queue ends.
@@ -352,7 +352,7 @@ class ConsumeQueue:
     def is_last_unit(self, is_message: IsMessage) -> bool:
         """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
         last = self.message_before(self.max_offset)
-        return last is None or is_message(self.key, last, *self._parts.unit(last)[:2])
+        return last is None or is_message(self.key, last, *self._units.unit(last)[:2])
 
     def expire(self, log_begin: int) -> None:
         """Delete files of which no message is in the log any more, and set `min_offset` to the first that is.
@@ -370,15 +370,15 @@ class ConsumeQueue:
         expired_end = self.begin_offset * UNIT_SIZE
         for file in files[:-1]:
             last = self.message_before(file.end_offset // UNIT_SIZE)
-            if last is not None and self._parts.unit(last)[0] >= log_begin:
+            if last is not None and self._units.unit(last)[0] >= log_begin:
                 break
             expired_end = file.end_offset
         # All at once: `_message_before` must not look past a file that is gone.
         self._queue.remove_before(expired_end)
         if expired_end > self.begin_offset * UNIT_SIZE:
-            self._parts.begin_offset = expired_end // UNIT_SIZE
+            self._units.begin_offset = expired_end // UNIT_SIZE
         self.min_offset = self.first_offset_from(log_begin)
-        self._first_place = self._parts.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
+        self._first_place = self._units.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
 
     def first_offset_from(self, log_begin: int) -> int:
         """Return the first offset whose message begins at or after `log_begin`, blanks aside."""
@@ -393,7 +393,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             at = self._next_message(middle)
-            if at >= high or is_behind(*self._parts.unit(at)[:2]):
+            if at >= high or is_behind(*self._units.unit(at)[:2]):
                 high = middle
             else:
                 low = at + 1

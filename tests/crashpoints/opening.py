@@ -6,8 +6,8 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.opening import open_replica
 from cluster.replica.replicated import ReplicatedConfig
-from cluster.replica.replicated_parts import open_parts
 from cluster.state.commands import SetTopic, encode_command
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig, open_plain_store
@@ -58,7 +58,7 @@ class OpenedBroker:
         codec = MessageEntryCodec(lambda: 0)
         self.settled = settle_alone(files, NODE, codec)
         config = replace(CONFIG, node=replace(NODE, is_adopting=is_adopting))
-        self.parts = open_parts(files, config, METRICS, None, clock, None)
+        self.parts = open_replica(files, config, METRICS, None, clock, None)
         end_opening()
         self.messages = self.parts.messages
         self.node = SimpleNode(self.parts.entries, self.parts.codec)

@@ -81,7 +81,7 @@ class ReplicatedConfig:
         )
 
 
-class ReplicatedParts(NamedTuple):
+class OpenedReplica(NamedTuple):
     """What an open replica consists of."""
 
     root: StoreRoot
@@ -97,14 +97,14 @@ class ReplicatedParts(NamedTuple):
     old_state: OldState
 
 
-def open_parts(
+def open_replica(
     files: Files,
     config: ReplicatedConfig,
     metrics: NodeMetrics,
     trace: Trace | None,
     clocks: Callable[[], ClockReading],
     on_progress: Progress | None,
-) -> ReplicatedParts:
+) -> OpenedReplica:
     """Open everything, in the order of the module's text; or nothing.
 
     Raises:
@@ -156,7 +156,7 @@ def open_parts(
         lifecycle = DerivedLifecycle(messages, root, retention)
         lifecycle.save_checkpoint()
         on_failure.pop_all()
-    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, lifecycle, old_state)
+    return OpenedReplica(root, divided, codec, node, entries, state, machine, log, messages, lifecycle, old_state)
 
 
 def _in_steps() -> None:

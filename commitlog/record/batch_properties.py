@@ -23,7 +23,7 @@ _NAME_SIZE: Final = 8
 _SPACE: Final = ord(" ")
 
 
-class PropertyParts:
+class BatchProperties:
     """The properties of many records, cut into parts of name, 0x01, value.
 
     Args:
@@ -42,7 +42,7 @@ class PropertyParts:
         self._heads = gather(self.data, self.part_begins, "<u8")
 
     @classmethod
-    def of(cls, view: memoryview, begins: Int64s, ends: Int64s) -> PropertyParts:
+    def of(cls, view: memoryview, begins: Int64s, ends: Int64s) -> BatchProperties:
         """Bring the properties together that are in `view` at these places; a byte is before each."""
         size_max = int((ends - begins).max()) if len(begins) else 0
         width = size_max + 2
@@ -53,7 +53,7 @@ class PropertyParts:
         return cls._joined(view, begins, ends)
 
     @classmethod
-    def _in_rows(cls, source: Bytes, begins: Int64s, ends: Int64s, width: int) -> PropertyParts:
+    def _in_rows(cls, source: Bytes, begins: Int64s, ends: Int64s, width: int) -> BatchProperties:
         """Copy equally wide pieces, which is done in one step; what does not belong to the properties becomes zero."""
         count = len(begins)
         rows = gather(source, begins - 1, f"V{width}").view(np.uint8).reshape(count, width)
@@ -66,7 +66,7 @@ class PropertyParts:
         return cls(data, 1 + width * np.arange(count), separators[:-1] + 1, separators[1:])
 
     @classmethod
-    def _joined(cls, view: memoryview, begins: Int64s, ends: Int64s) -> PropertyParts:
+    def _joined(cls, view: memoryview, begins: Int64s, ends: Int64s) -> BatchProperties:
         """Join the properties, cut out one by one."""
         pieces = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         joined = b"".join((SEPARATOR, SEPARATOR.join(pieces), SEPARATOR, PADDING))

@@ -18,7 +18,7 @@ from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 UnitTuple = tuple[int, int, int]
 
 
-class UnitParts:
+class QueueUnits:
     """The units of one queue, by their places.
 
     Args:
