@@ -91,7 +91,7 @@ def third_act(folder: Path, console: Console) -> bool:
             _report(spark, cluster.directory_of("n0").parent)
     except PipelineError as error:
         raise DemoError(str(error)) from error
-    is_exact = _told(topics, found, console)
+    is_exact = _print_comparison(topics, found, console)
     console.print(
         f"{drill.victim} was killed at message {drill.at:,}; puts continued after {drill.failover_s:.2f} s. "
         f"The report: {PAGE.absolute()}"
@@ -210,7 +210,9 @@ def _report(spark: SparkSession, store: Path) -> None:
     write_report(summarise(partial, "make demo: five programs' logs"), PAGE, None)
 
 
-def _told(topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[bytes]], console: Console) -> bool:
+def _print_comparison(
+    topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[bytes]], console: Console
+) -> bool:
     """Print how often the lines of each topic are in the lake; return whether all are there exactly once."""
     table = Table(title="What the lake holds", title_justify="left")
     for name in ("topic", "sent", "in the lake", "missing", "doubled or foreign"):

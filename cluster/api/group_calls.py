@@ -246,7 +246,7 @@ class GroupCalls:
         self._stays.add(stay)
         listening = asyncio.create_task(stay.listen(requests))
         try:
-            async for response in stay.tell():
+            async for response in stay.updates():
                 yield response
         finally:
             self._stays.discard(stay)
@@ -350,7 +350,7 @@ class _Stay:
         """The client id of the member; empty before the consumer has sent it."""
         return "" if self._member is None else self._member.client_id
 
-    async def tell(self) -> AsyncIterator[pb.JoinGroupResponse]:
+    async def updates(self) -> AsyncIterator[pb.JoinGroupResponse]:
         """Yield the members of the group at each change; the last response says why the membership was ended, if so."""
         while True:
             await self.news.wait()

@@ -56,7 +56,7 @@ class QueryCalls:
         result = self._store.query_by_key(request.topic, request.key, count, request.begin_ms, end_ms)
         response = _query_response(tuple(reversed(result.messages)), request.form)
         response.is_truncated = not result.is_complete
-        response.skipped.extend(self._core.told_damaged(request.topic, result.damaged))
+        response.skipped.extend(self._core.damaged_to_pb(request.topic, result.damaged))
         return response
 
     async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
@@ -72,7 +72,7 @@ class QueryCalls:
             messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
             what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
             if result.damaged and not messages:
-                self._core.told_damaged(request.topic, result.damaged)
+                self._core.damaged_to_pb(request.topic, result.damaged)
                 first = result.damaged[0]
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
@@ -116,7 +116,7 @@ class QueryCalls:
                 found += meant
                 size_bytes += sum(each.size for each in meant)
                 # Their times are not known: they may be in the span.
-                response.skipped.extend(self._core.told_skipped(request.topic, queue_id, result.skipped))
+                response.skipped.extend(self._core.skipped_to_pb(request.topic, queue_id, result.skipped))
                 is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
                 offset = result.next_begin_offset
                 if is_at_end or any(each.store_timestamp >= end_ms for each in result.messages):

@@ -143,7 +143,7 @@ class ReadCalls:
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
         """Return the messages that are reported to the reader as skipped."""
-        return self._core.told_skipped(topic, queue_id, result.skipped) if result.skipped else ()
+        return self._core.skipped_to_pb(topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
         messages = result.messages

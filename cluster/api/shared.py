@@ -99,7 +99,7 @@ class BrokerCore:
         status = self.replica.status()
         return LeaderHint(id=status.leader_id, address=status.leader_address)
 
-    def told_skipped(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
+    def skipped_to_pb(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
         """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
         for each in skips:
             self.metrics.count_skipped(each.cause, each.end - each.begin)
@@ -107,7 +107,7 @@ class BrokerCore:
                 _log_damaged(topic, queue_id, each.record)
         return list(skipped_to_wire(queue_id, skips))
 
-    def told_damaged(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
+    def damaged_to_pb(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
         """Return the report of damaged records that may be what was looked for; count and log them."""
         for each in records:
             self.metrics.count_skipped(SkipCause.DAMAGED, 1)

@@ -33,7 +33,7 @@ class QueueWatch:
         # In the order in which they are to be read.
         self._ready: dict[int, None] = dict.fromkeys(queue_ids)
         self._waiters: dict[int, Waiter] = {}
-        self._told: asyncio.Future[None] | None = None
+        self._notified: asyncio.Future[None] | None = None
 
     def take_ready(self) -> list[int]:
         """Return the queues that are worth reading; one that is not given back by another call is done with."""
@@ -51,16 +51,16 @@ class QueueWatch:
         Raises:
             store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.
         """
-        tell = partial(self._tell, queue_id)
-        waiter = self._store.wait(self._topic, queue_id, offset, tell, self._tags)
+        notify = partial(self._notify, queue_id)
+        waiter = self._store.wait(self._topic, queue_id, offset, notify, self._tags)
         if queue_id not in self._ready:
             self._waiters[queue_id] = waiter
 
-    def _tell(self, queue_id: int) -> None:
+    def _notify(self, queue_id: int) -> None:
         self._waiters.pop(queue_id, None)
         self._ready[queue_id] = None
-        if self._told is not None and not self._told.done():
-            self._told.set_result(None)
+        if self._notified is not None and not self._notified.done():
+            self._notified.set_result(None)
 
     async def wait(self, time_limit_s: float) -> None:
         """Return when a queue is ready; when the time is over all of them are, to be looked at again.
@@ -69,15 +69,15 @@ class QueueWatch:
             store.errors.StoreStopped: nothing will ever come.
         """
         if not self._ready:
-            self._told = self._loop.create_future()
+            self._notified = self._loop.create_future()
             try:
                 async with asyncio.timeout(time_limit_s):
-                    await self._told
+                    await self._notified
             except TimeoutError:
                 self._ready.update(dict.fromkeys(self._waiters))
                 self.end()
             finally:
-                self._told = None
+                self._notified = None
         if self._store.stop_reason:
             raise StoreStopped(self._store.stop_reason)
 

@@ -98,7 +98,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 
 @contextmanager
-def told_errors(endpoints: str) -> Iterator[None]:
+def reported_errors(endpoints: str) -> Iterator[None]:
     """Turn what a client command can meet into a message that says what to do next."""
     try:
         yield

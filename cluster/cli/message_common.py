@@ -76,12 +76,12 @@ def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterat
         name_servers = ""
     else:
         broker = ""
-    with _told_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
+    with _reported_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
         yield targets
 
 
 @contextmanager
-def _told_failures() -> Iterator[None]:
+def _reported_failures() -> Iterator[None]:
     from cluster.protocol.errors import RequestFailed
     from store.errors import StoreError
 
@@ -95,7 +95,7 @@ def _told_failures() -> Iterator[None]:
         fail(str(error))
 
 
-def tell_skipped(skipped: SkippedMessages) -> None:
+def print_skipped(skipped: SkippedMessages) -> None:
     """Print, on standard error, which messages cannot be read."""
     sys.stderr.write(f"dledger: {skipped}\n")
 

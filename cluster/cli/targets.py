@@ -193,9 +193,9 @@ def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
     """
     answers = ask_each(name_servers, list_brokers, PATIENCE_S).values()
     failures = [answer for answer in answers if isinstance(answer, str)]
-    told = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
+    answered = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
     # Of several that know a broker, the one that knows the newest leader knows its nodes.
-    found = {each.broker: each for each in sorted(told, key=lambda each: (each.term, -each.silent_ms))}
+    found = {each.broker: each for each in sorted(answered, key=lambda each: (each.term, -each.silent_ms))}
     if len(failures) == len(answers):
         raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
     if not found:

@@ -91,7 +91,7 @@ class LocalProcess:
             ClusterError: it ended, or was not ready in time; the message shows the end of its output.
         """
         begin = time.monotonic()
-        told = begin
+        reported_s = begin
         while True:
             is_running = self.is_running
             with self._log.open("rb") as output:
@@ -103,8 +103,8 @@ class LocalProcess:
                 state = "is not ready in time" if is_running else "ended while starting"
                 tail = b"\n".join(lines[-_LOG_TAIL_LINES:]).decode(errors="replace")
                 raise ClusterError(f"{self._name} {state}; the end of {self._log}:\n{tail}")
-            if (now := time.monotonic()) - told >= _PATIENCE_S:
-                told = now
+            if (now := time.monotonic()) - reported_s >= _PATIENCE_S:
+                reported_s = now
                 logger.warning(
                     "%s does not serve yet: waited %.0f s of at most %.0f s; its output is in %s",
                     self._name,

@@ -55,7 +55,7 @@ def run_process(command: str, serve: Serve) -> int:
         )
         return EXIT_REFUSED
     _log_to_standard_error()
-    _tell_fatal_signals()
+    _report_fatal_signals()
     raise_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -83,7 +83,7 @@ def _log_to_standard_error() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
-def _tell_fatal_signals() -> None:
+def _report_fatal_signals() -> None:
     """Have a signal that ends the process at once (SIGBUS, SIGSEGV) leave a traceback on standard error.
 
     Files are read through maps: where a disk cannot deliver a page, or a file was cut short, a read ends in SIGBUS.

@@ -59,7 +59,7 @@ class LoadedQueues:
         elif self._steps is None and self._derived.dispatcher.offset >= loaded.offset:
             self._is_restoring = True
             self._steps = self._derived.restore_queue_ends_in_steps(loaded)
-        if not self._go_on(end_s):
+        if not self._continue(end_s):
             return False
         if self._is_restoring:
             self._is_restoring = False
@@ -76,7 +76,7 @@ class LoadedQueues:
         while not self._is_restoring and not self.turn(monotonic()):
             continue
 
-    def _go_on(self, end_s: float) -> bool:
+    def _continue(self, end_s: float) -> bool:
         """Take steps until a time; return whether none is left."""
         steps, self._steps = self._steps, None
         for _ in steps or ():

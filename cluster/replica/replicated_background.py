@@ -84,7 +84,7 @@ class ReplicatedLogTasks:
             kept = self._machine.retention_offset(self._node.snapshot)
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
                 # Also of the same entries: queues may not have reached them then, and the last but one is kept, too.
-                self._node.ask_snapshot(anew=True)
+                self._node.ask_snapshot(is_forced=True)
 
     def _prepare(self) -> bool:
         """Follow a log that was restarted from a snapshot, in short steps; return whether dispatch may continue."""

@@ -140,7 +140,7 @@ class OldFilesOrigin(OldFilesAnswers):
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
         self.manifest = manifest
-        self.told = abridge(manifest)
+        self.hello_bytes = abridge(manifest)
         self._config_size_bytes = own_config_size(files, self._root, node_directory)
 
     def statement(self) -> Statement:

@@ -128,19 +128,19 @@ def decide(
         return Settlement(manifest, _sources(settled))
     if is_joining:
         return Waiting("for a node that takes part in the group")
-    telling = {peer: each for peer, each in received.items() if each.claim is not Claim.NOTHING}
-    for peer, each in telling.items():
+    claiming = {peer: each for peer, each in received.items() if each.claim is not Claim.NOTHING}
+    for peer, each in claiming.items():
         if own.claim is not Claim.NOTHING:
             _check_equal(peer, own.manifest, each.manifest)
-    first, *others = telling or {"": own}
-    manifest = telling[first].manifest if first else own.manifest
+    first, *others = claiming or {"": own}
+    manifest = claiming[first].manifest if first else own.manifest
     for peer in others:
-        _check_equal(f"{first}, those of {peer}", manifest, telling[peer].manifest)
+        _check_equal(f"{first}, those of {peer}", manifest, claiming[peer].manifest)
     missing = sorted(set(founders) - set(received))
     if missing:
         return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
-    holders = {peer: each for peer, each in telling.items() if each.claim is Claim.HELD}
-    if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in telling.values())}:
+    holders = {peer: each for peer, each in claiming.items() if each.claim is Claim.HELD}
+    if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in claiming.values())}:
         return Waiting("for the node that has the old files; no node has them all now")
     return Settlement(manifest, _sources(holders))
 

@@ -107,7 +107,7 @@ class LogWalk:
                 self.end_offset = int(batch.physical_offsets[-1] + batch.sizes[-1])
             position = batch.next_offset - file.begin_offset
             if stop is Stop.BLANK:
-                position = self._behind_blank(view, file, position)
+                position = self._after_blank(view, file, position)
             elif stop is Stop.ZEROS:
                 batch = self._with_hole(batch, view, number, position)
                 position = batch.next_offset - file.begin_offset
@@ -167,11 +167,11 @@ class LogWalk:
                         view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size
                     )
                 elif stop is Stop.BLANK:
-                    behind = self._behind_blank(view, file, position)
+                    behind = self._after_blank(view, file, position)
                 position = behind if stop is Stop.END else max(behind, position + 1)
         return False
 
-    def _behind_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
+    def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
         """Return where a blank ends, which is the end of its file; DLedger leaves one at a file's head, too."""
         size, room = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < room else len(view)

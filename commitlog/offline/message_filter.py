@@ -104,7 +104,7 @@ class MessageFilter:
         properties = record.properties
         return self.key == properties.get(UNIQUE_KEY) or self.key in properties.get(KEYS, "").split(" ")
 
-    def begins_behind(self, store_timestamp: int) -> bool:
+    def begins_after(self, store_timestamp: int) -> bool:
         """Return whether all that is wanted was stored after this time."""
         return self.begin is not None and self.begin.is_time and self.begin.value > store_timestamp + _DISORDER_MS
 

@@ -130,7 +130,7 @@ class StoreReader:
         first = 0
         for number in range(1, len(log_files)):
             timestamp = self._first_timestamp(log_files[number])
-            if timestamp is None or not self._wanted.begins_behind(timestamp):
+            if timestamp is None or not self._wanted.begins_after(timestamp):
                 break
             first = number
         return first

@@ -55,7 +55,7 @@ def scan_file(
     )
     position = batch.next_offset - begin_offset
     if stop is Stop.BLANK:
-        return replace(batch, next_offset=begin_offset + _behind_blank(view, position, header_size))
+        return replace(batch, next_offset=begin_offset + _after_blank(view, position, header_size))
     if stop is Stop.ZEROS:
         # Not the end of the log, which is later: there was data here.
         behind = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
@@ -65,7 +65,7 @@ def scan_file(
     return batch
 
 
-def _behind_blank(view: memoryview, position: int, header_size: int) -> int:
+def _after_blank(view: memoryview, position: int, header_size: int) -> int:
     """Return where a blank ends: with the file, but for one of entries at its head (DLedger's, of a deletion)."""
     if not header_size:
         return len(view)

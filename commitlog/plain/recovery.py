@@ -156,7 +156,7 @@ def recover(
         at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
         if at.number == len(files):
             break
-        behind = _behind_accepted(files[at.number], at, last_exit.accepted, notes)
+        behind = _after_accepted(files[at.number], at, last_exit.accepted, notes)
         if behind is not None:
             at = behind
             continue
@@ -274,7 +274,7 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
     return len(store_timestamps)
 
 
-def _behind_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
+def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
     """Return the place after accepted damage, which may be the head of the next file; None: it is not accepted."""
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:

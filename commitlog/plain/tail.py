@@ -11,7 +11,7 @@ The facts of the place:
 * `is_foreign`: no good record is in the whole log, and what is at its beginning is no beginning of a record.
 * `was_synced`: the bad record, if only its checksum is wrong, or a good one after it, is older than the synced
   timestamp.
-* `has_good_behind`: a good record is after it.
+* `has_good_after`: a good record is after it.
 * `is_lost_write`: between it and the next good record a whole sector is zero, or just the blank is not whole that
   should lead to a later file. A disk takes the sectors of what was not synced in any order; one that was not written
   still holds the zeros that were after the log's end. Damage looks different: wrong bytes, or zeros that end inside
@@ -78,7 +78,7 @@ class PlaceFacts(NamedTuple):
     holds_data: bool
     is_foreign: bool
     was_synced: bool
-    has_good_behind: bool
+    has_good_after: bool
     is_lost_write: bool
     is_one_bit_off: bool
 
@@ -89,7 +89,7 @@ class Case(NamedTuple):
     holds_data: bool | None
     is_foreign: bool | None
     was_synced: bool | None
-    has_good_behind: bool | None
+    has_good_after: bool | None
     is_lost_write: bool | None
     is_one_bit_off: bool | None
     verdict: TailVerdict
@@ -167,7 +167,7 @@ def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts
     """
     if not _holds_data(place):
         return PlaceFacts(False, False, False, False, False, False), None
-    good = find_good_behind(place)
+    good = find_good_after(place)
     timestamps = [] if good is None else [good.store_timestamp]
     own_timestamp = _timestamp_of_damaged(place)
     if own_timestamp is not None and own_timestamp >= place.last_store_timestamp:
@@ -177,7 +177,7 @@ def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts
         holds_data=True,
         is_foreign=place.last_store_timestamp < 0 and good is None and not _begins_like_a_record(place),
         was_synced=was_synced,
-        has_good_behind=good is not None,
+        has_good_after=good is not None,
         is_lost_write=good is not None and (_is_torn_blank(place, good) or _has_zero_sector(place, good)),
         is_one_bit_off=not was_synced
         and is_one_bit_off(place.file.view(), place.position, place.offset, place.last_store_timestamp),
@@ -185,7 +185,7 @@ def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts
     return facts, good
 
 
-def find_good_behind(place: BadRecordPlace) -> GoodRecord | None:
+def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
     """Return the next good record after the bad place, if there is one."""
     for number, file in enumerate(place.files):
         view, begin_offset = file.view(), file.begin_offset
@@ -296,8 +296,8 @@ def _begins_like_a_record(place: BadRecordPlace) -> bool:
 
 def _is_torn_magic(place: BadRecordPlace) -> bool:
     """Return whether the data end within a magic."""
-    behind_magic = place.offset + HEAD.size
-    if place.file.find_data_end(place.offset) > behind_magic:
+    following_magic = place.offset + HEAD.size
+    if place.file.find_data_end(place.offset) > following_magic:
         return False
     found = bytes(place.file.view()[place.position + _SIZE_SIZE : place.position + HEAD.size]).rstrip(b"\0")
     return any(magic.to_bytes(_MAGIC_SIZE, "big", signed=True).startswith(found) for magic in (*MAGICS, BLANK_MAGIC))

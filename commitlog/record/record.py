@@ -239,7 +239,7 @@ class Record:
         end = self._properties_position - 2
         return self.view[end - self._topic_size : end]
 
-    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+    def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Return whether the record says that it is at this offset of this queue; the topic is UTF-8."""
         return self._fields[5] == queue_offset and self._fields[3] == queue_id and self.topic_view.tobytes() == topic
 

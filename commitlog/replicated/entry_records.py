@@ -149,7 +149,7 @@ class EntryRecords:
         # What is below `low` was stored before; after `high` the first record, if any, is the one at `found`.
         while low < high:
             middle = (low + high) // 2
-            index, time = self._time_behind(middle, high)
+            index, time = self._time_after(middle, high)
             if time == NO_TIMESTAMP or time >= store_timestamp:
                 found = found if time == NO_TIMESTAMP else entries.position_of(index)
                 high = middle
@@ -157,7 +157,7 @@ class EntryRecords:
                 low = index + 1
         return found
 
-    def _time_behind(self, first: int, end: int) -> tuple[int, int]:
+    def _time_after(self, first: int, end: int) -> tuple[int, int]:
         """Return (index, time) of the first record among these entries that can be read; -1 as time when none can."""
         for index in range(first, end):
             try:

@@ -131,10 +131,12 @@ class AdminSession:
             raise AdminFailed(refusal.code, refusal.message) from refusal
         pause_s = self._backoff.next_s()
         if self._now_s() + pause_s >= self._give_up_at - LAST_TRY_S:
-            raise AdminFailed(refusal.code, f"{self._told(refusal)} (tried for {self._patience_s:g} s)") from refusal
+            raise AdminFailed(
+                refusal.code, f"{self._explained(refusal)} (tried for {self._patience_s:g} s)"
+            ) from refusal
         return pause_s
 
-    def _told(self, refusal: Refused) -> str:
+    def _explained(self, refusal: Refused) -> str:
         """Return the last refusal as a text; where no node answered at last, also the answer before."""
         if self._answer is None or self._answer is refusal:
             return refusal.message

@@ -27,10 +27,10 @@ def begin(state: State, peer: str, progress: Progress) -> None:
     # A snapshot that ends before our log begins would leave a gap.
     is_useful = snapshot is not None and snapshot.index >= state.log.begin_index - 1
     progress.install(snapshot if is_useful else None)
-    go_on(state, peer, progress)
+    continue_installation(state, peer, progress)
 
 
-def go_on(state: State, peer: str, progress: Progress) -> None:
+def continue_installation(state: State, peer: str, progress: Progress) -> None:
     """Send the next chunk or the reset, unless one is in flight or the quota is used up."""
     installation = progress.installation
     assert installation is not None
@@ -99,7 +99,7 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
         progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
     installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
     progress.is_waiting = False
-    go_on(state, sender, progress)
+    continue_installation(state, sender, progress)
 
 
 # ----------------------------------------------------------------------------------------------- the follower's side
@@ -108,7 +108,7 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
 def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
     """Write the next chunk of a snapshot, or answer with the offset to resume from."""
     if state.stored == chunk.snapshot:
-        _tell_progress(state, sender, chunk.snapshot, chunk.snapshot.size_bytes)
+        _send_progress(state, sender, chunk.snapshot, chunk.snapshot.size_bytes)
         return
     if state.incoming is None or state.incoming[0] != chunk.snapshot:
         state.incoming = (chunk.snapshot, 0)
@@ -119,7 +119,7 @@ def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
         state.incoming = (chunk.snapshot, received)
     if received < chunk.snapshot.size_bytes:
         # The last chunk is answered when the whole is verified.
-        _tell_progress(state, sender, chunk.snapshot, received)
+        _send_progress(state, sender, chunk.snapshot, received)
 
 
 def on_snapshot_stored(state: State, snapshot: SnapshotInfo, *, is_good: bool) -> None:
@@ -128,10 +128,10 @@ def on_snapshot_stored(state: State, snapshot: SnapshotInfo, *, is_good: bool) -
     if is_good:
         state.stored = snapshot
     if state.leader_id is not None:
-        _tell_progress(state, state.leader_id, snapshot, snapshot.size_bytes if is_good else 0)
+        _send_progress(state, state.leader_id, snapshot, snapshot.size_bytes if is_good else 0)
 
 
-def _tell_progress(state: State, leader_id: str, snapshot: SnapshotInfo, received_bytes: int) -> None:
+def _send_progress(state: State, leader_id: str, snapshot: SnapshotInfo, received_bytes: int) -> None:
     state.send(leader_id, SnapshotProgress(state.term, snapshot.index, received_bytes))
 
 

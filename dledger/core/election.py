@@ -33,9 +33,9 @@ def start_pre_vote(state: State) -> None:
     _ask(state, request_term=state.term + 1)
 
 
-def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
+def start_vote(state: State, *, is_asked_to_campaign: bool = False) -> None:
     """Raise the term, vote for ourselves and ask for the others' votes."""
-    transitions.ask_votes(state, is_asked_to_stand=is_asked_to_stand)
+    transitions.ask_votes(state, is_asked_to_campaign=is_asked_to_campaign)
     pasts.name_group(state)
     _ask(state, request_term=state.term)
 
@@ -43,7 +43,7 @@ def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
 def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
     """Campaign at once: the leader requests it, and this node holds its whole log (dissertation §3.10)."""
     if state.role is Role.FOLLOWER and state.leader_id == sender and _may_campaign(state):
-        start_vote(state, is_asked_to_stand=True)
+        start_vote(state, is_asked_to_campaign=True)
 
 
 def _ask(state: State, *, request_term: int) -> None:
@@ -55,7 +55,7 @@ def _ask(state: State, *, request_term: int) -> None:
                 is_pre_vote=candidate.is_pre_vote,
                 last_index=state.log.last_index,
                 last_term=state.log.last_term,
-                is_transfer=candidate.is_asked_to_stand,
+                is_transfer=candidate.is_asked_to_campaign,
                 voter_incarnation=state.incarnations[voter],
                 life=state.life,
                 group_id=state.named_group_id,

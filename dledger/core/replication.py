@@ -35,7 +35,7 @@ def push(state: State, peer: str) -> None:
         if progress.installation is None:
             catch_up.begin(state, peer, progress)
         else:
-            catch_up.go_on(state, peer, progress)
+            catch_up.continue_installation(state, peer, progress)
         return
     if progress.is_probing:
         if not progress.is_waiting:

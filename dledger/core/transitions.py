@@ -115,10 +115,10 @@ def ask_pre_votes(state: State) -> None:
     _enter(state, TransitionCause.PRE_VOTE, Candidate(True, False, deadline_ms))
 
 
-def ask_votes(state: State, *, is_asked_to_stand: bool) -> None:
+def ask_votes(state: State, *, is_asked_to_campaign: bool) -> None:
     """Become a candidate of the next term, with its own vote."""
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
-    _enter(state, TransitionCause.VOTE, Candidate(False, is_asked_to_stand, deadline_ms))
+    _enter(state, TransitionCause.VOTE, Candidate(False, is_asked_to_campaign, deadline_ms))
 
 
 def take_lead(state: State, founders: frozenset[str]) -> None:

@@ -37,19 +37,19 @@ class TracedRaft(Raft):
         super().__init__(config, **arguments)
         self._write = write
         known = {name: _plain(value) for name, value in arguments.items() if not callable(value)}
-        self._tell({"kind": "Started", **known}, [])
+        self._write_line({"kind": "Started", **known}, [])
 
     def step(self, event: Event) -> list[Effect]:
         """Do as `Raft.step`, then write the line; one that raises is written, too, and is the last of its node."""
         try:
             effects = super().step(event)
         except Exception as error:
-            self._tell(_plain(event), [], error)
+            self._write_line(_plain(event), [], error)
             raise
-        self._tell(_plain(event), effects)
+        self._write_line(_plain(event), effects)
         return effects
 
-    def _tell(self, event: Any, effects: list[Effect], error: Exception | None = None) -> None:
+    def _write_line(self, event: Any, effects: list[Effect], error: Exception | None = None) -> None:
         state = self.state
         line = {
             "node": state.self_id,

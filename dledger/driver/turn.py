@@ -13,7 +13,7 @@ from dledger.driver.driver import Driver, Proposal
 
 
 def take_turn(
-    driver: Driver, events: Sequence[Event], batch_behind: Callable[[int], list[Proposal]], now_ms: int
+    driver: Driver, events: Sequence[Event], batch_after: Callable[[int], list[Proposal]], now_ms: int
 ) -> list[Proposal]:
     """Give the driver events, then proposals, and return these.
 
@@ -23,12 +23,12 @@ def take_turn(
     Args:
         driver: of the node.
         events: what came in, in order; may be none.
-        batch_behind: returns the proposals to give, knowing the commit index that the events led to; may be none.
+        batch_after: returns the proposals to give, knowing the commit index that the events led to; may be none.
         now_ms: the core's clock.
     """
     if events:
         driver.process(events, now_ms)
-    batch = batch_behind(driver.raft.commit_index)
+    batch = batch_after(driver.raft.commit_index)
     if batch:
         driver.propose(batch)
     return batch

@@ -144,7 +144,7 @@ class EntryIndex:
         begin, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
         self._queue.truncate(begin, end, is_durable=False)
 
-    def clear_behind(self, last_index: int) -> None:
+    def clear_after(self, last_index: int) -> None:
         """Write zeros over everything after the unit of the last entry."""
         offset = (last_index + 1) * INDEX_UNIT_SIZE
         file = self._queue.find(offset)

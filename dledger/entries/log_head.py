@@ -135,7 +135,7 @@ class LogHeadFile:
             self._files.sync_directory(self._directory)
 
 
-def begin_anew(
+def restart_log(
     head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, head: LogHead, aside: Aside
 ) -> None:
     """Set all data files aside, or delete them, and begin an empty log at `head`.
@@ -218,7 +218,7 @@ def complete(
     if head is None:
         return None
     if head.is_reset:
-        begin_anew(head_file, data, index, head, aside)
+        restart_log(head_file, data, index, head, aside)
         notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
         return replace(head, is_reset=False)
     old_begin = data.begin_offset

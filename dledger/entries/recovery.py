@@ -22,7 +22,7 @@ from dledger.entries.damaged_tail import KEPT_SIZE_BYTES_MAX, DamagedTail, GiveU
 from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 from dledger.entries.format.walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
 from dledger.entries.index import IndexUnit
-from dledger.entries.tail import BadEntryPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
+from dledger.entries.tail import BadEntryPlace, find_good_after, holds_data, is_lost_write, is_ours, is_unfinished_step
 from dledger.types import NO_INDEX, NO_TERM, decoded_term
 from store.errors import CorruptData
 
@@ -292,7 +292,7 @@ def _settle(
     cause = f"torn tail cut at position {end_position}: expected {expected}, found {found}"
     if not has_data:
         cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
-    elif (good := find_good_behind(place)) is not None:
+    elif (good := find_good_after(place)) is not None:
         # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
         # first one cannot be a lost write.
         if next_index == UNKNOWN or not is_lost_write(place):
@@ -309,7 +309,7 @@ def _settle(
         assert file is not None, end_position
         data.truncate(end_position, file.find_data_end(end_position), is_durable=True)
         notes.append(f"{place.file.path}: {cause}")
-    index.clear_behind(max(next_index, 0) - 1)
+    index.clear_after(max(next_index, 0) - 1)
 
 
 def _bad_place(

@@ -31,7 +31,7 @@ from dledger.entries.format.entry import (
 )
 from dledger.entries.format.placement import EntryRun, lay_out
 from dledger.entries.format.walk import UNKNOWN
-from dledger.entries.log_head import LogHead, begin_anew
+from dledger.entries.log_head import LogHead, restart_log
 from dledger.entries.opening import OpenLog, open_log
 from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_payload
 from dledger.entries.reader import EntryReader, decode_all
@@ -556,7 +556,7 @@ class EntryStore:
         if self.last_index >= self.begin_index:
             self.aside.prepare(AsideRecord(self.begin_index, self.last_index, caught_up_index), old_head)
         try:
-            begin_anew(head_file, self._data, self._index.queue, head, self.aside)
+            restart_log(head_file, self._data, self._index.queue, head, self.aside)
         except DiskFull:
             if is_without_files:
                 head_file.restore(old_head)

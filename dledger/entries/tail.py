@@ -105,7 +105,7 @@ def holds_data(place: BadEntryPlace) -> bool:
     return any(file.find_data(file.begin_offset) < file.end_offset for file in place.files[1:])
 
 
-def find_good_behind(place: BadEntryPlace) -> int | None:
+def find_good_after(place: BadEntryPlace) -> int | None:
     """Return the position of a good entry after the bad place, if there is one."""
     for file in place.files:
         begin = _skip_stated_size(place) if file is place.file else file.begin_offset

@@ -19,7 +19,7 @@ from dledger.driver.driver import Driver, Proposal
 from dledger.driver.turn import take_turn
 from dledger.entries.store import EntriesTicket, EntryStore
 from dledger.metrics import NodeMetrics
-from dledger.node.status import position_behind
+from dledger.node.status import position_after
 from dledger.pending.proposals import ProposalQueue
 from dledger.pending.waiters import Waiters
 
@@ -130,7 +130,7 @@ class EventBatches:
     def is_lightly_loaded(self) -> bool:
         """Return whether few appends wait and little is unsynced."""
         store = self._store
-        unsynced_size_bytes = store.end_position - position_behind(store, store.durable_index)
+        unsynced_size_bytes = store.end_position - position_after(store, store.durable_index)
         return (
             self._waiters.appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
         )

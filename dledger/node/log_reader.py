@@ -12,7 +12,7 @@ from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import Entry
 from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
-from dledger.node.status import position_behind
+from dledger.node.status import position_after
 from dledger.pending.reads import RequestRefused
 from dledger.types import Span
 from store.errors import CorruptData
@@ -57,7 +57,7 @@ class LogReader:
             RequestRefused: 419 before the log's begin, 410 beyond the end of `last_index`, 411 where no entry begins.
         """
         store = self._store
-        end_position = position_behind(store, last_index)
+        end_position = position_after(store, last_index)
         if position < store.begin_position:
             raise _before_begin(f"position {position}", store.begin_index)
         if position > end_position:

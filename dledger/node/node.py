@@ -329,10 +329,10 @@ class Node:
         """Whether old entries would go, but for something that needs them; only while the node runs."""
         return self._retention.is_held_back
 
-    def ask_snapshot(self, *, anew: bool = False) -> None:
+    def ask_snapshot(self, *, is_forced: bool = False) -> None:
         """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
         if self._is_running and self._machine is not None:
-            self._machine.ask_snapshot(anew=anew)
+            self._machine.ask_snapshot(is_forced=is_forced)
 
     @property
     def pending_appends_count(self) -> int:

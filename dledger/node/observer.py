@@ -69,7 +69,7 @@ class NodeObserver:
         self._appends = waiters.appends
         self._reads = waiters.reads
         self._commits = waiters.commits
-        self._tell_listeners = waiters.tell_listeners
+        self._notify_listeners = waiters.notify_listeners
         self._group = group
         self._answers = answers
         self._leaders = leaders
@@ -103,7 +103,7 @@ class NodeObserver:
         else:
             self._machine.committed(commit_index)
         self._commits.wake()
-        self._tell_listeners()
+        self._notify_listeners()
 
     def on_truncated(self, first_index: int) -> None:
         """Remember that the entries of some appends are gone from here."""
@@ -118,7 +118,7 @@ class NodeObserver:
         self._appends.truncated(0)
         if self._machine is not None:
             self._machine.on_reset(begin_index, snapshot_index)
-        self._tell_listeners()
+        self._notify_listeners()
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
         """Pass on to the group."""
@@ -139,7 +139,7 @@ class NodeObserver:
             self._last_leader_id = change.leader_id
             self._distrusted.clear()
             self._metrics.leader_changes += 1
-        self._tell_listeners()
+        self._notify_listeners()
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Let a linearizable read go."""

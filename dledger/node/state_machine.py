@@ -122,7 +122,7 @@ class Applier:
         self._commit_index = NO_INDEX
         self._snapshot: SnapshotInfo | None = None
         self._next_snapshot_at = snapshot_threshold - 1
-        self._is_asked_anew = False
+        self._is_forced = False
         self._results: dict[int, Any] = {}
         # Neither `apply` nor `snapshot_save` is called before it is loaded.
         self._loading: _Loading | None = None
@@ -219,10 +219,10 @@ class Applier:
         """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
         return not self.is_loading and (self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost())
 
-    def ask_snapshot(self, *, anew: bool = False) -> None:
-        """Have a snapshot due now, if anything was applied since the last one; `anew`: else in place of that."""
+    def ask_snapshot(self, *, is_forced: bool = False) -> None:
+        """Have a snapshot due now, if anything was applied since the last one; `is_forced`: else in place of that."""
         self._next_snapshot_at = min(self._next_snapshot_at, self._applied_index)
-        self._is_asked_anew |= anew
+        self._is_forced |= is_forced
 
     def save_snapshot(self) -> SnapshotInfo | None:
         """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.
@@ -234,12 +234,12 @@ class Applier:
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
         assert not self.is_loading
-        index, is_asked_anew = self._applied_index, self._is_asked_anew
-        self._next_snapshot_at, self._is_asked_anew = index + self._threshold, False
+        index, is_forced = self._applied_index, self._is_forced
+        self._next_snapshot_at, self._is_forced = index + self._threshold, False
         if self._snapshot is None:
             is_news = index != NO_INDEX
         else:
-            is_news = index != self._snapshot.index or is_asked_anew or self._is_snapshot_lost()
+            is_news = index != self._snapshot.index or is_forced or self._is_snapshot_lost()
         if not is_news:
             return None
         try:

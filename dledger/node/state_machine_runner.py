@@ -118,15 +118,15 @@ class NodeMachine:
 
     # -------------------------------------------------------------------------------------------------------- turns
 
-    def ask_snapshot(self, *, anew: bool = False) -> None:
+    def ask_snapshot(self, *, is_forced: bool = False) -> None:
         """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again.
 
         While one is being saved, its thread owns the applier's record of requests: this one is then made afterwards.
         """
         if not self._is_saved.is_set():
-            self._asked_meanwhile = anew or bool(self._asked_meanwhile)
+            self._asked_meanwhile = is_forced or bool(self._asked_meanwhile)
             return
-        self._applier.ask_snapshot(anew=anew)
+        self._applier.ask_snapshot(is_forced=is_forced)
         self._step_soon()
 
     def _ask_step(self) -> None:
@@ -158,17 +158,17 @@ class NodeMachine:
             self._is_saved.set()
 
     def _saved(self, error: Exception | None) -> None:
-        def tell(driver: Driver) -> None:
+        def report(driver: Driver) -> None:
             if error is not None:
                 raise error
             if self.snapshot is not None:
                 driver.snapshot_saved(self.snapshot)
             asked, self._asked_meanwhile = self._asked_meanwhile, None
             if asked is not None:
-                self.ask_snapshot(anew=asked)
+                self.ask_snapshot(is_forced=asked)
             self._ask_step()
 
-        self._turns.soon(tell)
+        self._turns.soon(report)
 
     # --------------------------------------------------------------------------------------- the port of the driver
 

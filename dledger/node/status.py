@@ -123,7 +123,7 @@ def status_of(
         end_index=store.last_index,
         end_position=store.end_position,
         commit_index=raft.commit_index,
-        commit_position=position_behind(store, raft.commit_index),
+        commit_position=position_after(store, raft.commit_index),
         peers=_peers_of(config, raft, store, client_address_of) if raft.role is Role.LEADER else (),
         is_disk_full=is_disk_full,
         membership=raft.memberships[-1],
@@ -138,7 +138,7 @@ def status_of(
     )
 
 
-def position_behind(store: EntryStore, index: int) -> int:
+def position_after(store: EntryStore, index: int) -> int:
     """Return the byte position after entry `index`; the log's begin for an index before it."""
     return store.end_position_of(index) if index >= store.begin_index else store.begin_position
 
@@ -158,7 +158,7 @@ def _peers_of(
                 client_address=client_address_of(member.id),
                 match_index=match_index,
                 lag_entries=store.last_index - max(match_index, store.begin_index - 1),
-                lag_bytes=store.end_position - position_behind(store, match_index),
+                lag_bytes=store.end_position - position_after(store, match_index),
                 is_live=raft.is_live(member.id),
                 is_voter=member.is_voter,
                 is_healthy=raft.is_healthy(member.id),

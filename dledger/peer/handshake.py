@@ -82,14 +82,14 @@ class Handshake:
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
         """Return the greeting to `peer_id`, which is dialled."""
-        is_told = self._acquaintances is not None and self._acquaintances.is_told(peer_id)
-        return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, is_told=is_told)
+        names_group = self._acquaintances is not None and self._acquaintances.may_learn_group(peer_id)
+        return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, names_group=names_group)
 
     def proves_group(self, hello: Hello) -> bool:
         """Return whether the sender of `hello` belongs to this very group, and not only to one of its name."""
         return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
 
-    def _hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool, is_told: bool) -> Hello:
+    def _hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool, names_group: bool) -> Hello:
         hello = Hello(
             group=self._group,
             self_id=self._self_id,
@@ -99,9 +99,9 @@ class Handshake:
             is_bulk=is_bulk,
             peer_address=self._peer_address,
             is_bootstrap=is_bootstrap,
-            origin=b"" if self._origin is None else self._origin.told,
+            origin=b"" if self._origin is None else self._origin.hello_bytes,
         )
-        if self._acquaintances is None or not is_told:
+        if self._acquaintances is None or not names_group:
             return hello
         own = self._acquaintances.own
         return replace(
@@ -121,7 +121,7 @@ class Handshake:
             store.errors.StorageFailed: the node must stop.
         """
         proves = self.proves_group(asked)
-        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_bootstrap=asked.is_bootstrap, is_told=proves)
+        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_bootstrap=asked.is_bootstrap, names_group=proves)
         try:
             self._judge(asked)
         except PeerRefused as refused:

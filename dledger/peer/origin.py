@@ -37,7 +37,7 @@ class Origin(BootstrapHandler, Protocol):
     """What the log of a participating node continues."""
 
     @property
-    def told(self) -> bytes:
+    def hello_bytes(self) -> bytes:
         """The bytes in each Hello; at most `peer_frames.ORIGIN_SIZE_BYTES_MAX` bytes."""
         ...
 
@@ -49,7 +49,7 @@ class Origin(BootstrapHandler, Protocol):
 class RawOrigin:
     """`Origin` of a log that continues no older store and holds no messages."""
 
-    told = b""
+    hello_bytes = b""
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
         """Return a text if the peer's log holds messages; None: it holds plain bytes, too."""

@@ -34,7 +34,7 @@ class Waiters:
     applies: CommitWaiters
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
-    def tell_listeners(self) -> None:
+    def notify_listeners(self) -> None:
         """Say that there is news."""
         for listener in self.listeners:
             listener()

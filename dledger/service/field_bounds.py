@@ -151,7 +151,7 @@ class RequestShape:
                     if more < 0x80:
                         position += 3 + (size & 0x7F | more << 7)
                         continue
-                begin, position = position, _behind(data, position)
+                begin, position = position, _end_of(data, position)
                 if data[begin] not in tags:
                     number_bytes += position - begin
                     if number_bytes > self.number_bytes_max:
@@ -162,7 +162,7 @@ class RequestShape:
         return None
 
 
-def _behind(data: bytes, position: int) -> int:
+def _end_of(data: bytes, position: int) -> int:
     """Return where the field ends that begins at `position`.
 
     Raises:

@@ -95,7 +95,7 @@ class Acquaintances:
         self.group_id = memberships[0].membership.group_id
         self._members = frozenset(member.id for entry in memberships for member in entry.membership.members)
 
-    def is_told(self, peer_id: str) -> bool:
+    def may_learn_group(self, peer_id: str) -> bool:
         """Return whether the group is sent to the node that is dialled as `peer_id`; never to strangers."""
         return peer_id in self._members
 

@@ -59,8 +59,8 @@ def open_replicas(paths: Sequence[str]) -> list[AuditedReplica]:
             kinds[path] = view.kind
             found.append(AuditedReplica(path, view.begin_offset, view.end_offset, _committed(view), view.files))
     if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{path} ({kind})" for path, kind in kinds.items())
-        raise BadOption("replicas", "stores of one kind", told)
+        listed = ", ".join(f"{path} ({kind})" for path, kind in kinds.items())
+        raise BadOption("replicas", "stores of one kind", listed)
     end = max(replica.end for replica in found)
     return [replica._replace(end=_written_end(replica, end)) for replica in found]
 

@@ -13,7 +13,7 @@ from pipeline.cli.common import (
     MasterOption,
     StoreArgument,
     command_session,
-    told_errors,
+    reported_errors,
 )
 from pipeline.spark.session import LOCAL_MASTER
 
@@ -69,7 +69,7 @@ def archive(
         dledger spark archive /data/n0 /lake --log broker-a --kind delta
         dledger spark archive /data/n0 /lake --log broker-a --allow-data-loss    some files were deleted too early
     """
-    with told_errors():
+    with reported_errors():
         from pipeline.archive.archive import Archive  # see `pipeline.cli.app`
         from pipeline.common.words import bytes_text
         from pipeline.log.stores import Tail, open_store

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from cluster.cli.common import EXIT_FAILED, notes, output
 from cluster.cli.rows import show_table
-from pipeline.cli.common import ConfOption, MasterOption, check_output, command_session, told_errors
+from pipeline.cli.common import ConfOption, MasterOption, check_output, command_session, reported_errors
 from pipeline.spark.session import LOCAL_MASTER
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def audit(
         dledger spark audit /backup/n0                       check a backup
     """
     check_output("--json", figures)
-    with told_errors():
+    with reported_errors():
         from pipeline.audit.replica import open_replicas  # see `pipeline.cli.app`
         from pipeline.audit.run import run_audit
         from pipeline.spark.jobs import run_each
@@ -68,12 +68,12 @@ def audit(
             elapsed_s = time.monotonic() - started
         if figures is not None:
             figures.write_text(json.dumps(done.to_json(), indent=1) + "\n")
-    _tell(done, elapsed_s)
+    _print_result(done, elapsed_s)
     if done.errors:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _tell(done: Audit, elapsed_s: float) -> None:
+def _print_result(done: Audit, elapsed_s: float) -> None:
     """Print what was found."""
     rate = done.size_bytes / max(elapsed_s, 1e-9) / 1e6
     title = f"{len(done.replicas)} replicas, {done.size_bytes / 1e6:,.1f} MB, {elapsed_s:.1f} s ({rate:,.0f} MB/s)"

@@ -71,7 +71,7 @@ def selection_of(topics: Sequence[str] | None, since: str | None, until: str | N
 
 
 @contextmanager
-def told_errors() -> Iterator[None]:
+def reported_errors() -> Iterator[None]:
     """Turn what a command can meet, here or in a task, into one message that says what to do next."""
     try:
         check_libraries()
@@ -105,7 +105,7 @@ def cause_of(text: str) -> str:
     return str(raised[-1]) if raised else text.strip().partition("\n")[0]
 
 
-def tell_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) -> None:
+def print_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) -> None:
     """Print the `spark-submit` command line for a command; not when it is one."""
     if is_submitted():
         return
@@ -135,7 +135,7 @@ def own_arguments() -> list[str]:
 @contextmanager
 def command_session(name: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
     """Give a session for a command, and print how to run it on a cluster."""
-    tell_submit(own_arguments(), master, conf or ())
+    print_submit(own_arguments(), master, conf or ())
     with notes.status("starting Spark") as status, spark_session(name, SparkChoice(master, conf or ())) as spark:
         status.stop()
         yield spark

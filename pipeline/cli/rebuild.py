@@ -16,7 +16,7 @@ from pipeline.cli.common import (
     MasterOption,
     StoreArgument,
     command_session,
-    told_errors,
+    reported_errors,
 )
 from pipeline.common.errors import BadOption
 from pipeline.spark.session import LOCAL_MASTER
@@ -52,7 +52,7 @@ def rebuild(
         dledger spark rebuild /data/n0
         dledger spark rebuild /data/n0 --verify --scratch /fast/disk
     """
-    with told_errors():
+    with reported_errors():
         from pipeline.log.stores import open_store
         from pipeline.rebuild.rebuild import rebuild_store, verify_store  # see `pipeline.cli.app`
         from pipeline.spark.jobs import run_each
@@ -66,12 +66,12 @@ def rebuild(
             in_tasks = partial(run_each, spark)
             began = time.monotonic()
             if verify:
-                _tell_differences(verify_store(directory, in_tasks, scratch=scratch))
+                _print_differences(verify_store(directory, in_tasks, scratch=scratch))
             else:
-                _tell_rebuilt(rebuild_store(directory, in_tasks, is_old_kept=keep_old), size, time.monotonic() - began)
+                _print_rebuilt(rebuild_store(directory, in_tasks, is_old_kept=keep_old), size, time.monotonic() - began)
 
 
-def _tell_differences(differences: Sequence[Difference]) -> None:
+def _print_differences(differences: Sequence[Difference]) -> None:
     for difference in differences[:_SHOWN_MAX]:
         where = f" at byte {difference.position}" if difference.position >= 0 else ""
         output.print(f"{difference.path}{where}: {difference.found}", highlight=False, markup=False)
@@ -80,7 +80,7 @@ def _tell_differences(differences: Sequence[Difference]) -> None:
     output.print("queues and index are what the log says", highlight=False)
 
 
-def _tell_rebuilt(rebuilt: Rebuilt, size: int, elapsed_s: float) -> None:
+def _print_rebuilt(rebuilt: Rebuilt, size: int, elapsed_s: float) -> None:
     for note in rebuilt.notes[:_SHOWN_MAX]:
         notes.print(f"dledger: {note}", highlight=False, markup=False, soft_wrap=True)
     rate = size / max(elapsed_s, 1e-9) / 1e6

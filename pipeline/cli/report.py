@@ -17,7 +17,7 @@ from pipeline.cli.common import (
     UntilOption,
     check_output,
     command_session,
-    told_errors,
+    reported_errors,
 )
 from pipeline.cli.sql import OptionOption, SourceArgument, source_options
 from pipeline.common.errors import BadOption
@@ -68,7 +68,7 @@ def report(
     """
     check_output("--page", page)
     check_output("--json", figures)
-    with told_errors():
+    with reported_errors():
         from pipeline.report.page import write_report  # see `pipeline.cli.app`
         from pipeline.report.partial import REPORT_COLUMNS
         from pipeline.report.summary import summarise

@@ -18,9 +18,9 @@ from pipeline.cli.common import (
     TopicsOption,
     UntilOption,
     own_arguments,
+    print_submit,
+    reported_errors,
     selection_of,
-    tell_submit,
-    told_errors,
 )
 from pipeline.cli.sql import is_endpoints
 from pipeline.spark.session import LOCAL_MASTER
@@ -93,7 +93,7 @@ def restore(
         dledger spark restore /lake 127.0.0.1:20921 --topic orders --rename orders=orders_again --rate 5000
         dledger spark restore /lake /data/new                a store that a broker, RocketMQ's too, can open
     """
-    with told_errors():
+    with reported_errors():
         from pipeline.archive.archived_rows import lake_rows  # see `pipeline.cli.app`
         from pipeline.lake.lake import Lake
         from pipeline.sink.options import lake_root
@@ -126,7 +126,7 @@ def replay(
         dledger spark replay /data/n0 127.0.0.1:20921 --topic orders --since 2026-11-21T08:00 --until 2026-11-21T09:00
         dledger spark replay /old/rocketmq 127.0.0.1:20921 --transform my_fixes:mask_names --table moved.parquet
     """
-    with told_errors():
+    with reported_errors():
         from pipeline.archive.archived_rows import store_rows  # see `pipeline.cli.app`
         from pipeline.log.stores import open_store
 
@@ -166,7 +166,7 @@ def _put(
     rows: Iterable[pa.RecordBatch], target: str, plan: RestorePlan, table: Path | None, *, is_exactly_once: bool
 ) -> None:
     # What it runs on a cluster is the driver alone: one program puts all messages, in their order.
-    tell_submit(own_arguments(), LOCAL_MASTER)
+    print_submit(own_arguments(), LOCAL_MASTER)
     if not is_endpoints(target) and not plan.is_dry:
         if plan.topics or plan.rate or table is not None or not plan.is_queue_kept:
             words = "--rename, --rate, --table and --any-queue are for brokers"

@@ -17,8 +17,8 @@ from pipeline.cli.common import (
     TopicsOption,
     UntilOption,
     command_session,
+    reported_errors,
     selection_of,
-    told_errors,
 )
 from pipeline.spark.session import LOCAL_MASTER
 
@@ -77,7 +77,7 @@ def sql(
         dledger spark sql 127.0.0.1:20921 --topic orders "SELECT get_json_object(string(body), '$.city') AS city,
             count(*) FROM messages GROUP BY 1" --format jsonl
     """
-    with told_errors():
+    with reported_errors():
         options = source_options(source, topic, since, until, option)
         with command_session("sql", master, conf) as spark:
             spark.read.format("dledger").options(**options).load().createOrReplaceTempView(VIEW)
@@ -111,7 +111,7 @@ def count(
         dledger spark count 127.0.0.1:20921 --by ""
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
-    with told_errors():
+    with reported_errors():
         options = source_options(source, topic, since, until, option)
         options.setdefault("columns", ",".join(dict.fromkeys([*names, "storeSize"])))
         with command_session("count", master, conf) as spark:

@@ -12,7 +12,7 @@ from pipeline.cli.common import (
     MasterOption,
     TopicsOption,
     command_session,
-    told_errors,
+    reported_errors,
 )
 from pipeline.cli.sql import OptionOption, SourceArgument, json_line, source_options
 from pipeline.spark.session import LOCAL_MASTER
@@ -52,7 +52,7 @@ def tail(
     options = {"columns": columns} | source_options(source, topic, None, None, option)
     if begin is not None:
         options["startingOffsets"] = begin
-    with told_errors(), command_session("tail", master, conf) as spark:
+    with reported_errors(), command_session("tail", master, conf) as spark:
         stream = spark.readStream.format("dledger").options(**options).load().writeStream.foreachBatch(_print)
         stream = stream.trigger(processingTime="1 second") if follow else stream.trigger(availableNow=True)
         query = stream.start()

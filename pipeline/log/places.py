@@ -180,7 +180,7 @@ class LogPlaces:
         low, high = begin, end
         for file in self._log_files:
             if begin < file.begin_offset < end:
-                found = self._timestamp_behind(file, file.begin_offset, min(end, file.end_offset))
+                found = self._timestamp_after(file, file.begin_offset, min(end, file.end_offset))
                 if found is not None and found[1] >= store_timestamp_ms:
                     high = file.begin_offset
                     break
@@ -192,15 +192,15 @@ class LogPlaces:
         file_end = limit = min(high, file.end_offset)
         while low < limit:
             middle = (low + limit) // 2
-            found = self._timestamp_behind(file, middle, file_end)
+            found = self._timestamp_after(file, middle, file_end)
             if found is not None and found[1] < store_timestamp_ms:
                 low = found[0] + 1
             else:
                 limit = middle
-        found = self._timestamp_behind(file, low, file_end)
+        found = self._timestamp_after(file, low, file_end)
         return high if found is None else found[0]
 
-    def _timestamp_behind(self, file: LogFileInfo, offset: int, end: int) -> tuple[int, int] | None:
+    def _timestamp_after(self, file: LogFileInfo, offset: int, end: int) -> tuple[int, int] | None:
         """Return (offset, store timestamp) of the first good record at or after `offset`; None before `end`."""
         view, base, header = self.view(file), file.begin_offset, file.header_size
         position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)

@@ -103,11 +103,11 @@ class CorruptPolicy:
 
     def _keep(self, directory: str, skipped: Skipped, content: bytes | memoryview, source: str | None = None) -> None:
         name = f"{skipped.offset:020d}-{skipped.size}"
-        told = asdict(skipped) | ({} if source is None else {"read_from": source})
+        description = asdict(skipped) | ({} if source is None else {"read_from": source})
         try:
             Path(directory).mkdir(parents=True, exist_ok=True)
             _write(Path(directory, f"{name}.bin"), bytes(content))
-            _write(Path(directory, f"{name}.json"), json.dumps(told, indent=1).encode())
+            _write(Path(directory, f"{name}.json"), json.dumps(description, indent=1).encode())
         except OSError as error:
             raise BadOption("quarantinePath", "a directory that can be written to", f"{directory}: {error}") from error
 

@@ -101,7 +101,7 @@ class Reading(Generic[T]):
             walked = walk(view, position, end, header_size=header_size, size_bytes_max=size, count_max=self.batch_rows)
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
-            position = self._behind(view, walked, good, base, path, header_size)
+            position = self._position_after(view, walked, good, base, path, header_size)
         # A reader of what begins at `stop` looks for a good record there, by its checksums, too. What it would not see
         # is taken here, up to the record that it begins with.
         while not is_end_known and position < end:
@@ -110,9 +110,11 @@ class Reading(Generic[T]):
             walked = walk(view, position, end, header_size=header_size, count_max=1)
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
-            position = self._behind(view, walked, good, base, path, header_size)
+            position = self._position_after(view, walked, good, base, path, header_size)
 
-    def _behind(self, view: memoryview, walked: RecordWalk, good: int, base: int, path: str, header_size: int) -> int:
+    def _position_after(
+        self, view: memoryview, walked: RecordWalk, good: int, base: int, path: str, header_size: int
+    ) -> int:
         """Return where reading continues after a walk; with what is corrupt there it is done as the policy says."""
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:

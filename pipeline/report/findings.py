@@ -174,12 +174,12 @@ def _hot_keys(report: Report) -> Iterator[ReportFinding]:
     keyed = {topic.topic: topic.keyed for topic in report.topics if topic.messages >= _MESSAGES_MIN}
     hot = [key for key in report.hot_keys if key.topic in keyed and key.at_least > _HOT_SHARE * keyed[key.topic]]
     if hot:
-        told = ", ".join(
+        listed = ", ".join(
             f"{key.name} ({share_text(key.at_least / keyed[key.topic])} of the messages of {key.topic} with a key)"
             for key in hot[:_TOLD_MAX]
         )
         more = f", and {len(hot) - _TOLD_MAX} more" if len(hot) > _TOLD_MAX else ""
-        yield ReportFinding(Level.NOTICE, "Hot keys", f"Some keys come again and again: {told}{more}.")
+        yield ReportFinding(Level.NOTICE, "Hot keys", f"Some keys come again and again: {listed}{more}.")
 
 
 def _slow(report: Report) -> Iterator[ReportFinding]:

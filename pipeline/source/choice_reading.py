@@ -98,7 +98,7 @@ class ChoiceReading:
             try:
                 for place in clipped(places, self.position, end):
                     for batch in self.read(place, False):
-                        self.position = self._behind(batch)
+                        self.position = self._end_of(batch)
                         yield batch
             except Damaged as damaged:
                 if self.planned.topic:
@@ -120,7 +120,7 @@ class ChoiceReading:
             self._places[candidate.name] = candidate.find()
         return self._places[candidate.name]
 
-    def _behind(self, batch: pa.RecordBatch) -> int:
+    def _end_of(self, batch: pa.RecordBatch) -> int:
         """Return the position after a batch that is not empty."""
         last = batch.num_rows - 1
         if self.planned.topic:
@@ -146,7 +146,7 @@ class ChoiceReading:
         damaged = None
         for other in [candidate, *(each for each in self.candidates if each is not candidate)]:
             try:
-                batches = self._whole(other, begin, end, is_told=other is candidate)
+                batches = self._whole(other, begin, end, is_reported=other is candidate)
             except Damaged as found:
                 damaged = found
                 continue
@@ -163,7 +163,7 @@ class ChoiceReading:
             self.on_corrupt.handle(damaged.skipped, damaged.content)
 
     def _whole(
-        self, candidate: ReadCandidate, begin: int, end: int, *, is_told: bool = False
+        self, candidate: ReadCandidate, begin: int, end: int, *, is_reported: bool = False
     ) -> list[pa.RecordBatch] | None:
         """Return all that a replica has of a range; None: not all of it, or it is damaged there, too.
 
@@ -175,15 +175,15 @@ class ChoiceReading:
         if sum(map(_length, parts)) != end - begin:
             return None
         try:
-            batches = [batch for part in parts for batch in self.read(part, not is_told)]
+            batches = [batch for part in parts for batch in self.read(part, not is_reported)]
         except Damaged:
-            if is_told:
+            if is_reported:
                 raise
             return None
         except PipelineError as error:
             _log.info("%s: %s", candidate.name, error)
             return None
-        return batches if not batches or self._behind(batches[-1]) <= end else None
+        return batches if not batches or self._end_of(batches[-1]) <= end else None
 
 
 def _length(place: PartRange) -> int:

@@ -93,8 +93,8 @@ def candidates(place: PartRange, marks: Sequence[Mark], replicas: Replicas) -> l
 def own_hosts() -> set[str]:
     """Return what this host is called."""
     name = socket.gethostname()
-    told = (os.environ.get(variable) for variable in _HOST_VARIABLES)
-    return {name, name.partition(".")[0], "localhost", *filter(None, told)}
+    hosts = (os.environ.get(variable) for variable in _HOST_VARIABLES)
+    return {name, name.partition(".")[0], "localhost", *filter(None, hosts)}
 
 
 def split_host(text: str) -> tuple[str, str]:

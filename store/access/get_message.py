@@ -208,7 +208,9 @@ class MessageReader:
                     damage = damaged_record(place, size, error)
                 # A unit has no checksum: what it leads to must say that it belongs here. Else a reader gets what is
                 # another topic's, as if nothing were wrong.
-                if message is not None and not (message.stands_at(topic_bytes, queue_id, offset + row) or is_light):
+                if message is not None and not (
+                    message.is_at_queue_offset(topic_bytes, queue_id, offset + row) or is_light
+                ):
                     damage, message = wrong_unit(queue, offset + row, message), None
             if message is not None:
                 if takes_all or tag_filter.matches(message):

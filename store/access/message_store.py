@@ -147,7 +147,7 @@ class MessageStore:
 
     def wake_readers(self) -> None:
         """Wake all waiting readers: what this node may serve has changed."""
-        self._waiters.tell_all()
+        self._waiters.notify_all()
 
     def recover_queue_offsets(self) -> None:
         """Ask the queues again for their next offsets, when everything in the log is dispatched.
@@ -185,8 +185,10 @@ class MessageStore:
         request = GetRequest(offset, count_max, size_bytes_max, TagFilter.parse(tags))
         return self._reader.get(self._derived.queues.get(_queue_key(topic, queue_id)), request)
 
-    def wait(self, topic: str, queue_id: int, offset: int, tell: Callable[[], None], tags: str | None = "*") -> Waiter:
-        """Have `tell` called, once, when `get` from this offset on may find a message: at once if there is one now.
+    def wait(
+        self, topic: str, queue_id: int, offset: int, notify: Callable[[], None], tags: str | None = "*"
+    ) -> Waiter:
+        """Have `notify` called, once, when `get` from this offset on may find a message: at once if there is one now.
 
         Nothing is promised but that it is worth asking again. Call the waiter's `cancel` to wait no longer.
 
@@ -199,10 +201,10 @@ class MessageStore:
         GetRequest(offset)
         if self._stop_reason:
             raise StoreStopped(self._stop_reason)
-        waiter = self._waiters.add(key, offset, tell, tag_filter)
+        waiter = self._waiters.add(key, offset, notify, tag_filter)
         queue = self._derived.queues.get(key)
         if queue is not None and queue.max_offset > offset:
-            waiter.tell()
+            waiter.notify()
         else:
             self._awaited_listener()
         return waiter
@@ -354,7 +356,7 @@ class MessageStore:
         """Refuse puts from now on and wake all waiting callers: a write or a sync has failed."""
         if not self._stop_reason:
             self._stop_reason = reason
-            self._waiters.tell_all()
+            self._waiters.notify_all()
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:

@@ -156,11 +156,11 @@ class DerivedCatchUp:
             if not are_gaps_honest:
                 lost_queues |= self._gaps(batch, seen)
             dispatcher.take(batch)
-            self._tell(dispatcher.offset - begin, log.end_offset - begin)
+            self._report_progress(dispatcher.offset - begin, log.end_offset - begin)
         if self.notes:
             self.notes.append(f"dispatched again: {dispatcher.offset - begin} bytes of the log, from offset {begin} on")
         if lost_queues and not are_gaps_honest:
-            self._build_anew(lost_queues)
+            self._rebuild(lost_queues)
         self._queues.remove_unused()
 
     def _gaps(self, batch: DispatchBatch, seen: set[QueueKey]) -> set[QueueKey]:
@@ -178,7 +178,7 @@ class DerivedCatchUp:
                 found.add(key)
         return found
 
-    def _build_anew(self, keys: set[QueueKey]) -> None:
+    def _rebuild(self, keys: set[QueueKey]) -> None:
         """Dispatch all messages of some queues again."""
         log = self._log
         for key in sorted(keys):
@@ -192,8 +192,8 @@ class DerivedCatchUp:
             if is_meant.any():
                 self._queues.append(replace(batch, is_queued=batch.is_queued & is_meant[batch.queue_numbers]))
             offset = batch.next_offset
-            self._tell(offset - log.begin_offset, end - log.begin_offset)
+            self._report_progress(offset - log.begin_offset, end - log.begin_offset)
 
-    def _tell(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int) -> None:
         if self._on_progress is not None:
             self._on_progress(done, total)

@@ -27,7 +27,7 @@ class Waiter:
         queue_offset: it wants a message from here on.
     """
 
-    __slots__ = ("_tell", "_waiters", "key", "queue_offset", "tag_filter")
+    __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class Waiter:
         key: QueueKey,
         queue_offset: int,
         tag_filter: TagFilter,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
         self._waiters = waiters
-        self._tell = tell
+        self._notify = notify
         self.key = key
         self.queue_offset = queue_offset
         self.tag_filter = tag_filter
@@ -47,10 +47,10 @@ class Waiter:
         """Wait no longer; it is not notified. Doing so twice, or after it was notified, is allowed."""
         self._waiters.remove(self)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Notify it that there may be a message, unless it has left since."""
         if self._waiters.remove(self):
-            self._tell()
+            self._notify()
 
 
 class MessageWaiters:
@@ -74,16 +74,16 @@ class MessageWaiters:
         return self._count
 
     def add(
-        self, key: QueueKey, queue_offset: int, tell: Callable[[], None], tag_filter: TagFilter = EVERYTHING
+        self, key: QueueKey, queue_offset: int, notify: Callable[[], None], tag_filter: TagFilter = EVERYTHING
     ) -> Waiter:
-        """Have `tell` called when a message at `queue_offset` or after it, that the filter may want, is dispatched.
+        """Have `notify` called when a message at `queue_offset` or after it, that the filter may want, is dispatched.
 
         Raises:
             TooManyWaiters: as many wait as may.
         """
         if self._count >= self._waiters_max:
             raise TooManyWaiters(self._waiters_max)
-        waiter = Waiter(self, key, queue_offset, tag_filter, tell)
+        waiter = Waiter(self, key, queue_offset, tag_filter, notify)
         self._by_queue.setdefault(key, {})[waiter] = None
         self._count += 1
         return waiter
@@ -114,10 +114,10 @@ class MessageWaiters:
                 if not waiter.tag_filter.is_everything:
                     is_behind &= may_match(waiter.tag_filter, codes)
                 if is_behind.any():
-                    waiter.tell()
+                    waiter.notify()
 
-    def tell_all(self) -> None:
+    def notify_all(self) -> None:
         """Notify all waiters: the store closes, or its role has changed."""
         for of_queue in list(self._by_queue.values()):
             for waiter in tuple(of_queue):
-                waiter.tell()
+                waiter.notify()

@@ -117,18 +117,18 @@ class ArchiveFloor:
             return floor
         found = self._found
         if found is None:
-            self._tell("does not answer; nothing is deleted before it does" if self._is_late else "")
+            self._set_trouble("does not answer; nothing is deleted before it does" if self._is_late else "")
             return begin
         if isinstance(found, ArchiveMark) and found.begin > begin:
             gap = f"begins at {found.begin}, after the log, which begins at {begin}"
             found = f"{gap}: what this node has in front of it is in no archive"
         if isinstance(found, str):
-            self._tell(f"{found}; nothing is deleted before it is archived")
+            self._set_trouble(f"{found}; nothing is deleted before it is archived")
             return begin
-        self._tell("does not answer; what it said before holds" if self._is_late else "")
+        self._set_trouble("does not answer; what it said before holds" if self._is_late else "")
         return min(floor, found.end)
 
-    def _tell(self, trouble: str) -> None:
+    def _set_trouble(self, trouble: str) -> None:
         if trouble != self.trouble:
             self.trouble = trouble
             logger.warning("archive_mark path=%s %s", self._path, trouble or "is read again")

@@ -176,9 +176,9 @@ class BackgroundTasks:
 
     def _give_up(self, reason: str) -> None:
         """Fail all futures that wait for dispatch, since it has ended."""
-        for told in self._awaited:
-            if not told.done():
-                told.set_exception(StoreStopped(reason))
+        for ready in self._awaited:
+            if not ready.done():
+                ready.set_exception(StoreStopped(reason))
 
     def run_in_thread(self, work: Callable[[], object]) -> None:
         """Run `work` in the thread of the store that is not for the log; an error of it ends the store."""
@@ -192,11 +192,13 @@ class BackgroundTasks:
         Raises:
             store.errors.IllegalRequest, TooManyWaiters, StoreStopped: see `MessageStore.wait`.
         """
-        told: asyncio.Future[None] = self._loop.create_future()
-        waiter = self.store.wait(topic, queue_id, offset, lambda: None if told.done() else told.set_result(None), tags)
+        ready: asyncio.Future[None] = self._loop.create_future()
+        waiter = self.store.wait(
+            topic, queue_id, offset, lambda: None if ready.done() else ready.set_result(None), tags
+        )
         try:
             async with asyncio.timeout(time_limit_s):
-                await told
+                await ready
         except TimeoutError:
             return False
         finally:
@@ -215,29 +217,29 @@ class BackgroundTasks:
             return
         if not self._is_running:
             raise StoreStopped(self.store.stop_reason or _STOPPING)
-        told: asyncio.Future[None] = self._loop.create_future()
-        self._awaited[told] = offset
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._awaited[ready] = offset
         try:
             self.dispatch_soon()
-            await told
+            await ready
         finally:
             # A reader that gave up must not cause dispatch any more: while a disk is full many do.
-            self._awaited.pop(told, None)
+            self._awaited.pop(ready, None)
 
     def _reader_waits(self) -> None:
         """Bring forward what may be what a reader waits for."""
         if self.store.derived.dispatcher.behind_bytes:
             self.dispatch_soon()
 
-    def _tell_awaiting(self) -> None:
+    def _complete_awaited(self) -> None:
         """Complete the futures that wait for what is dispatched now."""
         if not self._awaited:
             return
         offset = self.store.derived.dispatcher.offset
-        for told in [told for told, place in self._awaited.items() if place <= offset]:
-            del self._awaited[told]
-            if not told.done():
-                told.set_result(None)
+        for ready in [ready for ready, place in self._awaited.items() if place <= offset]:
+            del self._awaited[ready]
+            if not ready.done():
+                ready.set_result(None)
 
     # ---------------------------------------------------------------------------------------------------- its turns
 
@@ -260,7 +262,7 @@ class BackgroundTasks:
             return
         if self._is_dispatch_urgent():
             self._dispatching.at_once()
-        elif not self._is_held_up and (self.store.waiters_count or self._is_much_behind()):
+        elif not self._is_held_up and (self.store.waiters_count or self._is_batch_full()):
             self._dispatching.soon()
         else:
             self._dispatching.later()
@@ -268,7 +270,7 @@ class BackgroundTasks:
     def _is_dispatch_urgent(self) -> bool:
         return bool(self._awaited) or self._log.is_dispatch_urgent()
 
-    def _is_much_behind(self) -> bool:
+    def _is_batch_full(self) -> bool:
         return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
 
     def _dispatch(self) -> None:
@@ -282,7 +284,7 @@ class BackgroundTasks:
             is_more = self.store.dispatch_turn()
             is_done = self._log.dispatched()
             if is_done:
-                self._tell_awaiting()
+                self._complete_awaited()
             if is_more or not is_done:
                 self._dispatching.at_once()
             if self._is_held_up:

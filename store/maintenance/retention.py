@@ -141,7 +141,7 @@ class StoreRetention:
 
     def leave_expiry(self) -> None:
         """Leave the expiry of queues and index to the caller, which does it in steps."""
-        self._expire = _somebody_else_does
+        self._expire = _leave_to_caller
 
     def run(self) -> None:
         """Look, at the archive mark, too, and delete all that may go in one round.
@@ -181,5 +181,5 @@ class StoreRetention:
         return True
 
 
-def _somebody_else_does() -> None:
+def _leave_to_caller() -> None:
     """Do nothing."""

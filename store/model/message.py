@@ -91,7 +91,7 @@ class StoredMessage(Protocol):
         """Place in the queue; 0 for prepared and rolled-back messages, which are in none."""
         ...
 
-    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+    def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Return whether it says that it is the message at this offset of this queue; the topic is UTF-8."""
         ...
 

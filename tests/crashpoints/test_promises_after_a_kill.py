@@ -19,7 +19,7 @@ from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Workload, f
 
 # One in so many operations is a place to kill the process; a prime, so that none of a file's steps is always missed.
 STRIDE = 1 if IS_LONG else 7
-SHORT_WORKLOADS = ("begin_anew", "vote_and_lead")
+SHORT_WORKLOADS = ("restart_log", "vote_and_lead")
 
 
 def refuse(damage):

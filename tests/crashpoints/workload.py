@@ -358,7 +358,7 @@ def delete_and_begin_anew(work):
     work.flush()
 
 
-def begin_anew(work):
+def restart_log(work):
     """A reset soon after the beginning: what is wrong with resets is found within little work."""
     work.append(300, 300)
     work.flush()
@@ -394,7 +394,7 @@ WORKLOADS = {
         vote_and_lead,
         stop_and_start,
         delete_and_begin_anew,
-        begin_anew,
+        restart_log,
         change_members,
     )
 }

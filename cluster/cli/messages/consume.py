@@ -20,8 +20,8 @@ from cluster.cli.message_common import (
     Topic,
     fail_if_skipped,
     print_message,
+    print_skipped,
     targets_of,
-    tell_skipped,
 )
 from cluster.cli.messages.template import template_printer
 
@@ -168,7 +168,7 @@ def _print_messages(
     try:
         for step in merged(sources) if is_following else chain.from_iterable(sources):
             for skipped in step.skipped:
-                tell_skipped(skipped)
+                print_skipped(skipped)
                 skipped_count += skipped.end - skipped.begin
             if step.record is not None:
                 show(step.record)

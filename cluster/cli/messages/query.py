@@ -13,8 +13,8 @@ from cluster.cli.message_common import (
     Topic,
     fail_if_skipped,
     print_message,
+    print_skipped,
     targets_of,
-    tell_skipped,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def by_key(
         for record in found[:limit]:
             print_message(record, style)
         for each in skipped:
-            tell_skipped(each)
+            print_skipped(each)
     if not found and not skipped:
         fail(f"topic {topic} has no message with the key {key}")
     if is_truncated or len(found) > limit:
@@ -138,7 +138,7 @@ def by_time(
                     print_message(record, style)
                     left -= 1
                 for skipped in skipped_of(found.skipped, topic, target.broker):
-                    tell_skipped(skipped)
+                    print_skipped(skipped)
                     skipped_count += skipped.end - skipped.begin
                 request.cursor = found.cursor
                 if not found.cursor:

@@ -45,7 +45,7 @@ def list_contexts(*, as_json: AsJson = False) -> None:
         dledger context list
         dledger context list --json | jq -r .name
     """
-    with _told_errors():
+    with _reported_errors():
         known = load_contexts()
     rows = [
         {
@@ -91,7 +91,7 @@ def show_context(
         dledger context show prod
         dledger context show --json | jq -r 'select(.setting == "group").value'
     """
-    with _told_errors():
+    with _reported_errors():
         known = load_contexts()
         chosen = name or os.environ.get(NAME_VARIABLE) or known.current
         found = known.named(chosen) if chosen else None
@@ -142,7 +142,7 @@ def add_context(
         dledger context add audit --endpoints 10.0.1.7:20921,10.0.1.8:20921 --group audit
     """
     context = Context(name, endpoints, name_servers, group, description)
-    with _told_errors():
+    with _reported_errors():
         check_context(context)
         with changed_contexts() as changes:
             if name in changes.by_name and not replace:
@@ -172,7 +172,7 @@ def use_context(
     """
     if bool(name) == none:
         fail("context use: expected the name of a context or --none", EXIT_USAGE)
-    with _told_errors(), changed_contexts() as changes:
+    with _reported_errors(), changed_contexts() as changes:
         if name and name not in changes.by_name:
             known = ", ".join(sorted(changes.by_name)) or "none"
             raise ContextError(f"there is no context {name!r} in {changes.path}; it has {known}")
@@ -194,7 +194,7 @@ def remove_context(name: Name) -> None:
     Examples:
         dledger context remove audit
     """
-    with _told_errors(), changed_contexts() as changes:
+    with _reported_errors(), changed_contexts() as changes:
         if name not in changes.by_name:
             raise ContextError(f"there is no context {name!r} in {changes.path}; `dledger context list` shows all")
         del changes.by_name[name]
@@ -205,7 +205,7 @@ def remove_context(name: Name) -> None:
 
 
 @contextmanager
-def _told_errors() -> Iterator[None]:
+def _reported_errors() -> Iterator[None]:
     try:
         yield
     except ContextError as error:

@@ -25,7 +25,7 @@ from cluster.cli.common import (
     fail,
     help_if_unreachable,
     notes,
-    told_errors,
+    reported_errors,
 )
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
@@ -69,7 +69,7 @@ def append(
         journalctl --since today | dledger append
         dledger append --block-size 4096 photo.jpg
     """
-    with told_errors(endpoints):
+    with reported_errors(endpoints):
         try:
             sources = open_sources(files or [])
         except OSError as error:
@@ -128,7 +128,7 @@ def get(
         dledger get 41
         dledger get 41 --format jsonl
     """
-    with told_errors(endpoints), _client(endpoints, group, deadline) as client:
+    with reported_errors(endpoints), _client(endpoints, group, deadline) as client:
         entries = list(client.read(index, max_entries=1, include_internal=True))
         if not entries:
             fail(f"there is no entry {index} yet: `dledger status` shows the end of the log")
@@ -164,7 +164,7 @@ def tail(
         dledger tail -n 100
         dledger tail -f --format jsonl | jq .index
     """
-    with told_errors(endpoints), _client(endpoints, group, deadline) as client:
+    with reported_errors(endpoints), _client(endpoints, group, deadline) as client:
         log = client.status()
         begin = max(log.begin_index, log.commit_index + 1 - count - _TAIL_SLACK)
         last = deque(client.read(begin, max_bytes=0), maxlen=count) if count else deque[Entry]()

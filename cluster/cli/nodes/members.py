@@ -20,7 +20,7 @@ from cluster.cli.common import (
     Group,
     fail,
     help_of,
-    told_errors,
+    reported_errors,
 )
 from cluster.cli.rows import show_table
 from cluster.cli.where import LogNodes, log_nodes
@@ -190,7 +190,10 @@ for _command in (add, promote, remove):
 def _admin(nodes: LogNodes, deadline_s: float) -> Iterator[AdminClient]:
     from dledger.client import AdminClient, AdminFailed
 
-    with told_errors(nodes.endpoints), AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s) as admin:
+    with (
+        reported_errors(nodes.endpoints),
+        AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s) as admin,
+    ):
         try:
             yield admin
         except AdminFailed as failed:

@@ -60,8 +60,8 @@ def status(
         dledger status --json | jq .role
     """
     faults = [_show(nodes, timeout, as_json=as_json) for nodes in nodes_asked(context, endpoints, name_servers, group)]
-    if told := [fault for fault in faults if fault]:
-        fail("\n".join(told))
+    if texts := [fault for fault in faults if fault]:
+        fail("\n".join(texts))
 
 
 def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
@@ -88,10 +88,10 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
             show_table(_table(answers, leader))
         if brokers:
             show_table(broker_table(brokers))
-    return "" if leader is not None or is_standalone else _why_nobody_leads(nodes.endpoints, answers)
+    return "" if leader is not None or is_standalone else _why_no_leader(nodes.endpoints, answers)
 
 
-def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:
+def _why_no_leader(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:
     alive = [answer for answer in answers.values() if not isinstance(answer, str)]
     if not alive:
         return f"no node answers at {endpoints}: start them, or name others with --endpoints"

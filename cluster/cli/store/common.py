@@ -66,7 +66,7 @@ NoIndexOption = Annotated[
 
 
 @contextmanager
-def told_store_errors() -> Iterator[None]:
+def reported_store_errors() -> Iterator[None]:
     """Turn what reading stored files can meet into a message that says what to do next."""
     try:
         yield
@@ -135,7 +135,7 @@ def _bound(option: str, text: str | None) -> Bound | None:
         fail(f"{option}: {error}", EXIT_USAGE)
 
 
-def tell_mode(found: StoreDirectory) -> None:
+def print_mode(found: StoreDirectory) -> None:
     """Say on standard error what is not to be known of a replicated log offline."""
     if found.mode in (StoreMode.DLEDGER, StoreMode.MIXED):
         notes.print(

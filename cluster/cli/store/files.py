@@ -27,7 +27,7 @@ from cluster.cli.store.common import (
     find,
     open_parts,
     refuse_raw,
-    told_store_errors,
+    reported_store_errors,
 )
 from commitlog.offline.checkpoint_check import read_checkpoint
 from commitlog.offline.directory import NotAStore, StoreMode, find_store
@@ -62,7 +62,7 @@ def queue(
         dledger inspect queue /data/store
         dledger inspect queue /data/store --topic orders --queue 3 --limit 20
     """
-    with told_store_errors():
+    with reported_store_errors():
         parts = open_parts(directory, is_forced=force_read_only)
         chosen = [
             view
@@ -75,7 +75,7 @@ def queue(
             _print(_unit_rows(chosen[0]), style, limit)
         else:
             _print((_queue_row(view) for view in chosen), style, limit, _queue_cells)
-        _tell(parts.findings)
+        _print_findings(parts.findings)
 
 
 def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE) -> None:
@@ -86,7 +86,7 @@ def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE
     Examples:
         dledger inspect checkpoint /data/store
     """
-    with told_store_errors():
+    with reported_store_errors():
         found = find(directory)
         files = ReadOnlyFiles()
         rows: list[Row] = []
@@ -133,7 +133,7 @@ def advice_for_messages(directory: Path) -> str:
 
 def print_key_index(directory: Path, style: TableFormat, begin: int, limit: int, *, is_by_item: bool) -> None:
     """Print the files of the key index, or its items from number `begin` of each file on."""
-    with told_store_errors():
+    with reported_store_errors():
         refuse_raw(find(directory))
         # Nothing is compared with the log here, so a store in use does no harm.
         parts = open_parts(directory, is_forced=True)
@@ -143,15 +143,15 @@ def print_key_index(directory: Path, style: TableFormat, begin: int, limit: int,
             else map(_index_row, parts.index_views)
         )
         _print(rows, style, limit, _same if is_by_item else _index_cells)
-        _tell([finding for finding in parts.findings if finding.path.startswith(parts.directory.index_path)])
+        _print_findings([finding for finding in parts.findings if finding.path.startswith(parts.directory.index_path)])
 
 
-def _tell(findings: Iterable[Finding]) -> None:
-    told = list(map(str, findings))
-    for text in told:
+def _print_findings(findings: Iterable[Finding]) -> None:
+    texts = list(map(str, findings))
+    for text in texts:
         typer.echo(f"dledger: {text}", err=True)
-    if told:
-        fail(f"{len(told)} {'fault' if len(told) == 1 else 'faults'} found", EXIT_FAILED)
+    if texts:
+        fail(f"{len(texts)} {'fault' if len(texts) == 1 else 'faults'} found", EXIT_FAILED)
 
 
 def _queue_row(view: QueueView) -> Row:

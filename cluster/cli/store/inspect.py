@@ -10,7 +10,7 @@ import typer
 
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, fail, help_of, preview_width
 from cluster.cli.entry_kinds import kind_of
-from cluster.cli.store.common import FormatOption, TableFormat, told_store_errors
+from cluster.cli.store.common import FormatOption, TableFormat, reported_store_errors
 from cluster.cli.store.common import LimitOption as Limit
 from cluster.cli.store.files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.cli.store.inspection import (
@@ -60,7 +60,7 @@ def entries(
         dledger inspect entries data/dledger-n0 --from 1000 --limit 20
         dledger inspect entries data --format jsonl | jq .bodySha256
     """
-    with told_store_errors():
+    with reported_store_errors():
         found = entries_of(_store(directory))
         shown = (item for item in found if isinstance(item, FileFault) or item.index >= begin)
         if style is TableFormat.TABLE:
@@ -89,7 +89,7 @@ def index(
         dledger inspect index /data/store --items --limit 20
         dledger inspect index data/dledger-n0 --from 1000 --limit 20
     """
-    with told_store_errors():
+    with reported_store_errors():
         if has_key_index(directory):
             print_key_index(directory, style, begin, limit, is_by_item=items)
             return
@@ -108,7 +108,7 @@ def term(directory: Directory) -> None:
     Examples:
         dledger inspect term data/dledger-n0
     """
-    with told_store_errors():
+    with reported_store_errors():
         state = hard_state_of(_store(directory))
     if state is None:
         fail(f"{directory} has no term yet: the node never took part in an election")

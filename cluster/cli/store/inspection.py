@@ -33,7 +33,7 @@ from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.entries.log_head import LogHeadFile, LogHeadUnreadable
 from dledger.entries.tail import (
     BadEntryPlace,
-    find_good_behind,
+    find_good_after,
     holds_data,
     is_lost_write,
     is_ours,
@@ -149,7 +149,7 @@ def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
         place = BadEntryPlace(files[number:], offset, state, 0, _CODEC, is_after_ours=state.chain_crc > NO_CHAIN)
         if not holds_data(place):
             return
-        behind = find_good_behind(place)
+        behind = find_good_after(place)
         yield _fault_at(place, behind, durable_index)
         if behind is None:
             return

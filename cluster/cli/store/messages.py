@@ -31,8 +31,8 @@ from cluster.cli.store.common import (
     TopicOption,
     filter_of,
     open_parts,
-    tell_mode,
-    told_store_errors,
+    print_mode,
+    reported_store_errors,
 )
 from commitlog.offline.message_filter import MessageFilter
 from commitlog.offline.reader import ReadMessage, StoreReader
@@ -73,7 +73,7 @@ def messages(
         dledger inspect messages /data/store --key o-17 --format jsonl | jq .properties
     """
     wanted = filter_of(topic, queue, key, begin, end)
-    with told_store_errors():
+    with reported_store_errors():
         reader = _reader(directory, wanted, is_forced=force_read_only, is_index_used=not no_index)
         if style is TableFormat.TABLE:
             typer.echo(_head())
@@ -146,7 +146,7 @@ def export(
         ExportFormat.LINES: lambda message: body_of(message) + b"\n",
         ExportFormat.FRAMES: lambda message: _frame(body_of(message)),
     }
-    with told_store_errors():
+    with reported_store_errors():
         reader = _reader(directory, wanted, is_forced=force_read_only, is_index_used=not no_index)
         with _opened(target) as stream:
             encode = write_of[style]
@@ -155,7 +155,7 @@ def export(
 
 def _reader(directory: Path, wanted: MessageFilter, *, is_forced: bool, is_index_used: bool) -> StoreReader:
     parts = open_parts(directory, is_forced=is_forced)
-    tell_mode(parts.directory)
+    print_mode(parts.directory)
     return StoreReader(parts, wanted, is_index_used=is_index_used)
 
 

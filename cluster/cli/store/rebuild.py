@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cluster.cli.common import EXIT_USAGE, fail, notes, output
-from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, told_store_errors
+from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, reported_store_errors
 from commitlog.offline.directory import StoreDirectory
 from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
 from commitlog.offline.verify import StoreParts
@@ -62,7 +62,7 @@ def rebuild(
         fail("--index-slots and --index-items go together", EXIT_USAGE)
     index = None if index_slots is None or index_items is None else IndexLayout(index_slots, index_items)
     layout = Layout(None if queue_file_size is None else -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE, index)
-    with told_store_errors(), ExitStack() as stack:
+    with reported_store_errors(), ExitStack() as stack:
         found = find(directory)
         _refuse(found, keep_old=keep_old)
         _lock(stack, found)

@@ -18,9 +18,9 @@ from cluster.cli.store.common import (
     ForceReadOnly,
     StoreArgument,
     open_parts,
+    print_mode,
     progress_bar,
-    tell_mode,
-    told_store_errors,
+    reported_store_errors,
 )
 from cluster.cli.store.entry_check import EntryCheck
 from commitlog.offline.directory import StoreDirectory, StoreMode
@@ -61,26 +61,26 @@ def verify(
     """
     # Opening looks into every queue: that is a part of the work, and of the time that is printed.
     started = time.monotonic()
-    with told_store_errors():
+    with reported_store_errors():
         parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
-        tell_mode(parts.directory)
+        print_mode(parts.directory)
         totals: Counter[tuple[Area, str]] = Counter()
         with progress_bar() as bar:
             task = bar.add_task("checking", total=parts.directory.size)
             verification = Verification(parts, lambda size: bar.advance(task, size))
             entries = EntryCheck(parts.directory, is_live=parts.is_live)
-            told = 0
+            shown_count = 0
             for finding in _all(verification, entries):
                 totals[finding.area, _kind(finding)] += 1
-                told += 1
-                if told <= shown_max or not shown_max:
+                shown_count += 1
+                if shown_count <= shown_max or not shown_max:
                     bar.console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
-    if shown_max and told > shown_max:
-        notes.print(f"dledger: and {told - shown_max} findings more; --limit 0 shows all", highlight=False)
+    if shown_max and shown_count > shown_max:
+        notes.print(f"dledger: and {shown_count - shown_max} findings more; --limit 0 shows all", highlight=False)
     elapsed_s = time.monotonic() - started
     show_table(_table(parts.directory, verification, entries, totals, elapsed_s))
     by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
-    if told > by_kind[_ACCEPTED]:
+    if shown_count > by_kind[_ACCEPTED]:
         accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
         fail(f"{_counted(by_kind[_DAMAGE], 'place')} of damage, {by_kind[_UNFINISHED]} unfinished{accepted}")
 

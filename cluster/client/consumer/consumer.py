@@ -15,7 +15,7 @@ from cluster.process.loop_thread import LoopThread
 
 # The blocking consumer fetches this many at once, and reports the processed ones at least that often.
 _CHUNK = 256
-_TELL_S = 1.0
+_REPORT_S = 1.0
 
 
 class Consumer:
@@ -115,8 +115,8 @@ class BlockingConsumer:
         self._is_auto_acknowledged = is_auto_acknowledged
         self._chunk: list[ReceivedMessage] = []
         self._taken = 0
-        self._told = 0
-        self._told_at = time.monotonic()
+        self._reported = 0
+        self._reported_at = time.monotonic()
         self._is_closed = False
 
     @property
@@ -133,10 +133,10 @@ class BlockingConsumer:
         """Return the next messages; none when there are none until the time is up. See `AsyncConsumer.poll`."""
         rest = self._chunk[self._taken : self._taken + max_messages]
         if rest:
-            self._tell()
+            self._report_done()
             self._taken += len(rest)
             return rest
-        self._chunk, self._taken, self._told = [], 0, 0
+        self._chunk, self._taken, self._reported = [], 0, 0
         return self._thread.run(self._consumer.poll(max_messages, timeout_s))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -147,16 +147,16 @@ class BlockingConsumer:
         """Return the next message, whenever it comes."""
         while True:
             while self._taken < len(self._chunk):
-                if self._told_at + _TELL_S <= time.monotonic():
-                    self._tell()
+                if self._reported_at + _REPORT_S <= time.monotonic():
+                    self._report_done()
                 message = self._chunk[self._taken]
                 reader = message.reader
                 if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_handed_out(message))):
                     self._taken += 1
                     return message
                 self._return_rest(message)
-            self._chunk, self._taken, self._told = [], 0, 0
-            self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _TELL_S))
+            self._chunk, self._taken, self._reported = [], 0, 0
+            self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _REPORT_S))
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Say that messages are done with. See `AsyncConsumer.acknowledge`."""
@@ -164,7 +164,7 @@ class BlockingConsumer:
 
     def commit(self) -> None:
         """Commit now what is done with."""
-        self._tell()
+        self._report_done()
         self._thread.run(self._consumer.commit())
 
     def close(self) -> None:
@@ -174,26 +174,26 @@ class BlockingConsumer:
         self._is_closed = True
         try:
             self._taken = max(self._taken - 1, 0)  # the last one may be at work still
-            self._tell()
+            self._report_done()
             self._thread.run(self._consumer.close())
         finally:
             self._thread.close()
 
     def _return_rest(self, first: ReceivedMessage) -> None:
         """Return the rest of a revoked queue; what was handed out before is processed."""
-        self._tell()
+        self._report_done()
         self._thread.run(self._consumer.give_back(first))
         while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:
             self._taken += 1
-        self._told = self._taken
+        self._reported = self._taken
 
-    def _tell(self) -> None:
+    def _report_done(self) -> None:
         """Say which messages of the chunk are done with: those before the one that is to be handed out."""
-        self._told_at = time.monotonic()
-        done = self._chunk[self._told : self._taken]
+        self._reported_at = time.monotonic()
+        done = self._chunk[self._reported : self._taken]
         if done and self._is_auto_acknowledged:
             self._thread.run(_acknowledge(self._consumer, done))
-        self._told = self._taken
+        self._reported = self._taken
 
 
 async def _acknowledge(consumer: AsyncConsumer, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:

@@ -319,14 +319,14 @@ class QueueReader:
             await self._wait_room()
             found = await others.read(offset, skipped.end)
             if found:
-                self._tell(skipped, lost, offset)
+                self._report_skipped(skipped, lost, offset)
                 wanted = [message for message in found if tag_filter.matches(message.record)]
                 lost = offset + len(found)
                 self._keep(wanted, lost)
             offset += max(len(found), 1)
-        self._tell(skipped, lost, skipped.end)
+        self._report_skipped(skipped, lost, skipped.end)
 
-    def _tell(self, skipped: SkippedMessages, begin: int, end: int) -> None:
+    def _report_skipped(self, skipped: SkippedMessages, begin: int, end: int) -> None:
         if begin < end:
             self._rules.on_skipped(skipped._replace(begin=begin, end=end))
             self._skip_to(end)

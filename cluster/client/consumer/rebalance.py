@@ -139,9 +139,9 @@ class Rebalancer:
         self._awaited = {queue: since_s for queue, since_s in self._awaited.items() if queue in mine}
         if new:
             await self._take_over(new, mine)
-        self._tell_lost()
+        self._report_lost()
 
-    def _tell_lost(self) -> None:
+    def _report_lost(self) -> None:
         """Report the topics of which nothing has been read for too long to the caller that waits for messages."""
         refused: dict[str, _Lost | None] = {}
         for queue, reader in self.readers.items():

@@ -81,7 +81,7 @@ class Candidate:
 
     Attributes:
         is_pre_vote: it only asks whether.
-        is_asked_to_stand: the leader handed over to it.
+        is_asked_to_campaign: the leader handed over to it.
         deadline_ms: when it asks again.
         votes: the voters that said yes.
         founding_votes: those of them that have no past.
@@ -90,7 +90,7 @@ class Candidate:
     role: ClassVar[Role] = Role.CANDIDATE
     is_pre_vote: bool
     # Never in a pre-vote: a transfer skips it.
-    is_asked_to_stand: bool
+    is_asked_to_campaign: bool
     deadline_ms: int
     # `founding_votes <= votes <= voters`: votes of nodes that are no voters are not counted.
     votes: set[str] = field(default_factory=set)

@@ -189,6 +189,6 @@ class RandomScript:
             self._runner.do(command, frozenset())
         except ScriptError:
             self.commands.pop()
-        told = [line for line in self._cluster.story.take() if " stops: " in line]
-        if told:
-            raise Violation("life", f"a node stopped that had no reason to: {told[0]}")
+        stops = [line for line in self._cluster.story.take() if " stops: " in line]
+        if stops:
+            raise Violation("life", f"a node stopped that had no reason to: {stops[0]}")

@@ -33,7 +33,7 @@ ID_SIZE_BYTES = 8
 _READ_SIZE_BYTES = 64 * 1024
 
 
-class Told(Enum):
+class Answer(Enum):
     """What a client knows of an append."""
 
     OPEN = "open"
@@ -48,7 +48,7 @@ class Append:
 
     first_id: int
     bodies: tuple[bytes, ...]
-    told: Told = Told.OPEN
+    answer: Answer = Answer.OPEN
     places: tuple[Appended, ...] = ()
 
 
@@ -156,7 +156,7 @@ class History:
         Raises:
             Violation: it is not so.
         """
-        self._end(append, Told.APPENDED)
+        self._end(append, Answer.APPENDED)
         append.places = tuple(places)
         if places[-1].index < len(self.committed) or places[-1].index > self._unread_index:
             # Else at the end.
@@ -166,18 +166,18 @@ class History:
 
     def refused(self, append: Append) -> None:
         """Record an answer `NotAppended` to a client."""
-        self._end(append, Told.NOT_APPENDED)
+        self._end(append, Answer.NOT_APPENDED)
         self.refused_count += 1
 
     def unknown(self, append: Append) -> None:
         """Record that a client does not know the outcome, or did not wait for it."""
-        self._end(append, Told.UNKNOWN)
+        self._end(append, Answer.UNKNOWN)
         self.unknown_count += 1
 
-    def _end(self, append: Append, told: Told) -> None:
-        if append.told is not Told.OPEN:
-            raise Violation("outcome", f"append {append.first_id} was {append.told.value}, and is {told.value} now")
-        append.told = told
+    def _end(self, append: Append, answer: Answer) -> None:
+        if append.answer is not Answer.OPEN:
+            raise Violation("outcome", f"append {append.first_id} was {append.answer.value}, and is {answer.value} now")
+        append.answer = answer
 
     def _check_places(self, append: Append) -> None:
         if len(append.places) != len(append.bodies):
@@ -199,9 +199,9 @@ class History:
             append, offset = self._appends.get(body_id, (None, 0))
             if append is None or append.bodies[offset] != entry.body:
                 raise Violation("log content", f"{entry.index} holds what no client sent: id {body_id}")
-            if append.told is Told.NOT_APPENDED:
+            if append.answer is Answer.NOT_APPENDED:
                 raise Violation("outcome", f"append {append.first_id} was refused, but is committed at {entry.index}")
-            if append.told is Told.OPEN:
+            if append.answer is Answer.OPEN:
                 raise Violation("outcome", f"append {append.first_id} was never answered")
             if body_id in seen:
                 raise Violation("log content", f"id {body_id} is at {seen[body_id]} and at {entry.index}")
@@ -209,7 +209,7 @@ class History:
         for entry in self._delivered_unread:
             self._check_delivered(entry)
         for append, _ in self._appends.values():
-            if append.told is Told.APPENDED:
+            if append.answer is Answer.APPENDED:
                 self._check_places(append)
 
     # ---------------------------------------------------------------------------------------------- reads

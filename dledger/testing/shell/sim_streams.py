@@ -41,7 +41,7 @@ class SimTransport(asyncio.Transport):
         peer: the other end.
         loop: of the process that has it; `machine_id`: of its machine.
         port: that was dialled.
-        heard_us: when the other machine last said anything, its kernel included.
+        received_us: when the other machine last said anything, its kernel included.
         is_lost: this end no longer reads or writes; what arrives is answered with a reset.
         is_gone: nothing that was written here arrives any more, either.
     """
@@ -69,7 +69,7 @@ class SimTransport(asyncio.Transport):
         self._unread_size_bytes = 0
         self._is_arrival_due = False
         self._last_arrival_us = 0
-        self.heard_us = network.scheduler.now_us
+        self.received_us = network.scheduler.now_us
         self._is_closing = False
         self._error: Exception | None = None
         self.is_lost = False
@@ -151,7 +151,7 @@ class SimTransport(asyncio.Transport):
         size_bytes = sum(map(len, arrived))
         self._unread_size_bytes += size_bytes
         self._in_flight_size_bytes -= size_bytes
-        self.heard_us = network.scheduler.now_us
+        self.received_us = network.scheduler.now_us
         peer.arrived(arrived)
         if self._buffer or self._is_closing:
             self._fill_window()
@@ -170,7 +170,7 @@ class SimTransport(asyncio.Transport):
     def arrived(self, pieces: list[bytes]) -> None:
         """Take what came from the other machine; the process reads it in its next step."""
         self._received += pieces
-        self.heard_us = self._network.scheduler.now_us
+        self.received_us = self._network.scheduler.now_us
         self._read_soon()
 
     def _read_soon(self) -> None:
@@ -293,9 +293,9 @@ class SimTransport(asyncio.Transport):
         )
         if is_alive:
             # Its kernel answers keepalives, whatever the process does.
-            self.heard_us = now_us
+            self.received_us = now_us
         is_silent = (
-            bool(options.get((socket.SOL_SOCKET, socket.SO_KEEPALIVE))) and now_us - self.heard_us > keepalive_us
+            bool(options.get((socket.SOL_SOCKET, socket.SO_KEEPALIVE))) and now_us - self.received_us > keepalive_us
         )
         if is_stuck or is_silent:
             self._network.tally.add(ShellFault.TIMED_OUT)

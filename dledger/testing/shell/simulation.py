@@ -194,11 +194,11 @@ class ShellSimulation:
         end_us = scheduler.now_us + within_us
         while not is_done():
             if scheduler.now_us >= end_us:
-                raise Violation("liveness", f"not within {within_us} us: {what}; {self._told()}")
+                raise Violation("liveness", f"not within {within_us} us: {what}; {self._described()}")
             scheduler.run_until(scheduler.now_us + 10_000, self._is_violated)
             self._raise_violation()
 
-    def _told(self) -> str:
+    def _described(self) -> str:
         lives = [machine.process.life for machine in self._machines.values() if machine.process is not None]
         return "; ".join(
             f"{life.node_id}: {life.node.role.value} of term {life.node.term}, last {life.store.last_index}, "

@@ -71,9 +71,9 @@ def progress_of_another_snapshot_is_believed(patch):
 
 def snapshot_that_the_log_outgrew_is_sent_to_its_end(patch):
     """What `begin` chooses is looked at once, and not again while it is under way."""
-    original = dledger.core.catch_up.go_on
+    original = dledger.core.catch_up.continue_installation
 
-    def go_on(state, peer, progress):
+    def continue_installation(state, peer, progress):
         snapshot, log, begin_index = progress.installation.snapshot, state.log, state.log.begin_index
         if snapshot is None or snapshot.index >= begin_index - 1:
             original(state, peer, progress)
@@ -84,7 +84,7 @@ def snapshot_that_the_log_outgrew_is_sent_to_its_end(patch):
             original(state, peer, progress)
             log.begin_index = begin_index
 
-    patch.setattr(dledger.core.catch_up, "go_on", go_on)
+    patch.setattr(dledger.core.catch_up, "continue_installation", continue_installation)
 
 
 # ------------------------------------------------------------------------------------------- leases

@@ -45,7 +45,7 @@ def duplicate_answers_double_the_chunks(patch):
         if installation is not None and installation.snapshot is not None:
             installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
             progress.is_waiting = False
-            dledger.core.catch_up.go_on(state, sender, progress)
+            dledger.core.catch_up.continue_installation(state, sender, progress)
 
     patch.setattr(dledger.core.catch_up, "on_snapshot_progress", on_snapshot_progress)
 
@@ -64,7 +64,7 @@ def snapshot_that_came_in_is_not_sent_on(patch):
 def snapshot_that_leaves_a_gap_is_sent(patch):
     def begin(state, peer, progress):
         progress.install(state.snapshot)
-        dledger.core.catch_up.go_on(state, peer, progress)
+        dledger.core.catch_up.continue_installation(state, peer, progress)
 
     patch.setattr(dledger.core.catch_up, "begin", begin)
 
@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         rename_of_the_old_log_is_not_synced,
         "a reset loses nothing before the new log has it",
-        CrashPoints("begin_anew"),
+        CrashPoints("restart_log"),
     ),
     Mutant(
         reset_drops_what_is_committed,

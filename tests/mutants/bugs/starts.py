@@ -191,7 +191,7 @@ MUTANTS = (
         "a person gives leave once",
         Tests(LOST_VOTE + "test_leave_outlives_a_crash_before_the_vote_is_saved"),
     ),
-    Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[begin_anew]")),
+    Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[restart_log]")),
     Mutant(membership_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[change_members]")),
     Mutant(vote_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[vote_and_lead]")),
     Mutant(

@@ -58,7 +58,7 @@ def log_may_end_anywhere(patch):
 
 
 def units_are_believed(patch):
-    patch.setattr(Record, "stands_at", lambda self, topic, queue_id, queue_offset: True)
+    patch.setattr(Record, "is_at_queue_offset", lambda self, topic, queue_id, queue_offset: True)
 
 
 def accepted_damage_is_not_compared(patch):

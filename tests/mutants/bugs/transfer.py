@@ -38,7 +38,7 @@ def target_is_asked_to_stand_before_it_has_caught_up(patch):
 def stale_leader_can_ask_to_stand(patch):
     def receive(self, sender, message):
         if isinstance(message, TimeoutNow):
-            dledger.core.election.start_vote(self.state, is_asked_to_stand=True)
+            dledger.core.election.start_vote(self.state, is_asked_to_campaign=True)
         else:
             original(self, sender, message)
 

@@ -25,14 +25,14 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class Echo:
-    """An origin that is told as `told`; answers with the question, doubled."""
+    """An origin that is hello_bytes as `hello_bytes`; answers with the question, doubled."""
 
-    def __init__(self, told=b"old"):
-        self.told = told
+    def __init__(self, hello_bytes=b"old"):
+        self.hello_bytes = hello_bytes
         self.asked = []
 
     def difference(self, peer_id, theirs):
-        return None if theirs == self.told else f"here {self.told!r}, at {peer_id} {theirs!r}"
+        return None if theirs == self.hello_bytes else f"here {self.hello_bytes!r}, at {peer_id} {theirs!r}"
 
     async def answer(self, peer_id, question):
         self.asked.append((peer_id, question.body))

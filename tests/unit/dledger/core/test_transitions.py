@@ -24,7 +24,7 @@ STEPS = {
     TransitionCause.LEADER_SEEN: lambda state: transitions.follow(state, "x"),
     TransitionCause.LEADER_LOST: transitions.lose_leader,
     TransitionCause.PRE_VOTE: transitions.ask_pre_votes,
-    TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_stand=False),
+    TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_campaign=False),
     TransitionCause.ELECTED: lambda state: transitions.take_lead(state, frozenset()),
     TransitionCause.RESIGNED: transitions.resign,
 }
@@ -99,7 +99,7 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
 
     transitions.resign(leader.raft.state)
     cluster.campaign("a", only=lambda *_: False)
-    transitions.ask_votes(leader.raft.state, is_asked_to_stand=False)
+    transitions.ask_votes(leader.raft.state, is_asked_to_campaign=False)
     transitions.take_lead(leader.raft.state, frozenset())
 
     office = leader.raft.state.leader

@@ -139,7 +139,7 @@ def test_snapshot_on_demand_is_saved_once(machine):
 
 def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(machine):
     host = Host(machine)
-    host.applier.ask_snapshot(anew=True)
+    host.applier.ask_snapshot(is_forced=True)
     assert host.applier.save_snapshot() is None
     host.append(*bodies(0, 4))
     host.commit()
@@ -149,7 +149,7 @@ def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(m
     assert host.applier.save_snapshot() is None
 
     host.state.applied.append(b"what no entry says")
-    host.applier.ask_snapshot(anew=True)
+    host.applier.ask_snapshot(is_forced=True)
     assert host.applier.is_snapshot_due
     second = host.applier.save_snapshot()
 

@@ -184,7 +184,7 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
         host.turns.popleft()(host.driver)
         await until(begun.is_set)
         host.machine.ask_snapshot()
-        host.machine.ask_snapshot(anew=True)
+        host.machine.ask_snapshot(is_forced=True)
         host.machine.ask_snapshot()
         may_end.set()
         await host.turn_all()

@@ -5,7 +5,7 @@ import shlex
 import pytest
 import typer
 
-from pipeline.cli.common import cause_of, tell_submit, told_errors
+from pipeline.cli.common import cause_of, print_submit, reported_errors
 from pipeline.cli.sql import is_endpoints, source_options
 from pipeline.common.spark_missing import MissingLibrary, check_libraries
 from pipeline.log.sample_store import SampleConfig, make_sample_store
@@ -68,7 +68,7 @@ def test_a_time_that_means_nothing_is_reported_by_the_option_of_the_command_befo
 
 
 def test_the_spark_submit_of_a_command_has_its_settings(capsys):
-    tell_submit(["count", "/data/n 0"], "local[2]", ["spark.executor.memory=4g"])
+    print_submit(["count", "/data/n 0"], "local[2]", ["spark.executor.memory=4g"])
 
     told = shlex.split(capsys.readouterr().err.removeprefix("dledger: on a cluster: "))
     assert told[:3] == ["spark-submit", "--master", "spark://HOST:7077"]
@@ -112,7 +112,7 @@ def test_a_scratch_folder_that_is_missing_is_reported_before_spark_starts(tmp_pa
 
 
 def test_a_file_that_cannot_be_written_is_reported_in_a_line(tmp_path, capsys):
-    with pytest.raises(typer.Exit) as ended, told_errors():
+    with pytest.raises(typer.Exit) as ended, reported_errors():
         tmp_path.write_text("a page")
 
     assert ended.value.exit_code == 1

@@ -107,7 +107,7 @@ def test_all_failures_are_reported_at_the_end(waiters, told):
     for number, key in enumerate((A0, A0, B0)):
         waiters.add(key, 100, lambda number=number: told.append(number))
 
-    waiters.tell_all()
+    waiters.notify_all()
 
     assert told == [0, 1, 2]
     assert len(waiters) == 0
