@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commitlog.offline.log_promise import LogPromise
 from store.check.queue_view import unreadable_file
-from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, decode_checkpoint, seal_state
+from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, seal_state
 from store.errors import StorageFailed
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.dispatch_batch import DispatchBatch
@@ -24,7 +25,6 @@ SIZE = 4096
 _LAYOUT = struct.Struct(">qqqqq")
 # RocketMQ 4 wrote only the three timestamps.
 _REMEDY = "`dledger rebuild` writes it again"
-RESTORE = "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
 # A replica may be so far behind its master.
 _BEHIND_MAX_BYTES = 1 << 40
@@ -70,11 +70,13 @@ class CheckpointCheck:
         files: read it.
         path: of it.
         is_unfinished: the store was not closed in order: messages that the checkpoint knew may be gone.
+        promise: what it promises of the log.
     """
 
-    def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool) -> None:
+    def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool, promise: LogPromise) -> None:
         self._path = path
         self._is_unfinished = is_unfinished
+        self._promise = promise
         self._unreadable: Finding | None = None
         self._content: bytes | None = None
         try:
@@ -112,9 +114,13 @@ class CheckpointCheck:
             yield self._finding(0, f"{SIZE} bytes", found, "the next start recovers from the beginning of the log")
         if self._content is None or self._fields is None:
             return
+        lost = list(self._promise.lost_end(log_end, self._last_timestamp))
         for number, (name, value) in enumerate(self._fields.named().items()):
             is_time = number < 3
             if value in self._known:
+                continue
+            if is_time and lost and self._last_timestamp < value <= self._promise.timestamp:
+                # Not the checkpoint is wrong, but the log.
                 continue
             if is_time and self._first_timestamp < 0:
                 continue
@@ -127,10 +133,11 @@ class CheckpointCheck:
             yield self._finding(
                 0, f"{_NAMES[0]} {self._last_timestamp}, when the last message was stored", "zeros", meaning
             )
-        yield from self._check_seal(log_end, self._content)
+        yield from self._check_seal(self._content)
+        yield from lost
 
-    def _check_seal(self, log_end: int, content: bytes) -> Iterator[Finding]:
-        """Compare the seal with the log, and see that nothing but zeros is beside it."""
+    def _check_seal(self, content: bytes) -> Iterator[Finding]:
+        """See whether the seal is one, and that nothing but zeros is beside it."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
             meaning = "the next start takes it for a checkpoint of RocketMQ"
@@ -140,7 +147,6 @@ class CheckpointCheck:
         for position in np.flatnonzero(rest)[:1].tolist():
             found = f"{content[position]:#04x}"
             yield self._finding(position, "zeros beside the fields and the seal", found, "nothing reads it")
-        yield from lost_end(self._path, content, log_end)
 
     def _expected(self, log_end: int, value: int, *, is_time: bool) -> str:
         """Say what a value should have been; empty when it may be so."""
@@ -159,24 +165,3 @@ class CheckpointCheck:
 
     def _finding(self, position: int, expected: str, found: str, meaning: str) -> Finding:
         return Finding(Area.CHECKPOINT, self._path, position, expected, found, meaning, _REMEDY, self._is_unfinished)
-
-
-def lost_end(path: str, content: bytes, log_end: int) -> Iterator[Finding]:
-    """Yield what is wrong if the log ends before the place up to which the checkpoint's seal says it was durable.
-
-    Args:
-        path: of the checkpoint.
-        content: of it.
-        log_end: where the log ends.
-    """
-    sealed_end = decode_checkpoint(content).log_end
-    if sealed_end > log_end:
-        yield Finding(
-            Area.LOG,
-            path,
-            SEAL_POSITION,
-            f"a log up to offset {sealed_end}, which was durable",
-            f"one up to {log_end}",
-            f"the last {sealed_end - log_end} bytes of the log are lost: files of it were removed, or damaged",
-            RESTORE,
-        )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commitlog.offline.directory import LogFileInfo
-from commitlog.plain.tail import is_one_bit_off
+from commitlog.offline.log_promise import LogPromise
 from commitlog.record.record import HEAD
 from commitlog.record.resync import resync
 from commitlog.record.scan import Stop, blank_size, scan
@@ -21,6 +21,7 @@ from store.model.dispatch_batch import DispatchBatch, Skipped
 
 _BATCH_SIZE_BYTES = 8 << 20
 _CHUNK_SIZE_BYTES = 1 << 20
+_NO_PROMISE = LogPromise("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,13 @@ class LogWalk:
         log_files: of the log, in order.
         is_checked: compare bodies with their checksums, and old records with their property CRCs, where there are any.
         size_bytes_max: of one range.
+        promise: of the checkpoint, of a log whose end is judged.
 
     Attributes:
         end_offset: where the log ends, as far as was walked.
         tail: what is there besides zeros, once the end was reached.
-        is_tail_damaged: it is no torn write: one changed bit explains it, and a start of the store refuses it.
+        tail_fault: why it is no torn write, for people; a start of the store refuses it then. Empty: it may be one.
+        last_timestamp: the latest store timestamp of the records; -1 before the first.
         leftovers: what is wrong with the fillers at the ends of files, by offset; no message is lost by it.
     """
 
@@ -56,11 +59,13 @@ class LogWalk:
         "_is_checked",
         "_log_files",
         "_open_files",
+        "_promise",
         "_size_bytes_max",
         "end_offset",
-        "is_tail_damaged",
+        "last_timestamp",
         "leftovers",
         "tail",
+        "tail_fault",
     )
 
     def __init__(
@@ -70,6 +75,7 @@ class LogWalk:
         *,
         is_checked: bool,
         size_bytes_max: int = _BATCH_SIZE_BYTES,
+        promise: LogPromise = _NO_PROMISE,
     ) -> None:
         self._open_files = open_files
         self._log_files = log_files
@@ -77,7 +83,9 @@ class LogWalk:
         self._size_bytes_max = size_bytes_max
         self.end_offset = log_files[0].begin_offset if log_files else 0
         self.tail: Skipped | None = None
-        self.is_tail_damaged = False
+        self.tail_fault = ""
+        self.last_timestamp = -1
+        self._promise = promise
         self.leftovers: dict[int, Skipped] = {}
 
     def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
@@ -105,6 +113,7 @@ class LogWalk:
             batch, stop = self._scan(file, view, position, self._size_bytes_max)
             if len(batch):
                 self.end_offset = int(batch.physical_offsets[-1] + batch.sizes[-1])
+                self.last_timestamp = max(self.last_timestamp, int(batch.store_timestamps.max()))
             position = batch.next_offset - file.begin_offset
             if stop is Stop.BLANK:
                 position = self._after_blank(view, file, position)
@@ -113,8 +122,8 @@ class LogWalk:
                 position = batch.next_offset - file.begin_offset
             if batch.skipped and position == len(view) and not self._holds_records(number + 1):
                 self.tail = tail = batch.skipped[-1]
-                # Entries have rules of their own (`dledger.entries.tail`).
-                self.is_tail_damaged = not file.header_size and is_one_bit_off(view, tail.position, tail.offset)
+                if not file.header_size:  # entries have rules of their own (`dledger.entries.tail`)
+                    self.tail_fault = self._promise.fault_of_tail(view, tail, self.last_timestamp)
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
-from commitlog.offline.checkpoint_check import lost_end
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
 from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
@@ -98,12 +97,14 @@ class BuiltParts:
         messages: records of the log.
         queues: those that were made.
         last_timestamp: the latest store timestamp of all records; 0: there are none.
+        log_end: where the log ends.
         notes: what was left out; one sentence each.
     """
 
     messages: int
     queues: frozenset[QueueKey]
     last_timestamp: int
+    log_end: int
     notes: tuple[str, ...] = ()
 
 
@@ -195,6 +196,7 @@ class Rebuild:
     def _build_by(self, builder: Builder) -> None:
         built = builder(self._new, self._queue_file_size, self._index_layout)
         self._rebuilt.messages, self._last_timestamp = built.messages, built.last_timestamp
+        self._check_end(built.log_end)
         self._rebuilt.notes += built.notes
         self._keep_queues(set(built.queues))
         self._rebuilt.queues = len(built.queues) + self._rebuilt.kept
@@ -243,18 +245,20 @@ class Rebuild:
                 self._rebuilt.notes.append(str(finding))
             else:
                 self._leave_out(walk.tail, finding)
-        self._check_end(walk)
+        self._check_end(walk.end_offset)
 
-    def _check_end(self, walk: LogWalk) -> None:
+    def _check_end(self, log_end: int) -> None:
         """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
-        path = self._parts.directory.checkpoint_path
-        content, _ = self._checkpoint_content()
-        if content is None or len(content) != CHECKPOINT_SIZE:
-            return
-        for finding in lost_end(path, content, walk.end_offset):
+        promise, last_timestamp = self._parts.promise, self._last_timestamp
+        for finding in promise.lost_end(log_end, last_timestamp):
             if not self._is_skipping:
                 raise LogDamaged(finding)
-            self._rebuilt.notes.append(f"{finding.meaning}; they are given up")
+            self._rebuilt.notes.append(f"{finding.meaning}; it is given up")
+        if not promise.is_clean and promise.is_missing(last_timestamp):
+            # As a start notes it: RocketMQ notes the time before a crash may take the record.
+            expected = f"a record stored at {promise.timestamp}"
+            found = f"the log's end after one stored at {last_timestamp}"
+            self._rebuilt.notes.append(f"{promise.path}: expected {expected}, found {found}")
 
     def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
         """Leave out bytes that good records follow, and accept them, unless they were accepted before."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from commitlog.offline.checkpoint_check import RESTORE, CheckpointCheck
+from commitlog.offline.checkpoint_check import CheckpointCheck
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
+from commitlog.offline.log_promise import RESTORE, LogPromise
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
 from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
 from store.check.index_against_log import IndexChecker
@@ -72,6 +73,7 @@ class StoreParts:
         findings: what does not belong there.
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed in order, or is open.
+        promise: what the checkpoint promises of the log; nothing of a store in use.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
@@ -82,6 +84,7 @@ class StoreParts:
         self.directory = self._until_now(directory) if is_live else directory
         if is_live:
             time.sleep(_LOOK_PAUSE_S)
+        self.promise = self._read_promise()
         self.accepted = load_accepted(files, directory.root)
         self.findings = [problem for problem in (self.accepted.problem,) if problem is not None]
         self.queues = self._load_queues()
@@ -97,7 +100,7 @@ class StoreParts:
 
     def walk(self, *, is_checked: bool = True) -> LogWalk:
         """Return a walk over the log."""
-        return LogWalk(self.open_files, self.directory.log_files, is_checked=is_checked)
+        return LogWalk(self.open_files, self.directory.log_files, is_checked=is_checked, promise=self.promise)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
         """Return what was accepted of bytes that cannot be read; None unless all of them were, as they are."""
@@ -120,6 +123,17 @@ class StoreParts:
             is_unfinished=self.is_unfinished,
             is_live=self.is_live,
         )
+
+    def _read_promise(self) -> LogPromise:
+        path = self.directory.checkpoint_path
+        if self.is_live:
+            return LogPromise(path)
+        try:
+            content = self.files.read_bytes(path)
+        except StorageFailed:  # `CheckpointCheck` reports it
+            content = None
+        is_plain = self.directory.mode is StoreMode.PLAIN
+        return LogPromise.of(path, content, is_plain=is_plain, is_clean=not self.is_unfinished)
 
     def _load_queues(self) -> dict[QueueKey, QueueView]:
         path = self.directory.queues_path
@@ -219,7 +233,9 @@ class Verification:
         yield from parts.findings
         yield from self._check_structures()
         walk, queues, index = parts.walk(), parts.queue_checker(), parts.index_checker()
-        checkpoint = CheckpointCheck(parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished)
+        checkpoint = CheckpointCheck(
+            parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished, promise=parts.promise
+        )
         self.counts.items = index.item_count
         for walked in walk.batches():
             batch = walked.batch
@@ -300,9 +316,9 @@ def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
 
 def tail_finding(walk: LogWalk, skipped: Skipped, *, is_unfinished: bool) -> Finding:
     """Return the finding for the end of the log that `walk` read: `skipped`, its tail, holds no records."""
-    if walk.is_tail_damaged:
+    if walk.tail_fault:
         is_unfinished = False
-        meaning, remedy = "one changed bit in the last record: it was whole on the disk", RESTORE
+        meaning, remedy = walk.tail_fault, RESTORE
     elif is_unfinished:
         meaning, remedy = "a torn tail: a crash cut the last write short", "The next start of the store cuts it off"
     else:

@@ -169,7 +169,7 @@ def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts
         return PlaceFacts(False, False, False, False, False, False), None
     good = find_good_after(place)
     timestamps = [] if good is None else [good.store_timestamp]
-    own_timestamp = _timestamp_of_damaged(place)
+    own_timestamp = timestamp_of_damaged(place.file.view(), place.position, place.offset)
     if own_timestamp is not None and own_timestamp >= place.last_store_timestamp:
         timestamps.append(own_timestamp)
     was_synced = any(timestamp < synced_timestamp for timestamp in timestamps)
@@ -275,14 +275,19 @@ def _holds_data(place: BadRecordPlace) -> bool:
     return any(file.find_data(max(place.offset, file.begin_offset)) < file.end_offset for file in place.files)
 
 
-def _timestamp_of_damaged(place: BadRecordPlace) -> int | None:
-    """Return the store timestamp of the bad record, if nothing but a checksum of it is wrong."""
-    view = place.file.view()
+def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | None:
+    """Return the store timestamp of a bad record, if nothing but a checksum of it is wrong.
+
+    Args:
+        view: of its file.
+        position: in the file.
+        offset: where it is in the log.
+    """
     try:
-        record = decode(view, place.position)
+        record = decode(view, position)
     except BadRecord:
         return None
-    return record.store_timestamp if record.physical_offset == place.offset else None
+    return record.store_timestamp if record.physical_offset == offset else None
 
 
 def _begins_like_a_record(place: BadRecordPlace) -> bool:

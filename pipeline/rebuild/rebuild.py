@@ -102,7 +102,7 @@ def build_parts(
         pipeline.rebuild.queue_builder.IrregularQueues: they must be made in the order of the log.
     """
     with open_store(path, tail=Tail.ALL) as view:
-        slices, root = plan(view), view.root
+        slices, root, log_end = plan(view), view.root, view.end_offset
     keys_folder = Path(target, _KEYS_NAME)
     keys_folder.mkdir(parents=True)
 
@@ -122,7 +122,7 @@ def build_parts(
     shutil.rmtree(keys_folder)
     messages = sum(outcome.queues.messages for outcome in outcomes)
     last = max((outcome.last_timestamp for outcome in outcomes), default=0)
-    return BuiltParts(messages, frozenset(queues), last)
+    return BuiltParts(messages, frozenset(queues), last, log_end)
 
 
 class Difference(NamedTuple):

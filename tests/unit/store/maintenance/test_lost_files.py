@@ -5,10 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, LogDamaged, Rebuild
+from commitlog.offline.verify import StoreParts, Verification
 from store.dispatch.checkpoint import read_checkpoint
 from store.dispatch.dispatcher import Dispatcher
 from store.errors import CorruptData, ForeignFile, WrongFileSize
 from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Area
 from store.model.message import Message
 from store.queues.unit import UNIT, UNIT_SIZE
 from tests.support.message_stores import (
@@ -226,6 +231,39 @@ def test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed(root, 
             open_small(root)
 
         assert derived_files(root, ["consumequeue", "index", "commitlog"]) == before
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("damage", sorted(set(LOST_LOG_FILES) - {"all files removed", "the directory removed"}))
+def test_verify_calls_damage_what_a_start_refuses_and_rebuild_refuses_it(root, tmp_path, damage, is_killed, is_sealed):
+    LOST_LOG_FILES[damage](last_log(root))
+    if not is_sealed:
+        overwrite(root / "checkpoint", 40, bytes(4056))
+    if is_killed:
+        be_killed(root)
+    shutil.copytree(root, tmp_path / "rebuilt")
+    found = list(Verification(parts_of(root)).findings())
+    damaged = {each.area for each in found if not each.is_unfinished} & {Area.LOG, Area.FILES}
+
+    is_refused = False
+    try:
+        open_small(root).close()
+    except (CorruptData, WrongFileSize):
+        is_refused = True
+    # A start cuts what no record follows also where the store was closed in order: RocketMQ leaves such bytes there.
+    assert damaged or not is_refused, found
+    rebuild = Rebuild(OsFiles(), parts_of(tmp_path / "rebuilt"), Layout())
+    if Area.LOG in damaged:
+        with pytest.raises((LogDamaged, WrongFileSize)):
+            rebuild.run()
+    else:
+        rebuild.run()
+
+
+def parts_of(root):
+    files = ReadOnlyFiles()
+    return StoreParts(files, find_store(files, str(root)))
 
 
 def test_log_without_its_end_can_be_opened_with_the_option(root):

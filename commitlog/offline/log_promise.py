@@ -1,0 +1,117 @@
+"""What the checkpoint of a store promises of its plain log: up to where records were durable, and since when.
+
+A start of the store refuses a log that lacks what was promised (`commitlog.plain.recovery`). So `dledger verify`
+reports it as damage, and `dledger rebuild` refuses it: the checkpoint that it writes would make the loss final.
+
+| checkpoint                | promises                                                                             |
+| ------------------------- | ------------------------------------------------------------------------------------ |
+| any                       | records stored before `physicMsgTimestamp` were durable                              |
+| of a store closed in order | the last record was stored at that time                                             |
+| with our seal             | records below an offset were durable, however the store was left                     |
+
+A time in the future that no seal confirms is no promise but damage of the checkpoint, which a rebuild mends.
+
+Not here: whether the checkpoint itself can be true (`commitlog.offline.checkpoint_check`).
+
+Source: RocketMQ `StoreCheckpoint`, `CommitLog.recoverAbnormally`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from commitlog.plain.tail import is_one_bit_off, timestamp_of_damaged
+from store.dispatch.checkpoint import FILE_SIZE_BYTES, SEAL_POSITION, decode_checkpoint
+from store.model.dispatch_batch import Skipped
+from store.model.finding import Area, Finding
+
+RESTORE: Final = (
+    "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
+)
+# Clocks of two machines may differ by this.
+_FUTURE_MAX_MS: Final = 24 * 3_600_000
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogPromise:
+    """A promise.
+
+    Attributes:
+        path: of the checkpoint.
+        end_offset: every record below it was durable; 0: not known.
+        timestamp: every record stored before was durable; 0: not known.
+        is_clean: the store was closed in order: a record of that time was there.
+    """
+
+    path: str
+    end_offset: int = 0
+    timestamp: int = 0
+    is_clean: bool = False
+
+    @classmethod
+    def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> LogPromise:
+        """Return what a checkpoint promises.
+
+        Args:
+            path: of it.
+            content: of it; None if it cannot be read.
+            is_plain: the whole log is a plain one; else its end is that of the entries, which have promises of their
+                own.
+            is_clean: the store was closed in order.
+        """
+        if content is None or len(content) != FILE_SIZE_BYTES:
+            return cls(path)
+        found = decode_checkpoint(content)
+        latest_ms = time.time_ns() // _NS_PER_MS + _FUTURE_MAX_MS
+        timestamp = found.physic_msg_timestamp
+        is_believed = is_plain and (found.is_sealed or 0 < timestamp <= latest_ms)
+        return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean)
+
+    def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
+        """Say why the bytes at the end of a plain log are no torn write, which the next start may cut; empty: they are.
+
+        Args:
+            view: of the file that holds them.
+            tail: the bytes.
+            last_timestamp: of the record before; -1 when there is none.
+        """
+        timestamp = timestamp_of_damaged(view, tail.position, tail.offset)
+        is_older = timestamp is not None and last_timestamp <= timestamp < self.timestamp
+        if is_older or tail.offset < self.end_offset:
+            return "the last record was durable, as the checkpoint says: it was damaged later"
+        if is_one_bit_off(view, tail.position, tail.offset):
+            return "one changed bit in the last record: it was whole on the disk"
+        return ""
+
+    def is_missing(self, last_timestamp: int) -> bool:
+        """Return whether the log lacks the record that the promised timestamp is of.
+
+        Args:
+            last_timestamp: of the last record; -1 when there is none.
+        """
+        return max(last_timestamp, 0) < self.timestamp
+
+    def lost_end(self, log_end: int, last_timestamp: int) -> Iterator[Finding]:
+        """Yield what is wrong if the log ends before what was durable.
+
+        Args:
+            log_end: where the log ends.
+            last_timestamp: of its last record; -1 when there is none.
+        """
+        if self.end_offset > log_end:
+            lost = f"the last {self.end_offset - log_end} bytes of the log are lost"
+            expected, found = f"a log up to offset {self.end_offset}, which was durable", f"one up to {log_end}"
+            position = SEAL_POSITION
+        elif self.is_clean and self.is_missing(last_timestamp):
+            lost = "the end of the log is lost"
+            expected = f"a record stored at {self.timestamp}, which was durable"
+            found = f"the log's end at offset {log_end}, after a record stored at {last_timestamp}"
+            position = 0
+        else:
+            return
+        meaning = f"{lost}: files of it were removed, or damaged"
+        yield Finding(Area.LOG, self.path, position, expected, found, meaning, RESTORE)
