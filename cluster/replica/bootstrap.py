@@ -1,14 +1,14 @@
 """Before a node of a broker takes part: makes sure that it has its group's old files (`commitlog.conversion.rule`).
 
-1. What is there? Settled before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
+1. What is there? Agreed on before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.
 3. What the node lacks is fetched, newest file first, each verified and durable before the next; then the configuration
    of the old store, if it has none (`commitlog.conversion.old_config`).
-4. The manifest is saved as settled; then entries are begun at its divide.
+4. The manifest is saved as agreed; then entries are begun at its divide.
 
 Each step can be repeated after a crash. No Raft message is sent before it has ended.
 
-Not here: what is settled once it is (`commitlog.conversion.origin.load_origin`).
+Not here: what is agreed on, once it is (`commitlog.conversion.origin.load_origin`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from commitlog.conversion.old_files import (
     make_manifest,
 )
 from commitlog.conversion.origin import OldFilesAnswers, begin_of
-from commitlog.conversion.rule import NOTHING, Claim, Settlement, Statement, Waiting, decide
-from commitlog.conversion.settled_files import load_manifest, save_manifest
+from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide
+from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from commitlog.plain.accepted_damage import load_accepted
 from commitlog.plain.recovery import LastExit
 from commitlog.plain.store import LOG_DIRECTORY
@@ -72,7 +72,7 @@ _MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SettledOldFiles:
+class BootstrapResult:
     """The base log that a node continues from.
 
     Attributes:
@@ -106,14 +106,14 @@ def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirec
     return LogDirectories(*directories, sizes, has_property_crc=has_property_crc)
 
 
-async def settle_old_files(
+async def bootstrap_old_files(
     files: Files,
     config: NodeConfig,
     codec: EntryCodec,
     registry: CollectorRegistry,
     *,
     has_property_crc: bool = False,
-) -> SettledOldFiles:
+) -> BootstrapResult:
     """Agree with the group on the base log and fetch it; may take as long as other nodes are down.
 
     Until it returns the root is locked and the peer address is listened on. Cancelling it is safe: the next
@@ -135,7 +135,7 @@ async def settle_old_files(
 
 
 class _Start:
-    """One run of `settle_old_files`; what touches files runs in one thread at a time."""
+    """One run of `bootstrap_old_files`; what touches files runs in one thread at a time."""
 
     metrics: OldFilesMetrics
 
@@ -169,7 +169,7 @@ class _Start:
         """Read what is in the directory; return whether no other node needs to be asked."""
         files, places, root = self._files, self._places, self._config.store_base_dir
         saved = load_manifest(files, places.node_directory)
-        if saved is not None and saved.is_settled:
+        if saved is not None and saved.is_agreed:
             end_fetch(files, places.node_directory)
             self._check_present(saved.manifest)
             self._manifest = saved.manifest
@@ -179,7 +179,7 @@ class _Start:
             self.own = Statement(Claim.AWAITED, saved.manifest, saved.manifest.divide, config_size_bytes)
             return False
         if has_entries(files, places.node_directory):
-            self.settle(self._sum_up(self._divide_of_entries()))
+            self.save_agreed(self._sum_up(self._divide_of_entries()))
             return True
         checkpoint = read_checkpoint(files, root)
         synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
@@ -192,19 +192,19 @@ class _Start:
         self.own = replace(self.own, config_size_bytes=config_size_bytes)
         return False
 
-    def settle(self, manifest: OldFilesManifest) -> None:
+    def save_agreed(self, manifest: OldFilesManifest) -> None:
         """Record durably which base log the group continues from."""
-        save_manifest(self._files, self._places.node_directory, manifest, is_settled=True)
+        save_manifest(self._files, self._places.node_directory, manifest, is_agreed=True)
         self._manifest = manifest
 
-    def conclude(self) -> SettledOldFiles:
+    def conclude(self) -> BootstrapResult:
         """Begin the entries where old files end, unless there are some."""
         files, places, manifest = self._files, self._places, self._manifest
         if manifest.divide > 0 and not has_entries(files, places.node_directory):
             begin_entries(files, places, self._codec, manifest.divide)
             self._notes.append(f"{places.old_directory}: old files up to {manifest.divide}; entries begin there")
         divided = divide_log(files, places, self._codec)
-        return SettledOldFiles(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
+        return BootstrapResult(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
 
     def _check_present(self, manifest: OldFilesManifest) -> None:
         """Refuse files that appeared later: this node has stated to the group that it lacks them."""
@@ -212,7 +212,7 @@ class _Start:
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
-            expected = "no old file but those that this node has settled with its group"
+            expected = "no old file but those that this node has agreed on with its group"
             raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that turned up later")
 
     def _divide_of_entries(self) -> int:
@@ -240,7 +240,7 @@ class _Start:
     # ------------------------------------------------------------------------------------------------ with the others
 
     async def agree(self) -> None:
-        """Settle with the others; files that are lacking are here then."""
+        """Agree with the others; files that are lacking are here then."""
         if self.own.claim is not Claim.NOTHING:
             self._show_settings()
         answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._take_answer)
@@ -263,7 +263,7 @@ class _Start:
             self._difference = error
 
     async def _ask_all(self, handshake: Handshake) -> bool:
-        """Ask all others at once; return whether the old files are settled now."""
+        """Ask all others at once; return whether the nodes agree on the old files now."""
         answers = await asyncio.gather(*(self._ask(handshake, peer_id) for peer_id in self._others))
         statements = {
             peer_id: answer for peer_id, answer in zip(self._others, answers, strict=True) if answer is not None
@@ -278,7 +278,7 @@ class _Start:
         if self.own.claim is not Claim.HELD and manifest.files:
             if self.own.claim is Claim.NOTHING:
                 await in_thread(
-                    lambda: save_manifest(self._files, self._places.node_directory, manifest, is_settled=False)
+                    lambda: save_manifest(self._files, self._places.node_directory, manifest, is_agreed=False)
                 )
                 self._show_settings()
                 self.own = replace(self.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide)
@@ -286,7 +286,7 @@ class _Start:
                 return False
         if not self.own.config_size_bytes and not await self._get_config(handshake, decided.sources, statements):
             return False
-        await in_thread(lambda: self.settle(manifest))
+        await in_thread(lambda: self.save_agreed(manifest))
         logger.info(
             "old_files_settled self_id=%s divide=%d files=%d",
             self._config.self_id,
@@ -302,7 +302,9 @@ class _Start:
             self._say(peer_id, f"{peer_id} does not say what old files it has: {str(error) or type(error).__name__}")
             return None
 
-    async def _fetch(self, handshake: Handshake, decided: Settlement, statements: Mapping[str, Statement]) -> bool:
+    async def _fetch(
+        self, handshake: Handshake, decided: BootstrapDecision, statements: Mapping[str, Statement]
+    ) -> bool:
         """Fetch what is lacking from the next source; return whether everything is here."""
         sources, manifest = decided.sources, decided.manifest
         source = sources[self._attempts % len(sources)] if sources else ""

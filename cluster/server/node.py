@@ -64,7 +64,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         trace = _trace_of(config, stack)
         if config.broker is None:
             failure = await _serve_entries(config, metrics, trace, stack)
-        elif not await _settle(config, registry, stopped):
+        elif not await _bootstrap(config, registry, stopped):
             return
         else:
             failure = await _serve_messages(config, config.broker, metrics, registry, trace, stack)
@@ -89,16 +89,18 @@ async def _serve_entries(
     return node.failed
 
 
-async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]) -> bool:
+async def _bootstrap(
+    config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
+) -> bool:
     """Make sure that the node has the old files of its group; return False when the process is stopped first."""
     # Only here: a log of raw entries needs none of it.
-    from cluster.replica.bootstrap import settle_old_files  # noqa: PLC0415
+    from cluster.replica.bootstrap import bootstrap_old_files  # noqa: PLC0415
     from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
 
     codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
     has_property_crc = config.broker is not None and config.broker.has_property_crc
     settling = asyncio.ensure_future(
-        settle_old_files(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
+        bootstrap_old_files(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
     )
     ends: list[asyncio.Future[Any]] = [settling, stopped]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -2,7 +2,7 @@
 
 They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a broker without a group. They do not change
 any more. A node that has none of them gets those of the group's first node that has some, before its old files are
-settled; so whichever node leads first can take them over (`cluster.replica.state_import`). One that has some keeps
+agreed on; so whichever node leads first can take them over (`cluster.replica.state_import`). One that has some keeps
 them.
 
 What arrives is held in memory until all of it is here and verified. While it is written the file `config.incoming`

@@ -29,7 +29,7 @@ from commitlog.conversion.divide import LogDirectories
 from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
 from commitlog.conversion.old_files import ChunkRequest, OldFilesManifest, OldFileSum, first_difference, read_chunk
 from commitlog.conversion.rule import Claim, Statement, statement_from
-from commitlog.conversion.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
+from commitlog.conversion.saved_manifest import FILE_NAME, OldFilesNotAgreed, load_manifest
 from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
 from store.fs.ports import Files
@@ -135,7 +135,7 @@ def state_message(statement: Statement, *, is_question: bool = False) -> Bootstr
 
 
 class OldFilesOrigin(OldFilesAnswers):
-    """`dledger.peer.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
+    """`dledger.peer.origin.Origin` of a node whose old files are agreed on. Make it by `load_origin`."""
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
@@ -146,7 +146,7 @@ class OldFilesOrigin(OldFilesAnswers):
     def statement(self) -> Statement:
         """Return what this node says: its files may expire from one moment to the next."""
         begin = begin_of(self._files, self._directory, self.manifest)
-        return Statement(Claim.SETTLED, self.manifest, begin, self._config_size_bytes)
+        return Statement(Claim.AGREED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
         """Return a text on how the peer's old files differ from ours; None: the nodes may be in one group."""
@@ -171,13 +171,13 @@ def begin_of(files: Files, directory: str, manifest: OldFilesManifest) -> int:
 
 
 def load_origin(files: Files, places: LogDirectories) -> OldFilesOrigin:
-    """Return the origin of a node whose old files are settled (`cluster.replica.bootstrap`).
+    """Return the origin of a node whose old files are agreed on (`cluster.replica.bootstrap`).
 
     Raises:
-        OldFilesNotSettled: they are not; the log must not be opened.
-        store.errors.CorruptData: what was settled cannot be read.
+        OldFilesNotAgreed: they are not; the log must not be opened.
+        store.errors.CorruptData: what was agreed on cannot be read.
     """
     saved = load_manifest(files, places.node_directory)
-    if saved is None or not saved.is_settled:
-        raise OldFilesNotSettled(f"{places.node_directory}/{FILE_NAME}")
+    if saved is None or not saved.is_agreed:
+        raise OldFilesNotAgreed(f"{places.node_directory}/{FILE_NAME}")
     return OldFilesOrigin(files, places.old_directory, places.node_directory, saved.manifest)

@@ -1,22 +1,22 @@
 """The rule by which the nodes of a group agree on their old files before any of them takes part. Pure.
 
-Each node makes a *statement*; no statement changes while its node runs unsettled, but by this rule:
+Each node makes a *statement*; no statement changes while its node runs without an agreement, but by this rule:
 
 | claim    | meaning                                                                         |
 | -------- | ------------------------------------------------------------------------------- |
-| SETTLED  | the node takes part, or may: this is the manifest of its group                  |
+| AGREED   | the node takes part, or may: this is the manifest of its group                  |
 | HELD     | the node has old files and no entries, and has not agreed with any other node   |
 | AWAITED  | the node had agreed on this manifest, and has not all of its files yet          |
 | NOTHING  | the node has neither entries nor old files                                      |
 
-1. If any node is SETTLED, its manifest is the group's; what the node itself holds or awaits must be of it.
+1. If any node is AGREED, its manifest is the group's; what the node itself holds or awaits must be of it.
 2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
    must be equal; that is the manifest. If there is none, the group begins at 0. If some await and none holds, wait.
-3. A node that joins a group waits for a node that is SETTLED.
+3. A node that joins a group waits for a node that is AGREED.
 
 So a group never begins at 0 while a founder that is not reachable may hold an old store, and never with different old
 files: the founders decide the same from the same statements, and where one of them changed its statement in between
-(files were put into a directory that was empty when it was asked), the manifests that were settled differ, and such
+(files were put into a directory that was empty when it was asked), the manifests that were agreed on differ, and such
 nodes do not connect (`commitlog.conversion.origin`). Founding waits for all founders anyway (ADR 7).
 """
 
@@ -40,7 +40,7 @@ from store.fs.foreign_json import foreign_json
 class Claim(Enum):
     """What a statement says of its manifest."""
 
-    SETTLED = "settled"
+    AGREED = "settled"
     HELD = "held"
     AWAITED = "awaited"
     NOTHING = "nothing"
@@ -89,7 +89,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class BootstrapDecision:
     """The base log of the group, and the nodes that have old files, the most of them first."""
 
     manifest: OldFilesManifest
@@ -105,11 +105,11 @@ class Waiting:
 
 def decide(
     own: Statement, received: Mapping[str, Statement], founders: Collection[str], *, is_joining: bool
-) -> Settlement | Waiting:
+) -> BootstrapDecision | Waiting:
     """Apply the rule.
 
     Args:
-        own: of this node, which is not settled.
+        own: of this node, which has not agreed yet.
         received: the last statements of the others.
         founders: the ids of all other nodes that found the group.
         is_joining: this node founds nothing.
@@ -117,15 +117,15 @@ def decide(
     Raises:
         OldFilesDiffer: nodes hold different old files; it names the first difference.
     """
-    assert own.claim is not Claim.SETTLED
-    settled = {peer: each for peer, each in received.items() if each.claim is Claim.SETTLED}
-    if settled:
-        manifest = max((each.manifest for each in settled.values()), key=lambda each: len(each.files))
-        for peer, each in settled.items():
+    assert own.claim is not Claim.AGREED
+    agreed = {peer: each for peer, each in received.items() if each.claim is Claim.AGREED}
+    if agreed:
+        manifest = max((each.manifest for each in agreed.values()), key=lambda each: len(each.files))
+        for peer, each in agreed.items():
             check_same(peer, manifest, each.manifest)
             if own.claim is not Claim.NOTHING:
                 _check_part(peer, own.manifest, each.manifest)
-        return Settlement(manifest, _sources(settled))
+        return BootstrapDecision(manifest, _sources(agreed))
     if is_joining:
         return Waiting("for a node that takes part in the group")
     claiming = {peer: each for peer, each in received.items() if each.claim is not Claim.NOTHING}
@@ -142,7 +142,7 @@ def decide(
     holders = {peer: each for peer, each in claiming.items() if each.claim is Claim.HELD}
     if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in claiming.values())}:
         return Waiting("for the node that has the old files; no node has them all now")
-    return Settlement(manifest, _sources(holders))
+    return BootstrapDecision(manifest, _sources(holders))
 
 
 def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:

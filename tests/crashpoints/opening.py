@@ -1,4 +1,5 @@
-"""One node of a broker on a simulated disk: settled and opened as a process does it, and driven without a network."""
+"""One node of a broker on a simulated disk: bootstrapped and opened as a process does it, and driven without a
+network."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,7 +18,7 @@ from dledger.metrics import NodeMetrics
 from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
-from tests.support.brokers.old_files import settle_alone
+from tests.support.brokers.old_files import bootstrap_alone
 from tests.support.message_stores import numbered
 from tests.unit.commitlog.conftest import SimpleNode
 
@@ -56,7 +57,7 @@ class OpenedBroker:
 
     def __init__(self, files, clock, end_opening=lambda: None, *, is_adopting=False):
         codec = MessageEntryCodec(lambda: 0)
-        self.settled = settle_alone(files, NODE, codec)
+        self.agreed = bootstrap_alone(files, NODE, codec)
         config = replace(CONFIG, node=replace(NODE, is_adopting=is_adopting))
         self.parts = open_replica(files, config, METRICS, None, clock, None)
         end_opening()

@@ -1,7 +1,7 @@
 """A node that lacks the old files of its group crashes while it fetches them, begins its entries, opens: wherever that
 is, its next start ends with the files of the group, fetched once, and in the same state.
 
-All that ships runs but the network: questions are answered by a settled node within this process.
+All that ships runs but the network: questions are answered by a bootstrapped node within this process.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap, bootstrap_peers
-from cluster.replica.bootstrap import places_of, settle_old_files
+from cluster.replica.bootstrap import bootstrap_old_files, places_of
 from cluster.state.broker_state import BrokerState
 from commitlog.conversion import old_config, old_files
 from commitlog.conversion.origin import load_origin
@@ -27,7 +27,7 @@ from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
-from tests.support.brokers.old_files import settle_alone
+from tests.support.brokers.old_files import bootstrap_alone
 from tests.support.message_stores import Clock
 
 STRIDE = 1 if IS_LONG else 5
@@ -80,7 +80,7 @@ def source(monkeypatch):
     messages = write_plain(disk, clock, is_closed=True)
     files = files_on(disk)
     write_config(files)
-    settle_alone(files, NODE, CODEC)
+    bootstrap_alone(files, NODE, CODEC)
     monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
     monkeypatch.setattr(bootstrap_peers, "BootstrapConnection", Source)
     monkeypatch.setattr(bootstrap, "BootstrapServer", NoServer)
@@ -120,14 +120,14 @@ class Newcomer:
         self.disk = SimDisk(Random(1), FaultCounts())
         self.expected = self.finish(SimDisk(Random(1), FaultCounts()))
 
-    def settle(self, files):
+    def bootstrapped(self, files):
         # In a loop and a thread of its own: this may be called within an operation of another start.
         with ThreadPoolExecutor(1) as thread:
-            settling = settle_old_files(files, self.config, CODEC, CollectorRegistry())
-            return thread.submit(asyncio.run, settling).result()
+            bootstrapping = bootstrap_old_files(files, self.config, CODEC, CollectorRegistry())
+            return thread.submit(asyncio.run, bootstrapping).result()
 
     def run(self):
-        self.settle(files_on(self.disk, self.see))
+        self.save_agreed(files_on(self.disk, self.see))
         self.see(0)
 
     def see(self, number):
@@ -138,11 +138,11 @@ class Newcomer:
 
     def finish(self, disk, before_operation=nothing):
         """Start on a disk; return what is on it when the node has opened its store and ended in order."""
-        settled = self.settle(files_on(disk, before_operation))
-        self.fetched[settled.fetched_bytes] += 1
+        agreed = self.save_agreed(files_on(disk, before_operation))
+        self.fetched[agreed.fetched_bytes] += 1
         assert (
-            settled.divided.divide
-            == settled.manifest.divide
+            agreed.divided.divide
+            == agreed.manifest.divide
             == load_origin(files_on(disk), places_of(self.config)).manifest.divide
         )
         found = contents(disk)

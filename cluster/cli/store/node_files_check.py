@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from commitlog.conversion.settled_files import FILE_NAME as MANIFEST_NAME
-from commitlog.conversion.settled_files import load_manifest
+from commitlog.conversion.saved_manifest import FILE_NAME as MANIFEST_NAME
+from commitlog.conversion.saved_manifest import load_manifest
 from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
 from dledger.entries.aside import RECORD_NAME, AsideRecord
 from dledger.entries.log_head import FILE_NAME as HEAD_NAME

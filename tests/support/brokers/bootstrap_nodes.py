@@ -1,4 +1,4 @@
-"""Nodes of a broker that settle their old files in this process: stores on the disk, real sockets."""
+"""Nodes of a broker that agree on their old files in this process: stores on the disk, real sockets."""
 
 import asyncio
 import shutil
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from cluster.replica.bootstrap import places_of, settle_old_files
+from cluster.replica.bootstrap import bootstrap_old_files, places_of
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.peer.bootstrap import BootstrapServer
@@ -34,21 +34,23 @@ def nodes_in(path, count=3, **settings):
     return [config.node for config in configs_in(path, count, **settings)]
 
 
-def settle(config, files=None, registry=None):
-    return asyncio.ensure_future(settle_old_files(files or OsFiles(), config, CODEC, registry or CollectorRegistry()))
+def bootstrapped(config, files=None, registry=None):
+    return asyncio.ensure_future(
+        bootstrap_old_files(files or OsFiles(), config, CODEC, registry or CollectorRegistry())
+    )
 
 
-async def settle_all(configs):
-    """Settle all at once; each answers the others as a node that takes part would, until all are settled."""
+async def bootstrap_all(configs):
+    """Bootstrap all at once; each answers the others as a node that takes part would, until all have ended."""
     barrier = asyncio.Barrier(len(configs))
 
-    async def settle_one(config):
-        settled = await settle(config)
+    async def bootstrap_one(config):
+        agreed = await bootstrapped(config)
         async with answering(config):
             await barrier.wait()
-        return settled
+        return agreed
 
-    return await asyncio.gather(*(settle_one(config) for config in configs))
+    return await asyncio.gather(*(bootstrap_one(config) for config in configs))
 
 
 @asynccontextmanager
@@ -77,22 +79,22 @@ def spoil(path):
     file.close()
 
 
-async def is_still_waiting(*settling):
-    done, _ = await asyncio.wait(settling, timeout=1.5)
+async def is_still_waiting(*bootstrapping):
+    done, _ = await asyncio.wait(bootstrapping, timeout=1.5)
     return not done
 
 
-async def stop(*settling):
-    for each in settling:
+async def stop(*bootstrapping):
+    for each in bootstrapping:
         each.cancel()
-    await asyncio.wait(settling)
+    await asyncio.wait(bootstrapping)
 
 
 async def group_with_old_files(tmp_path, **settings):
     """Settle three nodes on the plain store of n0; return their settings."""
     configs = configs_in(tmp_path, **settings)
     write_plain(old_root(configs[0].node))
-    await settle_all([config.node for config in configs])
+    await bootstrap_all([config.node for config in configs])
     return configs
 
 

@@ -22,7 +22,7 @@ from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
-from tests.support.brokers.old_files import settle_alone
+from tests.support.brokers.old_files import bootstrap_alone
 from tests.support.waiting import PATIENCE_S, until
 
 FILE_SIZE = 1 << 16
@@ -100,7 +100,7 @@ class Group:
         metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
         files = self._files.get(name) or OsFiles()
         # No node is asked: the stores of a test's nodes are equal, unless it says otherwise.
-        settle_alone(files, config.node, MessageEntryCodec(lambda: 0))
+        bootstrap_alone(files, config.node, MessageEntryCodec(lambda: 0))
         replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
         self.open[name] = replica
         return replica

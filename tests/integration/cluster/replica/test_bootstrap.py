@@ -9,20 +9,20 @@ import pytest
 from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDiffer
 from commitlog.conversion.origin import load_origin
-from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
+from commitlog.conversion.saved_manifest import OldFilesNotAgreed, load_manifest
 from store.errors import CorruptData, DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.lock import lock_store
 from tests.support.brokers.bootstrap_nodes import (
     DIVIDE,
     answering,
+    bootstrap_all,
+    bootstrapped,
     contents,
     group_with_old_files,
     is_still_waiting,
     nodes_in,
     old_root,
-    settle,
-    settle_all,
     source_and_newcomer,
     spoil,
     stop,
@@ -36,11 +36,11 @@ def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_p
     async def story():
         configs = configs_in(tmp_path)
         write_plain(old_root(configs[1].node))
-        settled = await settle_all([config.node for config in configs])
-        assert len({each.manifest for each in settled}) == 1
-        assert settled[0].divided.divide == settled[0].manifest.divide == DIVIDE
+        agreed = await bootstrap_all([config.node for config in configs])
+        assert len({each.manifest for each in agreed}) == 1
+        assert agreed[0].divided.divide == agreed[0].manifest.divide == DIVIDE
         assert contents(configs[0].node) == contents(configs[1].node) == contents(configs[2].node)
-        assert (settled[1].fetched_bytes, settled[0].fetched_bytes) == (0, DIVIDE)
+        assert (agreed[1].fetched_bytes, agreed[0].fetched_bytes) == (0, DIVIDE)
         async with running_group(configs) as group:
             await group.start()
             _, (place,) = await group.put(*numbered([600]))
@@ -55,11 +55,11 @@ def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_p
 def test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
-        first, second = settle(configs[0]), settle(configs[1])
+        first, second = bootstrapped(configs[0]), bootstrapped(configs[1])
         assert await is_still_waiting(first, second)
         await stop(first, second)
-        for settled in await settle_all(configs):
-            assert (settled.divided.divide, settled.manifest.files) == (0, ())
+        for agreed in await bootstrap_all(configs):
+            assert (agreed.divided.divide, agreed.manifest.files) == (0, ())
 
     run(story())
 
@@ -68,9 +68,9 @@ def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[2]))
-        two = asyncio.ensure_future(settle_all(configs[:2]))
+        two = asyncio.ensure_future(bootstrap_all(configs[:2]))
         assert await is_still_waiting(two)
-        await settle(configs[2])
+        await bootstrapped(configs[2])
         async with answering(configs[2]):
             await two
         assert contents(configs[0]) == contents(configs[1]) == contents(configs[2]) != {}
@@ -81,15 +81,15 @@ def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
 def test_old_files_that_turn_up_after_the_answer_nothing_are_refused(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
-        await settle_all(configs)
+        await bootstrap_all(configs)
         write_plain(old_root(configs[1]))
         with pytest.raises(CorruptData, match="one that turned up later"):
-            await settle(configs[1])
+            await bootstrapped(configs[1])
         # Also when nothing else is left of the node: the others tell.
         shutil.rmtree(places_of(configs[1]).node_directory)
         async with answering(configs[0]):
             with pytest.raises(OldFilesDiffer, match=r"n0: they end at \d+ here and at 0 there"):
-                await settle(configs[1])
+                await bootstrapped(configs[1])
 
     run(story())
 
@@ -102,11 +102,11 @@ def test_different_old_files_form_no_group_and_both_nodes_name_the_first_differe
         damaged = f"{places_of(configs[1]).old_directory}/{FILE_SIZE:020d}"
         # Within a body, in a file that a store closed in order need not read again.
         spoil(damaged)
-        both = await asyncio.gather(settle(configs[0]), settle(configs[1]), return_exceptions=True)
+        both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         for error, peer in zip(both, ("n1", "n0"), strict=True):
             assert isinstance(error, OldFilesDiffer)
             assert f"those of {peer}: file {FILE_SIZE:020d} has" in str(error)
-        with pytest.raises(OldFilesNotSettled):
+        with pytest.raises(OldFilesNotAgreed):
             load_origin(OsFiles(), places_of(configs[0]))
 
     run(story())
@@ -118,9 +118,9 @@ def test_equal_stores_on_all_nodes_need_no_fetch(tmp_path):
         write_plain(old_root(configs[0]))
         for config in configs[1:]:
             shutil.copytree(old_root(configs[0]), old_root(config))
-        settled = await settle_all(configs)
-        assert [each.fetched_bytes for each in settled] == [0, 0, 0]
-        assert len({each.manifest for each in settled}) == 1
+        agreed = await bootstrap_all(configs)
+        assert [each.fetched_bytes for each in agreed] == [0, 0, 0]
+        assert len({each.manifest for each in agreed}) == 1
 
     run(story())
 
@@ -131,7 +131,7 @@ def test_copies_of_which_one_lacks_the_oldest_file_are_refused(tmp_path):
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]))
         OsFiles().remove(f"{places_of(configs[1]).old_directory}/{0:020d}")
-        both = await asyncio.gather(settle(configs[0]), settle(configs[1]), return_exceptions=True)
+        both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         assert all("the oldest file is" in str(error) for error in both), both
 
     run(story())
@@ -149,8 +149,8 @@ def test_wiped_node_gets_old_files_from_a_running_group_while_another_is_down(tm
             config = group.configs[wiped].node
             shutil.rmtree(config.store_base_dir)
             await group.stop(down)
-            settled = await settle(config)
-            assert (settled.fetched_bytes, settled.divided.divide) == (DIVIDE, DIVIDE)
+            agreed = await bootstrapped(config)
+            assert (agreed.fetched_bytes, agreed.divided.divide) == (DIVIDE, DIVIDE)
             await group.start(down, wiped)
             await group.level()
             assert read_queue(group.open[wiped]) == [(number, b"%d" % number) for number in range(601)]
@@ -169,12 +169,12 @@ def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
             peers=(*founders, replace(lone.peers[0], id="n9")),
             is_joining=True,
         )
-        joining = settle(newcomer)
+        joining = bootstrapped(newcomer)
         assert await is_still_waiting(joining)
         async with running_group(configs) as group:
             await group.start("n1")
-            settled = await joining
-            assert settled.fetched_bytes == DIVIDE
+            agreed = await joining
+            assert agreed.fetched_bytes == DIVIDE
             assert contents(newcomer) == contents(configs[0].node)
 
     run(story())
@@ -188,11 +188,11 @@ def test_old_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide
             for number in gone:
                 files.remove(f"{places_of(source).old_directory}/{number * FILE_SIZE:020d}")
             async with answering(source):
-                settled = await settle(newcomer)
+                agreed = await bootstrapped(newcomer)
             assert contents(newcomer) == contents(source)
-            assert settled.divided.divide == DIVIDE
+            assert agreed.divided.divide == DIVIDE
             # What has expired stays in what is compared.
-            assert settled.manifest == load_manifest(files, places_of(source).node_directory).manifest
+            assert agreed.manifest == load_manifest(files, places_of(source).node_directory).manifest
             shutil.rmtree(newcomer.store_base_dir)
 
     run(story())
@@ -201,7 +201,7 @@ def test_old_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide
 def test_store_is_locked_meanwhile_and_given_back(tmp_path):
     async def story():
         config = nodes_in(tmp_path)[0]
-        waiting = settle(config)
+        waiting = bootstrapped(config)
         await until(lambda: OsFiles().exists(f"{config.store_base_dir}/lock"))
         assert await is_still_waiting(waiting)
         with pytest.raises(DirectoryLocked):
@@ -216,8 +216,8 @@ def test_single_node_asks_no_other_node(tmp_path):
     async def story():
         (config,) = nodes_in(tmp_path, 1)
         write_plain(old_root(config))
-        settled = await settle(config)
-        again = await settle(config)
-        assert (settled.divided.divide, settled.manifest) == (DIVIDE, again.manifest)
+        agreed = await bootstrapped(config)
+        again = await bootstrapped(config)
+        assert (agreed.divided.divide, agreed.manifest) == (DIVIDE, again.manifest)
 
     run(story())

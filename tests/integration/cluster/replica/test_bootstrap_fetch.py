@@ -9,18 +9,18 @@ from cluster.replica import bootstrap
 from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin
-from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
+from commitlog.conversion.saved_manifest import OldFilesNotAgreed, load_manifest
 from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.bootstrap_nodes import (
     DIVIDE,
+    bootstrap_all,
+    bootstrapped,
     contents,
     is_still_waiting,
     nodes_in,
     old_root,
-    settle,
-    settle_all,
     source_and_newcomer,
     spoil,
     stop,
@@ -32,7 +32,7 @@ from tests.support.waiting import run, until
 
 
 class Source:
-    """A settled node whose answers a test spoils."""
+    """A bootstrapped node whose answers a test spoils."""
 
     def __init__(self, config, spoil):
         origin = load_origin(OsFiles(), places_of(config))
@@ -83,10 +83,10 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, SPOILED[fault]) as server:
-            settled = await settle(newcomer)
+            agreed = await bootstrapped(newcomer)
             assert server.chunks > 4
         assert contents(newcomer) == contents(source)
-        assert make_manifest(OsFiles(), places_of(newcomer).old_directory, DIVIDE) == settled.manifest
+        assert make_manifest(OsFiles(), places_of(newcomer).old_directory, DIVIDE) == agreed.manifest
 
     run(story())
 
@@ -97,8 +97,8 @@ def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path
         spoil(f"{places_of(source).old_directory}/{0:020d}")
         async with Source(source, lambda _, answer: answer):
             with pytest.raises(OldFilesDamaged, match="3 times"):
-                await settle(newcomer)
-        with pytest.raises(OldFilesNotSettled):
+                await bootstrapped(newcomer)
+        with pytest.raises(OldFilesNotAgreed):
             load_origin(OsFiles(), places_of(newcomer))
 
     run(story())
@@ -108,10 +108,10 @@ def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, lambda *_: (_ for _ in ()).throw(ValueError("not now"))):
-            fetching = settle(newcomer)
+            fetching = bootstrapped(newcomer)
             await until(lambda: load_manifest(OsFiles(), places_of(newcomer).node_directory) is not None)
             await stop(fetching)
-        with pytest.raises(OldFilesNotSettled):
+        with pytest.raises(OldFilesNotAgreed):
             load_origin(OsFiles(), places_of(newcomer))
 
         def two_only(number, answer):
@@ -120,13 +120,13 @@ def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
             return answer
 
         async with Source(source, two_only) as server:
-            fetching = settle(newcomer)
+            fetching = bootstrapped(newcomer)
             await until(lambda: server.chunks > 2)
             await until(lambda: len(contents(newcomer)) >= 2)
             await stop(fetching)
         async with Source(source, lambda _, answer: answer):
-            settled = await settle(newcomer)
-        assert 0 < settled.fetched_bytes <= 4 * FILE_SIZE
+            agreed = await bootstrapped(newcomer)
+        assert 0 < agreed.fetched_bytes <= 4 * FILE_SIZE
         assert contents(newcomer) == contents(source)
 
     run(story())
@@ -136,7 +136,7 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tm
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
-        await settle_all(configs)
+        await bootstrap_all(configs)
         # n1 had begun to fetch; n0 and n2 lost everything.
         node = places_of(configs[1]).node_directory
         path = f"{node}/oldfiles"
@@ -144,9 +144,9 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tm
         shutil.rmtree(old_root(configs[0]))
         shutil.rmtree(old_root(configs[2]))
         shutil.rmtree(old_root(configs[1]))
-        bootstrap.save_manifest(OsFiles(), node, manifest, is_settled=False)
+        bootstrap.save_manifest(OsFiles(), node, manifest, is_agreed=False)
         assert OsFiles().exists(path)
-        waiting = [settle(config) for config in configs]
+        waiting = [bootstrapped(config) for config in configs]
         assert await is_still_waiting(*waiting)
         await stop(*waiting)
 
@@ -161,13 +161,13 @@ def test_full_disk_holds_the_fetch_up_until_there_is_room(tmp_path, monkeypatch)
         files, registry = FaultyDisk(), CollectorRegistry()
         files.full_part, files.is_full = "/commitlog/", True
         async with Source(asked, lambda _, answer: answer) as source:
-            fetching = settle(newcomer, files, registry)
+            fetching = bootstrapped(newcomer, files, registry)
             await until(lambda: source.chunks > 2)
             labels = {"group": "test", "self_id": "n1"}
             assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == DIVIDE
             files.is_full = False
-            settled = await fetching
-        assert settled.fetched_bytes == DIVIDE
+            agreed = await fetching
+        assert agreed.fetched_bytes == DIVIDE
         assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == 0
 
     run(story())

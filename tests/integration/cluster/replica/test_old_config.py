@@ -20,7 +20,7 @@ from commitlog.conversion.origin import OldFilesOrigin, load_origin
 from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
-from tests.support.brokers.bootstrap_nodes import contents, nodes_in, old_root, settle, settle_all, write_plain
+from tests.support.brokers.bootstrap_nodes import bootstrap_all, bootstrapped, contents, nodes_in, old_root, write_plain
 from tests.support.brokers.replicated import configs_in, running_group
 from tests.support.waiting import run, until
 
@@ -51,7 +51,7 @@ def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_
         if has_old_files:
             write_plain(old_root(configs[1]))
         write_config(configs[1])
-        await settle_all(configs)
+        await bootstrap_all(configs)
         assert [config_of(each) for each in configs] == [CONFIG] * 3
         assert contents(configs[0]) == contents(configs[1]) == contents(configs[2])
         # Each node, once, and the same on all.
@@ -68,7 +68,7 @@ def test_the_first_leader_imports_the_configuration_of_one_old_store(tmp_path):
         configs = configs_in(tmp_path)
         write_plain(old_root(configs[2].node))
         write_config(configs[2].node)
-        await settle_all([config.node for config in configs])
+        await bootstrap_all([config.node for config in configs])
         async with running_group(configs) as group:
             await group.start()
             await has_taken_over(group)
@@ -97,7 +97,7 @@ def test_state_of_a_broker_without_a_group_reaches_all_nodes(tmp_path):
         await local.change(SetGroup(GroupConfig("g")))
         await local.change(ResetOffsets("g", (QueueOffset("T", 0, 17),)))
         await local.stop()
-        await settle_all([config.node for config in configs])
+        await bootstrap_all([config.node for config in configs])
         async with running_group(configs) as group:
             await group.start()
             await has_taken_over(group)
@@ -112,7 +112,7 @@ def test_configuration_that_a_node_has_is_its_own(tmp_path):
         write_config(configs[0])
         own = {"topics.json": b"{}"}
         write_config(configs[1], own)
-        await settle_all(configs)
+        await bootstrap_all(configs)
         assert [config_of(each) for each in configs] == [CONFIG, own, CONFIG]
 
     run(story())
@@ -122,13 +122,13 @@ def test_node_that_joins_gets_the_configuration_that_its_group_has(tmp_path):
     async def story():
         configs = configs_in(tmp_path)
         write_config(configs[0].node)
-        await settle_all([config.node for config in configs])
+        await bootstrap_all([config.node for config in configs])
         (lone,) = nodes_in(tmp_path / "new", 1)
         peers = (*configs[0].node.peers, replace(lone.peers[0], id="n9"))
         newcomer = replace(lone, self_id="n9", peers=peers, is_joining=True)
         async with running_group(configs) as group:
             await group.start("n1")
-            await settle(newcomer)
+            await bootstrapped(newcomer)
         assert config_of(newcomer) == CONFIG
 
     run(story())
@@ -158,7 +158,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
 
     async def story():
         write_config(source)
-        await settle_all([source, newcomer, third])
+        await bootstrap_all([source, newcomer, third])
         shutil.rmtree(newcomer.store_base_dir)
         places = places_of(source)
         origin = Spoiling(
@@ -166,7 +166,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
         )
         server = BootstrapServer(source, origin)
         await server.start()
-        await settle(newcomer)
+        await bootstrapped(newcomer)
         await server.stop()
         assert len(faults) >= 2
         assert config_of(newcomer) == CONFIG
@@ -183,7 +183,7 @@ def test_too_much_configuration_is_left_where_it_is(tmp_path, monkeypatch, caplo
     async def story():
         configs = nodes_in(tmp_path)
         write_config(configs[1])
-        await settle_all(configs)
+        await bootstrap_all(configs)
         assert [config_of(each) for each in configs] == [{}, CONFIG, {}]
 
     run(story())
@@ -196,7 +196,7 @@ def test_only_files_of_configuration_are_given(tmp_path):
     (tmp_path / "n0" / "config" / "secret.json").write_text("secret")
 
     async def story():
-        await settle(config)
+        await bootstrapped(config)
         origin = load_origin(OsFiles(), places_of(config))
         for name in ("secret.json", "../secret", "/etc/passwd", "topics.json/../secret.json", "", "topics.json\n"):
             question = {"ask": "config chunk", "name": name, "position": 0, "size": 100}

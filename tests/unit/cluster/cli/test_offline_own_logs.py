@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from cluster.cli.app import app
 from commitlog.conversion.old_files import OldFilesManifest
-from commitlog.conversion.settled_files import save_manifest
+from commitlog.conversion.saved_manifest import save_manifest
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STAMP_AT, MessageEntryCodec
 from dledger.entries.membership_file import MembershipFile
@@ -52,7 +52,7 @@ def save_small_files(root: Path) -> None:
     IdentityFile(files, directory).begin("n0", "g", has_past=False, is_adopting=False, draw=random.Random(1).randrange)
     HardStateFile.open(files, directory).save(HardState(2, "n0"))
     MembershipFile.open(files, directory).save([MembershipEntry(NO_INDEX, MEMBERSHIP)])
-    save_manifest(files, directory, OldFilesManifest(0), is_settled=True)
+    save_manifest(files, directory, OldFilesManifest(0), is_agreed=True)
 
 
 @pytest.fixture

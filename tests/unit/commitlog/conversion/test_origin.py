@@ -18,7 +18,7 @@ from commitlog.conversion.old_files import (
 )
 from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_message
 from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
-from commitlog.conversion.settled_files import load_manifest, save_manifest
+from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
@@ -92,10 +92,10 @@ def test_every_statement_is_checked_and_only_the_same_files_pass(told, count):
 
 def test_long_manifest_is_saved_and_loaded_and_a_changed_byte_of_it_is_found(tmp_path):
     files, manifest = OsFiles(), manifest_of(5000)
-    for is_settled in (False, True):
-        save_manifest(files, str(tmp_path), manifest, is_settled=is_settled)
+    for is_agreed in (False, True):
+        save_manifest(files, str(tmp_path), manifest, is_agreed=is_agreed)
         saved = load_manifest(files, str(tmp_path))
-        assert (saved.manifest, saved.is_settled) == (manifest, is_settled)
+        assert (saved.manifest, saved.is_agreed) == (manifest, is_agreed)
     path = tmp_path / "oldfiles"
     content = bytearray(path.read_bytes())
     assert len(content) > 100_000
@@ -114,5 +114,5 @@ def test_long_manifest_travels_as_one_answer_to_a_node_that_asks(tmp_path):
 
     # Ten times as many are allowed.
     assert len(answer.payload) * 10 < PAYLOAD_SIZE_BYTES_MAX
-    expected = Statement(Claim.SETTLED, manifest, manifest.divide)
+    expected = Statement(Claim.AGREED, manifest, manifest.divide)
     assert statement_from(json.loads(answer.body)["statement"], answer.payload) == expected

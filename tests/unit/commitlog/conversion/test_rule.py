@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog.conversion.old_files import OldFilesDiffer, OldFilesManifest, OldFileSum
-from commitlog.conversion.rule import NOTHING, Claim, Settlement, Statement, Waiting, decide, statement_from
+from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide, statement_from
 
 SIZE = 64
 FILES = tuple(OldFileSum(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
@@ -22,8 +22,8 @@ def held(manifest=WHOLE, begin=0):
     return Statement(Claim.HELD, manifest, begin)
 
 
-def settled(manifest=WHOLE, begin=0):
-    return Statement(Claim.SETTLED, manifest, begin)
+def agreed(manifest=WHOLE, begin=0):
+    return Statement(Claim.AGREED, manifest, begin)
 
 
 AWAITED = Statement(Claim.AWAITED, WHOLE, DIVIDE)
@@ -44,21 +44,21 @@ def test_founder_waits_for_an_answer_of_every_other_one_and_names_the_silent_one
 
 
 def test_group_begins_at_0_when_all_have_nothing():
-    assert decided(NOTHING, n1=NOTHING, n2=NOTHING) == Settlement(EMPTY, ())
+    assert decided(NOTHING, n1=NOTHING, n2=NOTHING) == BootstrapDecision(EMPTY, ())
 
 
 def test_group_of_one_needs_no_other_node():
-    assert decided(NOTHING, founders=()) == Settlement(EMPTY, ())
-    assert decided(held(), founders=()) == Settlement(WHOLE, ())
+    assert decided(NOTHING, founders=()) == BootstrapDecision(EMPTY, ())
+    assert decided(held(), founders=()) == BootstrapDecision(WHOLE, ())
 
 
 @pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
 def test_the_files_of_one_are_the_base_of_all(own):
-    assert decided(own, n1=held(), n2=NOTHING) == Settlement(WHOLE, ("n1",))
+    assert decided(own, n1=held(), n2=NOTHING) == BootstrapDecision(WHOLE, ("n1",))
 
 
 def test_node_with_most_files_is_asked_first_and_one_without_files_not_at_all():
-    statements = {"n1": settled(begin=2 * SIZE), "n2": settled(begin=SIZE), "n3": settled(begin=DIVIDE)}
+    statements = {"n1": agreed(begin=2 * SIZE), "n2": agreed(begin=SIZE), "n3": agreed(begin=DIVIDE)}
     assert decided(NOTHING, **statements).sources == ("n2", "n1")
 
 
@@ -70,16 +70,16 @@ def test_no_node_begins_while_files_are_awaited_that_none_holds():
 
 
 def test_one_that_has_joined_decides_for_all_whichever_others_are_silent():
-    assert decided(NOTHING, n2=settled()) == Settlement(WHOLE, ("n2",))
-    assert decided(NOTHING, n2=settled(EMPTY)) == Settlement(EMPTY, ())
+    assert decided(NOTHING, n2=agreed()) == BootstrapDecision(WHOLE, ("n2",))
+    assert decided(NOTHING, n2=agreed(EMPTY)) == BootstrapDecision(EMPTY, ())
     # Also where its own files have expired: the manifest tells of them.
-    assert decided(NOTHING, n1=settled(begin=DIVIDE)) == Settlement(WHOLE, ())
+    assert decided(NOTHING, n1=agreed(begin=DIVIDE)) == BootstrapDecision(WHOLE, ())
 
 
 def test_node_that_joins_founds_nothing():
     assert isinstance(decided(NOTHING, is_joining=True, n1=NOTHING, n2=NOTHING), Waiting)
     assert isinstance(decided(held(), is_joining=True, n1=held(), n2=held()), Waiting)
-    assert decided(NOTHING, is_joining=True, n1=settled()) == Settlement(WHOLE, ("n1",))
+    assert decided(NOTHING, is_joining=True, n1=agreed()) == BootstrapDecision(WHOLE, ("n1",))
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_node_that_joins_founds_nothing():
         (held(), {"n1": held(OTHER)}, f"n1: file {FILES[2].name}"),
         (AWAITED, {"n2": held(OTHER)}, f"n2: file {FILES[2].name}"),
         (NOTHING, {"n1": held(), "n2": held(OTHER)}, f"those of n2: file {FILES[2].name}"),
-        (held(), {"n1": settled(OTHER)}, f"n1: file {FILES[2].name}"),
-        (held(), {"n1": settled(EMPTY)}, f"n1: they end at {DIVIDE} here and at 0 there"),
-        (NOTHING, {"n1": settled(), "n2": settled(OTHER)}, f"file {FILES[2].name}"),
+        (held(), {"n1": agreed(OTHER)}, f"n1: file {FILES[2].name}"),
+        (held(), {"n1": agreed(EMPTY)}, f"n1: they end at {DIVIDE} here and at 0 there"),
+        (NOTHING, {"n1": agreed(), "n2": agreed(OTHER)}, f"file {FILES[2].name}"),
         # One lacks the oldest file: which of the copies is whole, nobody can tell.
         (
             held(),
@@ -100,7 +100,7 @@ def test_node_that_joins_founds_nothing():
         # The group knows less than this node brings.
         (
             held(),
-            {"n1": settled(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
+            {"n1": agreed(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
             f"file {FILES[0].name} is here, and not known",
         ),
     ],
@@ -111,7 +111,7 @@ def test_different_files_are_refused_with_the_first_difference_whichever_node_is
     assert named in str(differ.value)
 
 
-@pytest.mark.parametrize("statement", [NOTHING, held(), settled(begin=SIZE), AWAITED])
+@pytest.mark.parametrize("statement", [NOTHING, held(), agreed(begin=SIZE), AWAITED])
 def test_statement_travels(statement):
     assert statement_from(*statement.encoded()) == statement
 
@@ -144,8 +144,8 @@ class FoundingNode:
         self.is_ended = False
 
     @property
-    def is_settled(self):
-        return self.statement.claim is Claim.SETTLED
+    def is_agreed(self):
+        return self.statement.claim is Claim.AGREED
 
     def step(self, received, founders, *, is_fetch_done):
         """Decide, as `cluster.replica.bootstrap` does; its fetch may be cut short."""
@@ -161,7 +161,7 @@ class FoundingNode:
             self.statement = Statement(Claim.AWAITED, manifest, manifest.divide)
             if not is_fetch_done or not decision.sources:
                 return
-        self.statement = Statement(Claim.SETTLED, manifest, 0)
+        self.statement = Statement(Claim.AGREED, manifest, 0)
 
 
 @settings(max_examples=300, deadline=None)
@@ -177,9 +177,9 @@ def test_founders_that_get_answers_in_any_order_agree_or_decide_nothing(stores, 
         reached = [peer for peer in nodes if peer != name and draw.random() < 0.8]
         # One that refused to form a group does not answer any more.
         received = {peer: nodes[peer].statement for peer in reached if not nodes[peer].is_ended}
-        if not node.is_settled and not node.is_ended:
+        if not node.is_agreed and not node.is_ended:
             node.step(received, [peer for peer in nodes if peer != name], is_fetch_done=draw.random() < 0.7)
-    manifests = {node.statement.manifest for node in nodes.values() if node.is_settled}
+    manifests = {node.statement.manifest for node in nodes.values() if node.is_agreed}
     assert len(manifests) <= 1
     kinds = {store for store in stores if store != EMPTY}
     if len(kinds) == 2:
@@ -190,11 +190,11 @@ def test_founders_that_get_answers_in_any_order_agree_or_decide_nothing(stores, 
 
 @settings(max_examples=50, deadline=None)
 @given(stores=st.lists(st.sampled_from([EMPTY, WHOLE]), min_size=2, max_size=5))
-def test_founders_that_reach_each_other_all_settle_within_two_rounds(stores):
+def test_founders_that_reach_each_other_all_agree_within_two_rounds(stores):
     nodes = {f"n{number}": FoundingNode(store) for number, store in enumerate(stores)}
     for _ in range(2):
         for name, node in nodes.items():
             others = {peer: each.statement for peer, each in nodes.items() if peer != name}
-            if not node.is_settled:
+            if not node.is_agreed:
                 node.step(others, list(others), is_fetch_done=True)
-    assert all(node.is_settled for node in nodes.values())
+    assert all(node.is_agreed for node in nodes.values())

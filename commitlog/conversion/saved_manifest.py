@@ -1,4 +1,4 @@
-"""What a node has settled with its group about old files: the small file `oldfiles` in the node's directory.
+"""What a node has agreed on with its group about old files: the small file `oldfiles` in the node's directory.
 
     state=settled
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
@@ -8,7 +8,7 @@ all of them yet. `settled`: it has them, or they had expired where it asked, or 
 changes again; files that expire stay in it. So a start need not read the files, and what the log of a group continues
 from can be compared as long as the group lives.
 
-No file: nothing is settled, and the node must not open its entries.
+No file: nothing is agreed on, and the node must not open its entries.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from store.errors import CorruptData, StoreError
 from store.fs.ports import Files
 
 FILE_NAME: Final = "oldfiles"
-_SETTLED: Final = "settled"
+_AGREED: Final = "settled"
 _FETCHING: Final = "fetching"
 
 
-class OldFilesNotSettled(StoreError):
+class OldFilesNotAgreed(StoreError):
     """The node has not yet made sure that it has the old files of its group."""
 
     def __init__(self, path: str) -> None:
@@ -42,7 +42,7 @@ class SavedManifest:
     """The content of the file."""
 
     manifest: OldFilesManifest
-    is_settled: bool
+    is_agreed: bool
 
 
 def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
@@ -58,22 +58,22 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
     try:
         properties = parse_checked(content)
         state = properties["state"]
-        if state not in (_SETTLED, _FETCHING):
+        if state not in (_AGREED, _FETCHING):
             raise ValueError(f"state {state!r}")  # noqa: TRY301  (one place says what to do)
-        return SavedManifest(manifest_from_json(properties["manifest"]), state == _SETTLED)
+        return SavedManifest(manifest_from_json(properties["manifest"]), state == _AGREED)
     except (ValueError, KeyError) as error:
         raise CorruptData(path, 0, "the manifest of the old files, with a checksum", what_is_wrong(error)) from error
 
 
-def save_manifest(files: Files, node_directory: str, manifest: OldFilesManifest, *, is_settled: bool) -> None:
-    """Save it, durably; what the fetch of the files kept is removed when it is settled.
+def save_manifest(files: Files, node_directory: str, manifest: OldFilesManifest, *, is_agreed: bool) -> None:
+    """Save it, durably; what the fetch of the files kept is removed when it is agreed.
 
     Raises:
         store.errors.DiskFull: the old content is kept.
         store.errors.StorageFailed: the node must stop.
     """
     files.make_directory(node_directory)
-    lines = {"state": _SETTLED if is_settled else _FETCHING, "manifest": manifest_to_json(manifest)}
+    lines = {"state": _AGREED if is_agreed else _FETCHING, "manifest": manifest_to_json(manifest)}
     files.replace(f"{node_directory}/{FILE_NAME}", format_checked(lines))
-    if is_settled:
+    if is_agreed:
         end_fetch(files, node_directory)
