@@ -137,7 +137,9 @@ def calm_garbage_collector() -> None:
 
     A young search looks at 2,000 objects and one of the middle generation at some 12,000 (5 to 20 ms on a busy
     machine). With 50,000 and 1,000,000, calls that sent only headers made turns of 70 ms and of 470 ms. Everything that
-    came after this call is searched after 50 million objects more, as appends make no cycles.
+    came after this call is searched after 50 million objects more, as appends make no cycles. Such a full search takes
+    0.1 microseconds an object: 12 ms with 100,000 topics that were made since; 0.33 s with 1,000,000 consumed offsets,
+    each of another group and topic, which a restart excludes from the search as all that it loads.
     """
     gc.collect()
     gc.freeze()

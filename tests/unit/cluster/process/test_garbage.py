@@ -1,9 +1,14 @@
 """Searches for garbage stop the event loop: how much one of them may look at."""
 
 import gc
+import time
 from contextlib import contextmanager
 
 from cluster.process.serving import calm_garbage_collector
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.broker_state import TOPICS_MAX, BrokerState
+from cluster.state.commands import SetTopic
+from tests.support.hostile_requests import TURN_S_MAX, slowness
 
 # A search through 25,000 objects takes some 10 ms, on a busy machine 25 ms; a turn may take 50 ms.
 OBJECTS_MAX = 25_000
@@ -39,3 +44,18 @@ def test_search_for_garbage_looks_at_few_objects_while_many_stay():
     assert len(kept) == 150_000
     assert looked_at
     assert max(looked_at) < OBJECTS_MAX, max(looked_at)
+
+
+def test_full_search_with_as_many_topics_as_there_may_be_is_a_short_turn():
+    """In time of the processor, so that other processes do not count; all topics came after the start."""
+    state, seconds = BrokerState(), []
+    with as_in_a_serving_process():
+        for number in range(TOPICS_MAX):
+            assert state.apply_command(SetTopic(TopicConfig(f"topic{number}"))).is_done
+        for _ in range(5):
+            begin_s = time.thread_time()
+            gc.collect()
+            seconds.append(time.thread_time() - begin_s)
+
+    assert len(state.topics) == TOPICS_MAX
+    assert min(seconds) < TURN_S_MAX * slowness(), seconds
