@@ -1,5 +1,6 @@
 """The simulated network loses, doubles, delays, reorders and repeats as its options say, and only then."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from dledger.core.messages import Heartbeat
 from dledger.testing.faults import Fault, FaultCounts, Violation
 from dledger.testing.network import network as simulated
-from dledger.testing.network.network import NetworkOptions, SimNetwork
+from dledger.testing.network.network import REPLAY_DELAY_MAX_US, NetworkOptions, SimNetwork
 from dledger.testing.scheduler import Scheduler
 
 COUNT = 500
@@ -126,6 +127,20 @@ def test_messages_of_an_earlier_life_are_replayed():
     wire.send_many()
 
     assert 0 < wire.counts[Fault.REPLAYED_AFTER_RESTART] < wire.counts[Fault.REPLAYED]
+
+
+def test_message_of_a_founding_is_not_replayed_to_a_disk_that_was_put_in_since():
+    def replayed(message):
+        wire = Wire(replay_rate=0.2)
+        for _ in range(COUNT):
+            wire.network.send("a", "b", message)
+        wire.network.wiped("b")
+        wire.scheduler.run_until(wire.scheduler.now_us + REPLAY_DELAY_MAX_US)
+        return len(wire.arrived) - COUNT
+
+    founding = Heartbeat(term=1, commit_index=-1, round=1, is_founding=True)
+    assert replayed(founding) == 0
+    assert replayed(replace(founding, is_founding=False)) > 0
 
 
 def test_nodes_that_answer_one_another_without_end_are_a_violation(monkeypatch):

@@ -162,6 +162,7 @@ class SimMachine:
         world.checks.damage.wipe(self.node_id)
         world.checks.log.wiped(self.node_id)
         world.checks.elections.wiped(self.node_id)
+        world.network.wiped(self.node_id)
         self._fall_since = Fall()
 
     def cut_head(self) -> None:

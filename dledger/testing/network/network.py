@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dledger.core.messages import Heartbeat, Message, Push
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.network.frame_damage import damage_on_the_way
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from dledger.core.messages import Message
     from dledger.testing.faults import FaultCounts
     from dledger.testing.scheduler import Scheduler
 
@@ -83,8 +83,9 @@ class SimNetwork:
         self._clogs: dict[tuple[str, str], int] = {}
         self._held: dict[tuple[str, str], list[Message]] = {}
         self._extra_us: dict[tuple[str, str], int] = {}
-        # (source, target, message, how often the two had started by then)
-        self._old: list[tuple[str, str, Message, int]] = []
+        # (source, target, message, how often the two had started by then, how often the target had been wiped)
+        self._old: list[tuple[str, str, Message, int, int]] = []
+        self._wipes: dict[str, int] = {}
         self._starts: dict[str, int] = {}
         self._window_ends_us = 0
         self._sent_in_window = 0
@@ -155,6 +156,14 @@ class SimNetwork:
         """Record that a node starts a new process: what was sent before belongs to the old one."""
         self._starts[node_id] = self._starts.get(node_id, 0) + 1
 
+    def wiped(self, node_id: str) -> None:
+        """Record that a node lost its disk: what a leader said of the founding does not reach it a second time.
+
+        A connection ends with the process at either end (`dledger.peer`), so that nothing that was sent before a disk
+        was lost can arrive after it. Replays do not keep to that, to find what depends on it; this does (ADR 7).
+        """
+        self._wipes[node_id] = self._wipes.get(node_id, 0) + 1
+
     def heal(self) -> None:
         """Open all links, forget the past, and lose, double and delay nothing from now on."""
         self._clogs.clear()
@@ -214,17 +223,19 @@ class SimNetwork:
     def _remember(self, source: str, target: str, message: Message) -> None:
         """Keep a bounded random sample of the past, and now and then send some of it again."""
         old, random = self._old, self._random
+        now = (source, target, message, self._starts_of(source, target), self._wipes.get(target, 0))
         if len(old) < OLD_MESSAGES_MAX:
-            old.append((source, target, message, self._starts_of(source, target)))
+            old.append(now)
         elif random.random() < 0.1:
-            slot = int(random.random() * OLD_MESSAGES_MAX)
-            old[slot] = (source, target, message, self._starts_of(source, target))
+            old[int(random.random() * OLD_MESSAGES_MAX)] = now
         if random.random() < self.options.replay_rate:
             again = old[int(random.random() * len(old))]
             delay_us = int(random.random() * REPLAY_DELAY_MAX_US)
             self._scheduler.after(delay_us, self._replay, *again)
 
-    def _replay(self, source: str, target: str, message: Message, starts: int) -> None:
+    def _replay(self, source: str, target: str, message: Message, starts: int, wipes: int) -> None:
+        if isinstance(message, (Push, Heartbeat)) and message.is_founding and wipes != self._wipes.get(target, 0):
+            return
         if self._old and not self._blocks.get((source, target)):
             self._counts.add(Fault.REPLAYED)
             if starts != self._starts_of(source, target):
