@@ -42,7 +42,7 @@ class QueueWatch:
         return ready
 
     def put_ready(self, queue_id: int) -> None:
-        """Have a queue read again."""
+        """Mark a queue to be read again."""
         self._ready[queue_id] = None
 
     def wait_for(self, queue_id: int, offset: int) -> None:

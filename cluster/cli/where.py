@@ -86,7 +86,7 @@ def _context_option() -> Any:
 
 
 def _use(context: typer.Context, name: str) -> None:
-    """Let the context in use give the options that neither the command line nor the environment gives."""
+    """Take from the context in use the options that neither the command line nor the environment gives."""
     if context.resilient_parsing:
         return
     is_typed = _source(context, "_name") == _TYPED

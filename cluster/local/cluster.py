@@ -218,7 +218,7 @@ class LocalCluster(RunsWhileOpen):
     # ------------------------------------------------------------------------------------- nodes that come and go
 
     def add_node(self, timeout_s: float = START_LIMIT_S) -> str:
-        """Have another node join the group, on free ports, and wait until it votes; return its id.
+        """Add another node to the group, on free ports, and wait until it votes; return its id.
 
         Raises:
             ClusterError: it did not start; the message shows the end of its log.

@@ -93,7 +93,7 @@ class Registrar:
         self._tasks: list[asyncio.Task[None]] = []
 
     def say(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
-        """Have this registered everywhere, in place of what was said before; None: nothing any more, from now on.
+        """Register this at all name servers, in place of the previous registration; None: register nothing from now on.
 
         Args:
             registration: without topics, where `topics` has them; a change of them is one of its sequence.
@@ -114,7 +114,7 @@ class Registrar:
                 await asyncio.gather(*(reporter.settled() for reporter in self._reporters))
 
     async def unregister(self) -> None:
-        """Have all name servers drop the broker: it ends for good. Those that do not answer drop it in time."""
+        """Unregister the broker at all name servers, for good; those that do not answer drop it after a while."""
         await asyncio.gather(*(reporter.unregister() for reporter in self._reporters))
 
     async def __aenter__(self) -> Self:

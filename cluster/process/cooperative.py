@@ -21,7 +21,7 @@ class Pace:
         self._turn_end = monotonic() + TURN_S
 
     async def give_way(self) -> None:
-        """Let others have their turn if this one has lasted for long enough."""
+        """Yield to the event loop if this step has lasted long enough."""
         if monotonic() >= self._turn_end:
             await asyncio.sleep(0)
             self._turn_end = monotonic() + TURN_S

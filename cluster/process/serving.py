@@ -84,7 +84,7 @@ def _log_to_standard_error() -> None:
 
 
 def _report_fatal_signals() -> None:
-    """Have a signal that ends the process at once (SIGBUS, SIGSEGV) leave a traceback on standard error.
+    """Print a traceback on standard error when a fatal signal (SIGBUS, SIGSEGV) ends the process.
 
     Files are read through maps: where a disk cannot deliver a page, or a file was cut short, a read ends in SIGBUS.
     docs/operations.md ("Fatal Python error: Bus error") says what to do then.

@@ -240,7 +240,7 @@ class _Start:
     # ------------------------------------------------------------------------------------------------ with the others
 
     async def agree(self) -> None:
-        """Agree with the others; files that are lacking are here then."""
+        """Agree with the other nodes on the old files, and fetch those that are missing here."""
         if self.own.claim is not Claim.NOTHING:
             self._show_settings()
         answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._take_answer)

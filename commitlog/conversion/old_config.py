@@ -85,7 +85,7 @@ def own_config_size(files: Files, root: str, node_directory: str) -> int:
 
 
 def save_config(files: Files, root: str, node_directory: str, contents: Mapping[str, bytes]) -> None:
-    """Have exactly these files, durably.
+    """Write exactly these files, durably, and remove all others.
 
     Raises:
         store.errors.DiskFull: some may be there; it can be done again.

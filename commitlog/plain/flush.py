@@ -50,7 +50,7 @@ class LogFlushProgress:
         self._waiting: deque[tuple[int, PendingPut, PutOutcome]] = deque()
 
     def wait(self, end_offset: int, pending: PendingPut, outcome: PutOutcome) -> None:
-        """Have `pending` end with `outcome` once the log is durable up to `end_offset`."""
+        """End `pending` with `outcome` once the log is durable up to `end_offset`."""
         self._waiting.append((end_offset, pending, outcome))
 
     def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> LogTicket:

@@ -83,7 +83,7 @@ def walk(
     size_bytes_max: int = WALK_SIZE_MAX,
     count_max: int = WALK_COUNT_MAX,
 ) -> RecordWalk:
-    """Go from record to record by their sizes, as long as each has a magic and ends within the range.
+    """Walk from record to record by their sizes, as long as each has a magic and ends within the range.
 
     What `commitlog.record.columns` checks is not checked here.
 

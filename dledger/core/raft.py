@@ -130,7 +130,7 @@ class Raft(RaftStatus):
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
 
     def step(self, event: Event) -> list[Effect]:
-        """Let `event` happen; return what must be done for it, in order, before the next event.
+        """Process `event`; return the effects to execute, in order, before the next event.
 
         Raises:
             InvariantBroken: Raft excludes what happened; stop the node and keep its files.
@@ -193,7 +193,7 @@ class Raft(RaftStatus):
         election.tick(state, office)
 
     def pass_time(self, now_ms: int) -> None:
-        """Let the clock show `now_ms` without looking at what is due: that is for `Tick`."""
+        """Set the clock to `now_ms`, without acting on deadlines: only `Tick` does that."""
         assert now_ms >= self.state.now_ms, (now_ms, self.state.now_ms)
         self.state.now_ms = now_ms
 

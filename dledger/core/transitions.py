@@ -67,7 +67,7 @@ WAYS: Final = {
 def _enter(
     state: State, cause: TransitionCause, office: Office, leader_id: str | None = None, *, term: int | None = None
 ) -> None:
-    """Go the way of `cause`; `term` is given where the way leads to a higher one."""
+    """Make the transition of `cause`; `term` is given if the table says that it becomes higher."""
     way = WAYS[cause]
     assert state.role in way.origins, (cause, state.role)
     assert office.role is way.goal, (cause, office)

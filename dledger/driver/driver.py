@@ -114,7 +114,7 @@ class Driver:
         self._last_read: tuple[Span, bytes] | None = None
 
     def process(self, events: Iterable[Event], now_ms: int | None = None) -> None:
-        """Let `events` happen, in order, with all their effects; then begin a sync if anything was written.
+        """Pass `events` to the core, in order, and execute all effects; then begin a sync if anything was written.
 
         Args:
             events: what happened.

@@ -107,7 +107,7 @@ class EventBatches:
         self.ask_turn()
 
     def ask_turn(self) -> None:
-        """Have a turn soon."""
+        """Schedule a turn for the next iteration of the loop."""
         if not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self._turn)

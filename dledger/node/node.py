@@ -330,7 +330,7 @@ class Node:
         return self._retention.is_held_back
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
+        """Request a snapshot; see `Applier.ask_snapshot`. On a full disk ask again."""
         if self._is_running and self._machine is not None:
             self._machine.ask_snapshot(is_forced=is_forced)
 

@@ -142,7 +142,7 @@ class NodeObserver:
         self._notify_listeners()
 
     def on_read_ready(self, read_id: int, index: int) -> None:
-        """Let a linearizable read go."""
+        """Complete a linearizable read."""
         self._reads.ready(read_id, index)
 
     def on_read_refused(self, read_id: int) -> None:

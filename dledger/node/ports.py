@@ -95,7 +95,7 @@ class SnapshotRequests(Protocol):
         """The last entry in the newest snapshot; -1 without one."""
 
     def ask_snapshot(self) -> None:
-        """Have a snapshot saved soon."""
+        """Request a snapshot; it is saved soon."""
 
 
 class Core(Protocol):

@@ -220,7 +220,7 @@ class Applier:
         return not self.is_loading and (self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost())
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Have a snapshot due now, if anything was applied since the last one; `is_forced`: else in place of that."""
+        """Make a snapshot due now, if anything was applied since the last one, or (`is_forced`) in any case."""
         self._next_snapshot_at = min(self._next_snapshot_at, self._applied_index)
         self._is_forced |= is_forced
 

@@ -99,7 +99,7 @@ class NodeMachine:
         self._expected_end = max(min(self._expected_end, begin), self._expected_begin)
 
     def committed(self, commit_index: int) -> None:
-        """Have all entries up to `commit_index` applied soon."""
+        """Schedule the application of all entries up to `commit_index`."""
         self._applier.committed(commit_index)
         self._ask_step()
 
@@ -119,7 +119,7 @@ class NodeMachine:
     # -------------------------------------------------------------------------------------------------------- turns
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again.
+        """Request a snapshot; see `Applier.ask_snapshot`. On a full disk ask again.
 
         While one is being saved, its thread owns the applier's record of requests: this one is then made afterwards.
         """

@@ -214,7 +214,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._owner.on_open(self)
 
     def _hand_over(self) -> None:
-        """Let the owner use the socket for a bootstrap connection; this object has ended."""
+        """Pass the socket to the owner, for a bootstrap connection; this object has ended."""
         transport, self._transport = self._transport, None
         if transport is None or self.is_dialled:
             raise BadFrame("a bootstrap connection where none is expected")
@@ -234,7 +234,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 def _watch_for_silence(connection: socket.socket) -> None:
-    """Have the kernel end the connection when the other side is gone without a word (half-open)."""
+    """Enable keep-alive, so that the kernel ends a connection whose other side vanished (half-open)."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     options = {

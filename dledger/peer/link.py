@@ -73,7 +73,7 @@ class PeerLink:
         return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
 
     def greet_again(self, group_id: int, error: DLedgerError) -> list[PeerConnection]:
-        """Have our group's id proven where it was not; return the connections on which the other side may do so yet.
+        """Prove our group's id where it was not; return the connections on which the other side may still do so.
 
         This node dials its own again, at once. Where the other side named another group, it is refused when it dials.
         """
@@ -103,7 +103,7 @@ class PeerLink:
         self._slots[slot_of(connection)] = None
 
     def dial_again(self, connection: PeerConnection) -> None:
-        """Have the dialer of `connection`, which ended, make another."""
+        """Make the dialer of `connection`, which ended, dial again."""
         for dialer in self._dialers:
             dialer.ended(connection)
 

@@ -34,7 +34,7 @@ class ProposalQueue:
         return len(self._proposals)
 
     def add(self, proposal: Proposal, size_bytes: int) -> None:
-        """Let `proposal`, with bodies of `size_bytes`, wait for a turn."""
+        """Queue `proposal`, with bodies of `size_bytes`, for the next turn."""
         self._proposals.append((proposal, size_bytes))
         self._size_bytes += size_bytes
 
@@ -63,5 +63,5 @@ class ProposalQueue:
         self._in_flight.append(last_index)
 
     def forget_in_flight(self) -> None:
-        """Let what waits go, whatever became of the batches in flight (lost, cut off, never committed)."""
+        """Release what waits, whatever happened to the batches in flight (lost, truncated, never committed)."""
         self._in_flight.clear()

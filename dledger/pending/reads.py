@@ -31,7 +31,7 @@ class PendingReads:
         self._last_read_id = 0
 
     def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
-        """Have `future` answered with the read index of the next question."""
+        """Complete `future` with the read index of the next request to the core."""
         self._asking.setdefault(is_lease_allowed, []).append(future)
 
     def next_questions(self, now_s: float) -> list[ReadIndex]:
@@ -99,7 +99,7 @@ class CommitWaiters:
             self._waiters.pop(waiter, None)
 
     def wake(self) -> None:
-        """Let all waiters look again."""
+        """Wake all waiters, which check again."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():

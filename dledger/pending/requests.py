@@ -40,7 +40,7 @@ class PendingRequests:
         return len(self._pending) >= PENDING_MAX
 
     def take(self, future: asyncio.Future[RequestResult], now_s: float) -> int:
-        """Have `future` answered; return the id under which to ask the core."""
+        """Register `future` for an answer; return the id of the request to the core."""
         assert not self.is_full, self._pending
         self._last_id += 1
         self._pending[self._last_id] = (now_s, future)

@@ -164,7 +164,7 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
 
 
 def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
-    """Let operators mistake directories, and let bytes change on their way, each in some runs of any shape."""
+    """Enable mistaken directories and changed bytes of messages, each in some runs of any shape."""
     if random.random() < _STRANGE_SHARE:
         options = replace(options, troubles=(*options.troubles, *DIRECTORY_TROUBLES))
     if random.random() < _DAMAGED_FRAMES_SHARE:

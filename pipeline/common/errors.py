@@ -33,7 +33,7 @@ class PipelineError(StoreError):
         self.remedy = remedy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let subclasses take what arguments they like and be pickled all the same."""
+        """Make errors of subclasses picklable, whatever arguments their constructors take."""
         return _restore, (type(self), self.args, self.__dict__)
 
 

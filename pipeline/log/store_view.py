@@ -196,7 +196,7 @@ class StoreView:
         return None if place is None else place.term
 
     def end_at(self, end_index: int) -> None:
-        """Let what may be read end before an entry that is in the log."""
+        """Set the end of what may be read to before an entry that is in the log."""
         assert self.begin_index <= end_index <= self.end_index, (self.begin_index, end_index, self.end_index)
         place = None if self.places is None else self.places.place(end_index)
         if place is None or end_index == self.end_index:
@@ -227,7 +227,7 @@ class StoreView:
         return runs
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Release its files."""
         self.open_files.close_all()
 
     def __enter__(self) -> Self:

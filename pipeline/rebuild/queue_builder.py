@@ -118,7 +118,7 @@ class QueueBuilder:
 
 
 def finish_queues(root: str, target: str, built: Iterable[BuiltQueues], file_size: int) -> dict[QueueKey, QueueRun]:
-    """Settle the beginnings of all queues, once all tasks are done; return the range of each.
+    """Write the beginnings of all queues, once all tasks are done; return the range of each.
 
     Args:
         root: of the store, for errors.

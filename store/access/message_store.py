@@ -188,7 +188,7 @@ class MessageStore:
     def wait(
         self, topic: str, queue_id: int, offset: int, notify: Callable[[], None], tags: str | None = "*"
     ) -> Waiter:
-        """Have `notify` called, once, when `get` from this offset on may find a message: at once if there is one now.
+        """Call `notify`, once, when `get` from this offset on may find a message: at once if there is one now.
 
         Nothing is promised but that it is worth asking again. Call the waiter's `cancel` to wait no longer.
 
@@ -343,7 +343,7 @@ class MessageStore:
         self._derived.end_flush(ticket)
 
     def expire(self) -> None:
-        """Let queues and index follow the log's begin."""
+        """Shorten queues and index to the log's begin."""
         for _ in self.expire_in_steps():
             continue
 

@@ -196,7 +196,7 @@ class DerivedData:
             flush_all(self.index)
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Let queues and index follow the log's begin as it is now, one queue a step.
+        """Shorten queues and index to the log's current begin, one queue a step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -225,7 +225,7 @@ class DerivedData:
         yield from self._guarded(self.queues.drop_surpassed_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def restore_queue_ends_in_steps(self, ends: QueueEnds) -> Iterator[None]:
-        """Let no queue be shorter than it is known to have been; everything below `ends.offset` is dispatched.
+        """Raise the end of each queue to where it is known to have been; everything below `ends.offset` is dispatched.
 
         What such a queue lacks is not in the log any more. One queue a step; nothing may be dispatched before the last
         one, and between steps `queues.is_full` calls for a flush.

@@ -122,7 +122,7 @@ class Dispatcher:
         return self.behind_bytes > 0
 
     def _pace(self, took_s: float) -> None:
-        """Settle how much the next turn takes."""
+        """Set how many bytes the next turn dispatches, from the duration of this one."""
         if took_s > 2 * _TURN_S:
             self._turn_bytes = max(self._turn_bytes // 2, min(_TURN_BYTES_MIN, self.size_bytes_max))
         elif took_s < _TURN_S / 2 and self.behind_bytes >= self._turn_bytes:

@@ -76,7 +76,7 @@ class MessageWaiters:
     def add(
         self, key: QueueKey, queue_offset: int, notify: Callable[[], None], tag_filter: TagFilter = EVERYTHING
     ) -> Waiter:
-        """Have `notify` called when a message at `queue_offset` or after it, that the filter may want, is dispatched.
+        """Call `notify` when a message at `queue_offset` or after it, that the filter may want, is dispatched.
 
         Raises:
             TooManyWaiters: as many wait as may.

@@ -211,7 +211,7 @@ class MappedFileQueue:
         file.file.write(data, offset - file.begin_offset)
 
     def mark_dirty(self, file: MappedFile) -> None:
-        """Have `take_dirty` return a file, although nothing was written to it now."""
+        """Mark a file dirty, so that `take_dirty` returns it, although nothing was written to it now."""
         if not file.is_dirty:
             file.is_dirty = True
             self._dirty.append(file)

@@ -98,11 +98,11 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the file; waits for a `sync` under way. Closing twice is allowed."""
+        """Close the file, after a `sync` under way. Closing twice is allowed."""
         ...
 
     def discard(self) -> None:
-        """Let go of a file that was removed, like `close`; to free a large one takes time, and so does not wait."""
+        """Close a file that was removed; the system frees a large one in the background, because that takes time."""
         ...
 
 

@@ -179,12 +179,12 @@ class OpenFiles:
         return file
 
     def close(self, path: str) -> None:
-        """Let go of one file, if it is open; views of it stay valid."""
+        """Release one file, if it is open; views of it stay valid."""
         file = self._open.pop(path, None)
         if file is not None:
             file.close()
 
     def close_all(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         while self._open:
             self._open.popitem()[1].close()

@@ -257,7 +257,7 @@ class BackgroundTasks:
         self.dispatch_soon()
 
     def dispatch_soon(self) -> None:
-        """Have what may be read further dispatched; the module's table says when."""
+        """Request dispatch of the records that may be read; the module's table says when it runs."""
         if not self._is_running:
             return
         if self._is_dispatch_urgent():
@@ -315,7 +315,7 @@ class BackgroundTasks:
             self.fail(error)
 
     def _follow_log_begin(self, _now_ms: int) -> None:
-        """Let queues and index follow the log's begin, if it has moved: some of them now, and the others in turns."""
+        """Shorten queues and index to the log's begin, if it has moved: some of them now, the others in later steps."""
         if self.store.log.begin_offset == self._begin_offset:
             return
         self._begin_offset = self.store.log.begin_offset

@@ -34,26 +34,26 @@ class PacedTurn:
         self._due_s = self._last_s = -inf
 
     def at_once(self) -> None:
-        """Have the next turn of the loop."""
+        """Schedule a turn for the next iteration of the loop."""
         self._have(-inf)
 
     def soon(self) -> None:
-        """Have the next turn of the loop, or when the gap after the last one is over."""
+        """Schedule a turn for the next iteration of the loop, or for the end of the gap after the last turn."""
         self._have(self._last_s + self._gap_s)
 
     def later(self) -> None:
-        """Have the turn that is due, or one when the pace is over."""
+        """Use the turn that is scheduled, or schedule one after the pace."""
         if self._turn is None:
             self._have(self._loop.time() + self._pace_s)
 
     def cancel(self) -> None:
-        """Have no turn."""
+        """Cancel the scheduled turn."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
 
     def _have(self, due_s: float) -> None:
-        """Have a turn at that time of the loop's clock, unless an earlier one is due."""
+        """Schedule a turn for that time of the loop's clock, unless an earlier one is scheduled."""
         if self._turn is not None and self._due_s <= due_s:
             return
         self.cancel()

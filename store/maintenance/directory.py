@@ -117,7 +117,7 @@ class StoreRoot:
         return True
 
     def invalidate_derived(self) -> None:
-        """Have queues and index built again, durably: also by the next process, if this one does not come that far.
+        """Request a rebuild of queues and index, durably: the next process does it if this one ends before it could.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

@@ -49,5 +49,5 @@ class PeriodicJobs:
                 job.run(now_ms)
 
     def bring_forward(self, job: PeriodicJob) -> None:
-        """Have a job of the list run at the next tick."""
+        """Schedule a job of the list for the next tick."""
         self._due_ms[job] = 0

@@ -99,7 +99,7 @@ class PendingPut:
         self._callbacks: list[Callable[[PutOutcome], None]] = []
 
     def when_done(self, callback: Callable[[PutOutcome], None]) -> None:
-        """Have `callback` called with the outcome: now, if it is known."""
+        """Call `callback` with the outcome: at once, if it is known."""
         if self.outcome is None:
             self._callbacks.append(callback)
         else:

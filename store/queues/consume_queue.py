@@ -214,7 +214,7 @@ class ConsumeQueue:
         self.max_physical_offset = max_physical_offset
 
     def begin_later(self, queue_offset: int) -> None:
-        """Let a queue without messages end at `queue_offset`, in memory only: its next message begins a file.
+        """Set the end of a queue without messages to `queue_offset`, in memory only: its next message begins a file.
 
         The blanks before it, which RocketMQ needs, take up to 6 MB; few queues that are idle get another message.
         """
@@ -222,7 +222,7 @@ class ConsumeQueue:
         self._units.begin_offset = self.max_offset = self.min_offset = queue_offset
 
     def begin_at(self, queue_offset: int) -> None:
-        """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank."""
+        """Set the begin of a queue without files to `queue_offset`: the units before it in the file become blank."""
         assert not self.is_begun, self.key
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE

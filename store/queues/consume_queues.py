@@ -219,7 +219,7 @@ class ConsumeQueues:
                 yield
 
     def extend_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
-        """Let no queue end before the offset given for it: the messages in between have expired.
+        """Raise the end of each queue to the offset given for it: the messages in between have expired.
 
         A queue that has messages in the log gets blank units; any other one is this long in memory only, until its next
         message: the caller must give the same offsets again after each start. One queue a step. Between steps the
@@ -269,7 +269,7 @@ class ConsumeQueues:
             queue.remove_unused()
 
     def expire(self, log_begin: int) -> None:
-        """Let the queues follow the log's begin: files go of which no message is left, `min_offset` is set."""
+        """Shorten the queues to the log's begin: delete files without remaining messages, and set `min_offset`."""
         for _ in self.expire_in_steps(log_begin):
             continue
 

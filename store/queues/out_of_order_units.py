@@ -90,7 +90,7 @@ def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int |
 
 
 def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
-    """Let the queue end at `queue_offset`."""
+    """Move the queue's end to `queue_offset`."""
     if queue.is_begun and queue_offset < queue.begin_offset:
         queue.remove_all()
     if not queue.is_begun:

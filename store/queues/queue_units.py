@@ -88,7 +88,7 @@ class QueueUnits:
         return file
 
     def settle(self, max_offset: int) -> None:
-        """Have all units in files, which are then all known: for what is done seldom, here and now.
+        """Write all pending units to files, at once: rare operations need all of them there.
 
         Args:
             max_offset: where the queue ends.

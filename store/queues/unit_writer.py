@@ -92,13 +92,13 @@ class UnitWriter:
         return _Group()
 
     def forget(self, directory: str) -> None:
-        """Let go of the files of a queue that are removed; the owner calls it while the queue has no tail."""
+        """Release the files of a queue that are removed; the owner calls it while the queue has no tail."""
         with self._pending.lock:
             for path in [path for path in self._open if path.startswith(f"{directory}/")]:
                 self._open.pop(path).file.close()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         self._close_beyond(0)
 
     def _close_beyond(self, count: int) -> None:

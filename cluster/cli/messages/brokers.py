@@ -90,7 +90,7 @@ def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
 
 
 def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
-    """Have clients put messages to a broker again.
+    """Make a drained broker accept messages again.
 
     Examples:
         dledger brokers restore broker-a

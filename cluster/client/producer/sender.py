@@ -89,7 +89,7 @@ class PutSender:
         self._sender.queued()
 
     def hasten(self, is_hasty: bool) -> None:
-        """Let batches leave without their linger, for a flush; or again with it."""
+        """Send batches without their linger, for a flush; or again with it."""
         self._queue.is_hasty = is_hasty
         self._sender.wake()
 

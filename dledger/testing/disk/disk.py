@@ -215,7 +215,7 @@ class SimDisk:
         self.moves.clear()
 
     def cut_power(self) -> None:
-        """Settle every waiting write and directory change by the seed; the page cache becomes what survived."""
+        """Keep or lose every waiting write and directory change, by the seed; the page cache becomes what survived."""
         if self.moves and self._random.random() < 0.5:
             self.undo_moves()
         self.moves.clear()

@@ -98,7 +98,7 @@ class SimLock:
         self._path = path
 
     def release(self) -> None:
-        """Let another process open the directory."""
+        """Release the lock, so that another process can open the directory."""
         self._files.locked.pop(self._path, None)
 
 

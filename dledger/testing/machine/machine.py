@@ -125,7 +125,7 @@ class SimMachine:
         self._blame(error)
 
     def _blame(self, error: Exception) -> None:
-        """Have a damaged disk repaired from a copy, or replaced by an empty one, if that is what the node met."""
+        """Repair a damaged disk from a copy, or replace it by an empty one, if the node found damage."""
         if isinstance(error, (DiskFull, StorageFailed)):
             return
         world = self._world
@@ -207,7 +207,7 @@ class SimMachine:
         self._fall(is_in_step=False, is_power_cut=True)
 
     def arm(self, operations: int) -> None:
-        """Let the process die in its `operations`-th operation on disk or network from now."""
+        """Kill the process in its `operations`-th operation on disk or network from now."""
         if self._files is not None and self.process is not None:
             self._is_death_a_power_cut = self._may_lose_power()
             self._files.crash_point.arm(operations)

@@ -79,7 +79,7 @@ class StrangeTroubles:
         self._timer.later(_STAY_MAX_US, self.end_foreign, machine)
 
     def end_foreign(self, machine: SimMachine) -> None:
-        """Have the node use its own directory again, if it does not."""
+        """Give the node its own directory back, if it uses another one."""
         stranger, machine.stranger = machine.stranger, None
         if stranger is None:
             return

@@ -149,7 +149,7 @@ class SimNetwork:
             self._release(link)
 
     def slow_down(self, source: str, target: str, extra_us: int) -> None:
-        """Let everything in one direction take so much longer; 0: no longer."""
+        """Delay all messages in one direction by this many microseconds; 0: end the delay."""
         self._extra_us[source, target] = extra_us
 
     def started(self, node_id: str) -> None:

@@ -107,7 +107,7 @@ class Cluster:
     def pass_time(
         self, machines: list[ScriptMachine], elapsed_ms: int, after_tick: Callable[[], None] | None = None
     ) -> None:
-        """Let time pass on some machines, in steps as the nodes look at their clocks."""
+        """Advance the time of some machines, in steps of the nodes' ticks."""
         for _ in range(0, elapsed_ms, TICK_MS):
             for machine in machines:
                 machine.now_ms += TICK_MS
@@ -144,7 +144,7 @@ class Cluster:
         self.story.shown = frozenset(arrows)
 
     def break_connections(self, node_id: str) -> None:
-        """Have all others notice that their connection to a node broke; what was under way to it is lost."""
+        """Break the connections of all others to a node, which they notice; messages under way to it are lost."""
         self.links.forget(node_id)
         for machine in self.machines.values():
             if machine.id != node_id:

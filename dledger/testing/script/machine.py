@@ -110,7 +110,7 @@ class ScriptMachine:
             self._around.story.say(self.id, f"does not start: {_short(error)}")
 
     def guard(self, work: Callable[[ScriptNode], None]) -> None:
-        """Have the node do something, if it runs; a node that must stop stops here."""
+        """Run an action of the node, if it runs; an error that must stop the node stops it here."""
         if self.node is None:
             return
         try:
@@ -120,7 +120,7 @@ class ScriptMachine:
             self.node = None
 
     def feed(self, event: Event) -> None:
-        """Let an event happen to the node, if it runs."""
+        """Pass an event to the node, if it runs."""
         self.guard(lambda node: node.feed(event))
 
     def crash(self, torn_sectors: int | None) -> None:

@@ -119,12 +119,12 @@ class ScriptNode:
     # ---------------------------------------------------------------------------------------------- what comes in
 
     def feed(self, event: Event) -> None:
-        """Let one event happen, and all that its syncs bring about."""
+        """Process one event, and the events of the syncs that it causes."""
         self._driver.process([event])
         self.finish_syncs()
 
     def tick(self) -> None:
-        """Let the node look at its machine's clock; now and then it saves a checkpoint, as in production."""
+        """Send the node a tick of its machine's clock; now and then it saves a checkpoint, as in production."""
         self.feed(Tick(self._machine.now_ms))
         if self._machine.now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = self._machine.now_ms + _CHECKPOINT_INTERVAL_MS

@@ -142,7 +142,7 @@ class ShellNemesis:
         self._cut([pair for each in others if each != victim for pair in ((each, victim), (victim, each))])
 
     def _cut_one_way(self) -> None:
-        """Let nothing pass from one machine to another; answers still do."""
+        """Drop everything from one machine to another; the other direction still works."""
         victim, other = self._any().node_id, self._random.choice(self._everybody())
         pairs = [(victim, other), (other, victim)]
         self._cut([self._random.choice(pairs)] if victim != other else [])

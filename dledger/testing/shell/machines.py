@@ -250,7 +250,7 @@ class ShellMachine:
         self.disk.cut_power()
 
     def arm(self, operations: int) -> None:
-        """Let the process die in its `operations`-th operation on its disk from now."""
+        """Kill the process in its `operations`-th operation on its disk from now."""
         if self.process is not None:
             self._is_death_a_power_cut = self._world.options.is_flush_sync and self._random.random() < 0.5
             self.process.files.crash_point.arm(operations)

@@ -76,11 +76,11 @@ class Network:
     # ---------------------------------------------------------------------------------------------- faults
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Let nothing pass from the first to the second machine of each pair, until `heal`."""
+        """Drop everything from the first to the second machine of each pair, until `heal`."""
         self._cut.update(pairs)
 
     def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
-        """Let everything pass again between these machines, or between all."""
+        """Deliver everything again between these machines, or between all."""
         if pairs is None:
             self._cut.clear()
             self.flip_rate = 0.0
@@ -106,14 +106,14 @@ class Network:
             end.orphan()
 
     def power_lost(self, machine_id: str) -> None:
-        """Let all connections of a machine vanish without a word, until `power_is_back`."""
+        """Drop all connections of a machine without notice, until `power_is_back`."""
         self._forget_listeners(machine_id)
         self._without_power.add(machine_id)
         for end in list(self._ends.pop(machine_id, ())):
             end.vanish()
 
     def power_is_back(self, machine_id: str) -> None:
-        """Let the machine be reached again."""
+        """Make the machine reachable again."""
         self._without_power.discard(machine_id)
 
     def connections_to(self, machine_id: str, port: int) -> list[SimTransport]:

@@ -119,7 +119,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         ]
 
     def spend(self, duration_us: int) -> None:
-        """Let blocking work take `duration_us` of the running step; negative takes it back."""
+        """Add `duration_us` of blocking work to the running step; a negative value takes it back."""
         self._spent_us += duration_us
 
     def now_s(self) -> float:

@@ -327,7 +327,7 @@ class SimTransport(asyncio.Transport):
         return self._spoken_to()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another protocol read."""
+        """Set the protocol that reads from now on."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:

@@ -31,7 +31,7 @@ class DiskTime:
         self._left_us: int | None = None
 
     def synced(self) -> None:
-        """Let the time of one sync pass."""
+        """Advance the clock by the duration of one sync."""
         if self._left_us is None:
             self._loop.spend(self.duration_us())
         else:

@@ -185,7 +185,7 @@ class ShellSimulation:
         self._raise_violation()
 
     def _until(self, within_us: int, is_done: Callable[[], bool], what: str) -> None:
-        """Let time pass until something is so.
+        """Advance simulated time until a condition holds.
 
         Raises:
             Violation: it is not within the bound, or a promise was broken meanwhile.
@@ -284,7 +284,7 @@ class ShellSimulation:
 
 
 def _ignore(_error: object) -> None:
-    """Let an error of a process that is over go."""
+    """Ignore an error of a process that has ended."""
 
 
 class _LogReader(logging.Handler):

@@ -93,7 +93,7 @@ class OsFile(OsFileMap):
             _DISCARDS.submit(_let_go, self._descriptor, mapped)
 
     def _end(self) -> bool:
-        """Have no sync begin from now on; return whether the descriptor is still to be closed."""
+        """Prevent all later syncs; return whether the descriptor is still to be closed."""
         with self._sync_lock:
             was_open, self._is_open = self._is_open, False
         return was_open
