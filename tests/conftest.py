@@ -22,7 +22,7 @@ SLOW = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the contexts of the person who runs the tests out of them, and out of all processes that they start."""
+    """Hide the developer's own contexts from the tests, and from all processes that they start."""
     for name in ("DLEDGER_CONFIG", "DLEDGER_CONTEXT"):
         os.environ.pop(name, None)
     folder = tempfile.TemporaryDirectory(prefix="dledger-tests-config-")

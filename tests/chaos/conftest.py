@@ -46,7 +46,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Writer:
-    """Appends batches of random size in a thread of its own until it is told to stop; forgets nothing."""
+    """Appends batches of random size in a thread of its own until `stop`; records every outcome."""
 
     name: str
     endpoints: str
@@ -135,7 +135,7 @@ class Harness:
         wait_until(holds, claim)
 
     def wait_load(self, entries: int) -> None:
-        """Wait until so many more entries are acknowledged."""
+        """Wait until this many more entries are acknowledged."""
         goal = self.acknowledged + entries
         self.wait(f"{entries} more entries acknowledged", lambda: self.acknowledged >= goal)
 
@@ -157,7 +157,7 @@ class Harness:
             statuses = [status for status in answers if not isinstance(status, str)]
             leaders = [status for status in statuses if status.role == "LEADER"]
             latest = max(leaders, key=lambda status: status.term, default=None)
-            # Behind a node that does not answer may stand the leader, and before it one that is deposed.
+            # The list may have the leader after a node that does not answer, and a deposed one before it.
             is_whole = len(statuses) == len(answers)
             if is_whole and latest is not None and latest.commit_index == latest.end_index:
                 rest.append(latest.commit_index)
@@ -177,14 +177,14 @@ class Harness:
         return [(entry.index, entry.term, entry.magic, entry.body) for entry in entries]
 
     def told(self) -> str:
-        """Return what clients were told, counted in entries."""
+        """Return the outcomes at the clients, counted in entries."""
         counts = Counter[str]()
         for attempt in (attempt for writer in self.writers for attempt in writer.attempts):
             counts[attempt.fate.value] += len(attempt.bodies)
         return ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
 
     def judge(self, logs: dict[str, list[LogEntry]]) -> None:
-        """Hold every outcome that a client was told against what the nodes have."""
+        """Compare every outcome at a client with the logs of the nodes."""
         print(f"entries: {self.told()}")
         first, *others = logs.values()
         for other in others:
@@ -219,14 +219,14 @@ def _judge_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes])
 
 
 def _judge_order(writer: Writer) -> None:
-    """One writer waits for each answer: its entries stand in the log in the order of its appends."""
+    """One writer waits for each answer: its entries are in the log in the order of its appends."""
     indexes = [place.index for attempt in writer.attempts for place in attempt.places]
     assert sorted(indexes) == indexes
 
 
 @pytest.fixture(autouse=True)
 def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """End nobody by force whose disk is slow: what it leaves is held against the files of one that ended in order."""
+    """Do not kill a process with a slow disk: its files are compared with those of one that ended cleanly."""
     monkeypatch.setattr("cluster.local.process._STOP_GRACE_S", PATIENCE_S)
 
 

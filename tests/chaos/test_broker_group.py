@@ -1,4 +1,4 @@
-"""Leaders of a broker are killed under a mixed load; what clients were told is held against the files of all nodes."""
+"""Leaders of a broker are killed under a mixed load; answers to clients are compared with the files of all nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that Java wrote are opened by brokers, read in full through gRPC, and gone on with: one node, and three."""
+"""Stores that Java wrote are opened by brokers, read in full through gRPC, and continued: one node, and three."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unpack(name, root, node_id):
 
 
 def manifest(name):
-    """Return the messages that stand in a queue: {(topic, queue id): {queue offset: message}}."""
+    """Return the messages that are in a queue: {(topic, queue id): {queue offset: message}}."""
     queues = defaultdict(dict)
     with lzma.open(FIXTURES / f"{name}.manifest.jsonl.xz", "rt", encoding="utf-8") as lines:
         for message in map(json.loads, lines):
@@ -98,7 +98,7 @@ class Client:
 
 
 def create_topics(group, queues):
-    """Make the topics at whoever leads by then."""
+    """Create the topics at the current leader."""
     counts = defaultdict(int)
     for topic, queue_id in queues:
         counts[topic] = max(counts[topic], queue_id + 1)
@@ -169,7 +169,7 @@ def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
         client = Client(group.cluster.endpoint_of(leader))
         assert_java_is_there(client, queues)
         ends = {queue_id: max(queues[OWN_TOPIC, queue_id]) + 1 for topic, queue_id in queues if topic == OWN_TOPIC}
-        # A leader that stalls leaves the outcome open; who sends again gets the place of the first try.
+        # A leader that stalls leaves the outcome unknown; a retry gets the place of the first try.
         with Producer(group.cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             for queue_id, end in ends.items():
                 messages = [OutgoingMessage(OWN_TOPIC, b"ours %d" % number * 60) for number in range(PUTS)]

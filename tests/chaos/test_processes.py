@@ -1,4 +1,4 @@
-"""Real nodes are killed and frozen under load; what clients were told is then held against every node's log."""
+"""Real nodes are killed and frozen under load; the answers to clients are then compared with every node's log."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
 
     answers = _answers_of(lambda: _read(cluster.endpoint_of(old), done.index))
 
-    # Refused, or after it has caught up and confirmed who leads: the entry. Never an end of log before it.
+    # Refused, or after it has caught up and confirmed the leader: the entry. Never an end of log before it.
     assert {"refused", b"after"} >= set(answers)
     assert 1 == len({tuple(log) for log in harness.logs().values()})
 
@@ -161,7 +161,7 @@ LEASE_READERS = 4
 
 
 class LeaseReader:
-    """Reads at one node by lease, in a thread of its own, over a connection that was open before the node stood still.
+    """Reads at one node by lease, in a thread of its own, over a connection that was open before the node was paused.
 
     So its first question waits in the node's socket, and is answered the moment that the node runs again: before it has
     looked at its clock, or has received anything from the others.
@@ -183,7 +183,7 @@ class LeaseReader:
         self._asked.set()
 
     def finish(self) -> list[bytes | str]:
-        """Return what was read; "refused" and "beyond the end" stand for no entry."""
+        """Return what was read; "refused" and "beyond the end" mean no entry."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self.answers
@@ -197,7 +197,7 @@ class LeaseReader:
 
 
 def test_leader_that_was_paused_serves_no_stale_read_by_lease(harness) -> None:
-    """A lease is a promise about time, and the leader's time stands still with its process."""
+    """A lease is a promise about time, and the leader's clock is paused with its process."""
     cluster = harness.cluster
     answers = []
     for number in range(LEASE_ROUNDS):

@@ -1,4 +1,4 @@
-"""A broker without a group is killed under a mixed load; what its clients were told is held against its files."""
+"""A standalone broker is killed under a mixed load; the answers to its clients are compared with its files."""
 
 from __future__ import annotations
 

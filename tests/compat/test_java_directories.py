@@ -109,7 +109,7 @@ def test_log_is_written_on_and_the_entries_of_java_stay_untouched(java, is_index
     positions = store.append(bodies, 150, 11)
     assert positions[0] == end
     store.truncate(500)
-    store.append([b"behind a cut"], 500, 12)
+    store.append([b"after a cut"], 500, 12)
     store.close()
 
     store = open_store(directory)
@@ -206,7 +206,7 @@ def test_adopted_log_whose_first_files_java_deleted_says_where_it_begins(unpack,
 
     with pytest.raises(WrongDirectory):
         NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False)
-    assert not (directory / "loghead").exists(), "nobody has said that it is ours"
+    assert not (directory / "loghead").exists(), "it was not adopted"
     for _ in range(2):
         adopting = replace(config, is_adopting=True)
         opened = NodeFiles.open(OsFiles(), adopting, Random(1).randrange, has_state_machine=False)

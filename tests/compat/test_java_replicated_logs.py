@@ -29,7 +29,7 @@ class JavaStore:
         self.messages = {message["physicalOffset"]: message for message in messages}
 
     def open(self, last=None):
-        """Open log and message store as a broker does; queues of a directory that Java left are built anew."""
+        """Open log and message store as a broker does; queues of a directory that Java wrote are rebuilt."""
         files, directory = OsFiles(), f"{self.folder}/dledger-n0"
         is_java = was_written_by_java(files, directory)
         opened = Opened(self.folder, files, Clock(NOW), SIZES)
@@ -57,7 +57,7 @@ def queues_of(messages):
 
 
 def assert_all_there(java, broker):
-    """Every message is read at its physical offset, scanned once, and stands in its queue at its queue offset."""
+    """Every message is read at its physical offset, scanned once, and is in its queue at its queue offset."""
     rows = broker.opened.scanned(20_000)
     assert [row for row in rows if row[3] in java.messages] == [
         (m["topic"], m["queueId"], m["queueOffset"], m["physicalOffset"], m["size"])
@@ -130,7 +130,7 @@ def test_abort_file_costs_no_message(java):
 
 
 def test_units_that_javas_recovery_lost_are_built_again(java):
-    """Its bug behind an unclean exit cuts the ends of some queues; a shutdown in order follows."""
+    """Its bug after an unclean exit cuts the ends of some queues; a clean shutdown follows."""
     for path in java.folder.glob("consumequeue/TopicTest/*/*"):
         content = bytearray(path.read_bytes())
         units = sum(1 for at in range(0, len(content), 20) if any(content[at : at + 20]))

@@ -35,7 +35,7 @@ def findings_of(folder):
 
 
 def change(path, position, content):
-    """Overwrite bytes of a file; return what stood there."""
+    """Overwrite bytes of a file; return the old ones."""
     data = bytearray(path.read_bytes())
     before = bytes(data[position : position + len(content)])
     data[position : position + len(content)] = content
@@ -83,7 +83,7 @@ def may_be_silent(path, position, messages):
     if path.name in {"abort.bak", "lock"}:
         return True
     if path.parent.name != "commitlog":
-        # masterFlushedOffset: how far another machine is, nobody can know here.
+        # masterFlushedOffset: the state of another machine, which is not known here.
         return path.name == "checkpoint" and 24 <= position < 32
     offset, view = int(path.name) + position, memoryview(path.read_bytes())
     for message in messages:
@@ -271,7 +271,7 @@ def test_expired_log_files_are_no_fault_of_queues_and_index(store):
     assert dledger("rebuild", store).exit_code == 0
     assert findings_of(store) == []
     queues = [json.loads(line) for line in dledger("inspect", "queue", store, "--format", "jsonl").stdout.splitlines()]
-    # A queue without messages goes on where it was, and none begins anew at 0.
+    # A queue without messages keeps its next offset, and none starts again at 0.
     assert sum(row["maxOffset"] for row in queues) == 142
 
 

@@ -122,7 +122,7 @@ def kinds_of(folder):
 
 
 def is_excused(store, name, damage):
-    """Return whether nothing can tell: what was there is not known any more."""
+    """Return whether the change cannot be detected: the old value is not known any more."""
     first, is_alone = f"{0:020d}", str(name.parent).endswith("index")
     if damage == "missing" and name.name == first:
         # Without its first file a log looks as one whose oldest messages have expired; ours say where they begin.

@@ -1,4 +1,4 @@
-"""Shows every disk that a crash may leave to whoever judges it; some are crashed once more while they are judged."""
+"""Passes every disk that a crash may leave to a judge; some are crashed once more while they are judged."""
 
 import os
 from collections import Counter
@@ -10,20 +10,20 @@ IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 
 
 def nothing(_number):
-    """Hear of an operation, of which nothing is made."""
+    """Receive an operation and ignore it."""
 
 
 class Crashes:
     """Counts what it shows.
 
     Args:
-        second_crash_stride: one in so many images is also crashed before each operation of its judge.
-        stride: of so many images of an operation one is shown.
+        second_crash_stride: one in this many images is also crashed before each operation of its judge.
+        stride: of this many images of an operation one is passed on.
         second_stride: the same for the images of a second crash.
 
     Attributes:
         counts: of operations, images and images of a second crash.
-        labels: of the image that is being judged; behind a second crash, also of the first.
+        labels: of the image that is being judged; after a second crash, also of the first.
     """
 
     def __init__(self, second_crash_stride, *, stride=1, second_stride=1):
@@ -39,7 +39,7 @@ class Crashes:
         Args:
             place: what is said of where it was, when the judge raises.
             disk: as it is now; it stays so.
-            judge: called with (image, what hears of each operation on it); opens the image, and raises if it is wrong.
+            judge: called with (image, callback for each operation on it); opens the image, and raises if it is wrong.
             is_end: all images are shown, whatever the stride.
         """
         self.counts["operations"] += 1
@@ -74,5 +74,5 @@ class Crashes:
 
     @staticmethod
     def _sample(images, begin, stride):
-        """Yield one in so many, other ones for another `begin`."""
+        """Yield every `stride`-th item, other ones for another `begin`."""
         return (image for at, image in enumerate(images, begin) if at % stride == 0)

@@ -13,7 +13,7 @@ from random import Random
 from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
 from dledger.testing.faults import FaultCounts
 
-# Where headers, checksums and bodies begin and end: the bytes at which a torn write is most telling.
+# Where headers, checksums and bodies begin and end: the bytes at which a torn write tests most.
 TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)
 # What the label of an image says in which a sector is not written whole: less than the disk that is assumed promises.
 TORN_IN_A_SECTOR = "torn inside a sector"
@@ -147,7 +147,7 @@ def _torn_at_bytes(settled, inodes, *, is_every_byte):
 
 
 def name_classes(disk):
-    """Yield (label, names by directory) for each class of waiting names; a name stands for (inode, is_empty)."""
+    """Yield (label, names by directory) for each class of waiting names; a name maps to (inode, is_empty)."""
     waiting = [(path, number) for path, entries in disk.directories.items() for number in range(len(entries.pending))]
     yield "no name", _names(disk, lambda _: False)
     if not waiting:

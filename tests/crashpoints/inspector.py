@@ -12,7 +12,7 @@ from dledger.types import MembershipEntry
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on, unstamped
 
-# One in so many images is also crashed within its recovery.
+# One in this many images is also crashed within its recovery.
 SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
 
 

@@ -39,7 +39,7 @@ NODE = NodeConfig(
 CONFIG = ReplicatedConfig(NODE, broker="broker-a", store=STORE)
 PLAIN = PlainStoreConfig(log=CommitLogConfig(mapped_file_size=FILE_SIZE), store=STORE)
 METRICS = NodeMetrics(CollectorRegistry(), NODE.group, NODE.self_id)
-# What tells who has the store open; nothing of it is data.
+# Files about the process that has the store open; they hold no data.
 OF_THE_PROCESS = ("/s/lock", "/s/abort", "/s/dledger-n0/lock")
 # Says how often the node was started, with numbers that each start draws.
 IDENTITY = "/s/dledger-n0/identity"
@@ -86,7 +86,7 @@ class OpenedBroker:
         entries.append([record], entries.last_index + 1, self.node.term, channel=STATE_CHANNEL, stamp_at=STAMP_AT)
 
     def save_progress(self):
-        """Note how far entries are committed, and queues and index durable, as a running node does now and then."""
+        """Save the commit index and the durable part of queues and index, as a running node does periodically."""
         self.parts.entries.begin_checkpoint(self.node.commit_index).save()
         self.parts.messages.derived.flush()
         self.parts.lifecycle.save_checkpoint()
@@ -128,7 +128,7 @@ def write_plain(disk, clock, *, is_closed):
 
 
 def contents(disk):
-    """Return all files of a disk as a program sees them, but for those that tell who has it open or had it before."""
+    """Return all files of a disk as a program sees them, except those about the processes that opened it."""
     return {path: data for path, data in _files(disk) if path not in (*OF_THE_PROCESS, IDENTITY)}
 
 

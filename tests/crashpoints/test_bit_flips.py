@@ -28,7 +28,7 @@ IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
 # What a node draws that loses its vote.
 INCARNATION = 77
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
-# Behind its text the membership file is filled with spaces: one byte in so many is tried.
+# After its text the membership file is filled with spaces: one byte in this many is tried.
 FILLER_STRIDE = 1 if IS_LONG else 211
 
 

@@ -1,8 +1,8 @@
 """One node of three starts with one changed byte: nothing that was acknowledged is lost, and the node comes back whole.
 
-The damaged node refuses to start, or stops when it meets the damage, or goes on with what is right; it never serves,
-pushes or votes on the changed byte. What cannot go on is wiped: it is filled again, readmitted and counted. The short
-form tries a sample of bytes; `make bit-flips` tries every byte.
+The damaged node refuses to start, or stops when it reads the damage, or continues with intact entries; it never serves,
+pushes or votes on the changed byte. A node that cannot continue is wiped: it is re-synced, readmitted and counted. The
+short form tries a sample of bytes; `make bit-flips` tries every byte.
 """
 
 import os
@@ -98,7 +98,7 @@ class Group:
 
 @pytest.fixture(scope="module", params=["all are equal", "n3 lags"])
 def past(request):
-    """Return three disks with acknowledged entries of two terms in three files, these entries, and who may be hit."""
+    """Return three disks with acknowledged entries of two terms in three files, the entries, and the damaged nodes."""
     is_lagging = request.param == "n3 lags"
     group = Group()
     group.append(*(bytes([number]) * (60 * number) for number in range(1, 9)))
@@ -194,7 +194,7 @@ def try_damage(disks, entries, damaged_id, place):
 
 
 def repair(group, entries, damaged_id):
-    """Go on without the damaged node, or with it; wipe it if need be; see that all is there and that it counts."""
+    """Continue with the damaged node or without it; wipe it if necessary; check all entries, and that it counts."""
     damaged = group.machine(damaged_id)
     end = "was right" if damaged.node is not None else "did not start"
     group.append(b"after the damage")

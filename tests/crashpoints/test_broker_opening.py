@@ -1,7 +1,7 @@
 """A node of a broker is opened, and crashes: after every operation on files and every class of lost writes the next
 opening ends in the same state as one that was never interrupted, and holds all that was acknowledged.
 
-The three cases of `commitlog.conversion.divide`: entries, a plain store to go on from, nothing.
+The three cases of `commitlog.conversion.divide`: entries, a plain store to convert, nothing.
 """
 
 from copy import deepcopy
@@ -17,7 +17,7 @@ from tests.crashpoints.opening import CONFIG, NODE, OpenedBroker, check_queues, 
 from tests.crashpoints.workload import files_on
 from tests.support.message_stores import Clock, numbered
 
-# One in so many of these crashes again while it is opened.
+# One in this many of these crashes again while it is opened.
 SECOND_CRASH_STRIDE = 29 if IS_LONG else 23
 
 
@@ -33,7 +33,7 @@ def plain_closed(disk, clock):
 
 
 def plain_killed(disk, clock):
-    """A plain store whose process was killed while queues and index were behind."""
+    """A plain store whose process was killed while queues and index lagged."""
     return write_plain(disk, clock, is_closed=False)
 
 
@@ -53,21 +53,21 @@ def _entries(disk, clock, messages):
 
 
 def entries_closed(disk, clock):
-    """Entries behind a plain store, closed in order."""
+    """Entries after a plain store, closed cleanly."""
     messages = write_plain(disk, clock, is_closed=True)
     _entries(disk, clock, messages).close()
     return messages
 
 
 def entries_killed(disk, clock):
-    """Entries from the begin, whose process was killed while queues and index were behind."""
+    """Entries from the begin, whose process was killed while queues and index lagged."""
     messages = []
     _entries(disk, clock, messages)
     return messages
 
 
 def entries_killed_behind_old_files(disk, clock):
-    """Entries behind a plain store, whose process was killed while queues and index were behind."""
+    """Entries after a plain store, whose process was killed while queues and index lagged."""
     messages = write_plain(disk, clock, is_closed=False)
     _entries(disk, clock, messages)
     return messages
@@ -145,7 +145,7 @@ class Opening:
         assert self.finish(disk, before_operation) == self.expected
 
     def finish(self, disk, before_operation=lambda _: None):
-        """Open a disk, look at what it gives, go on, end in order; return what is on it then."""
+        """Open a disk, check its content, append, close cleanly; return its files then."""
         *_, directory_id, starts = identity_on(disk)
         clock = deepcopy(self.clock)
         broker = self.open(files_on(disk, before_operation), disk, clock)

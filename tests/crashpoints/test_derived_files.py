@@ -1,6 +1,6 @@
 """After every operation on files and every class of lost writes, queues and index become what the log says.
 
-What was flushed is there without being dispatched again; behind it stands nothing that a crash made up.
+Flushed units exist without another dispatch; after them there are no units that a crash invented.
 """
 
 from random import Random
@@ -18,12 +18,12 @@ from tests.support.dispatch_batches import batch_of
 
 ROOT = "/store"
 LAYOUT = IndexLayout(slots=20, items=12)
-QUEUE_FILE_SIZE = 20 * 30  # a sector border stands within a unit
+QUEUE_FILE_SIZE = 20 * 30  # a sector border is within a unit
 NOON = 1_700_000_000_000
 
 
 def messages(begin, end):
-    """Return messages of the log; three of four stand in one queue, which begins within a file."""
+    """Return messages of the log; three of four are in one queue, which begins within a file."""
     for number in range(begin, end):
         place = ("t", int(number % 4 == 3), number // 4 if number % 4 == 3 else 20 + number - number // 4)
         yield (*place, number * 1000, 990, number, NOON + number * 700, [number % 5, number])

@@ -1,5 +1,5 @@
 """A plain log becomes a replicated one: after every operation on files and every class of lost writes it opens again,
-holds every message of the plain log and all that was appended behind, and ends at the same divide."""
+holds every message of the plain log and all that was appended after it, and ends at the same divide."""
 
 from random import Random
 
@@ -90,7 +90,7 @@ class Conversion:
         old = [body for body in found if not body.startswith(b"new")]
         assert len(old) >= self.kept_min
         assert old == self.bodies[: len(old)]
-        # It goes on, at the divide or behind what is there.
+        # Appends continue, at the divide or after the existing entries.
         end = opened.store.end_position
         assert end >= opened.divided.divide == opened.store.begin_position > 0
         opened.node.lead(5)

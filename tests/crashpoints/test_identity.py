@@ -1,6 +1,6 @@
 """The files `identity` and `peers`: whatever operation of their writes is the last, the directory starts again.
 
-Nothing that was told is forgotten: the id of the directory, the starts and lives that a greeting told, and the lives
+Nothing that was sent is forgotten: the id of the directory, the starts and lives that a greeting carried, and the lives
 of peers that were met. What else is in the directory has its crash points in `test_crash_points.py`.
 """
 
@@ -63,7 +63,7 @@ class Workload:
 
 
 class Inspector:
-    """Starts a node on what a crash left, without an operator who adopts anything."""
+    """Starts a node on what a crash left, without `--adopt`."""
 
     def __init__(self):
         self.crashes = Crashes(SECOND_CRASH_STRIDE)

@@ -27,7 +27,7 @@ CONFIG = PlainStoreConfig(
         mapped_file_size_consume_queue=160, max_hash_slot_num=16, max_index_num=20, dispatch_size_bytes=700
     ),
 )
-# One in so many images of an operation is opened, and one in so many of these is also crashed within its recovery.
+# One in this many images of an operation is opened, and one in this many of these is also crashed within its recovery.
 STRIDE = 1 if IS_LONG else 13
 SECOND_CRASH_STRIDE = 29 if IS_LONG else 101
 
@@ -37,7 +37,7 @@ class Workload:
 
     Attributes:
         puts: messages in the order of the log: what a crash may leave is a beginning of these.
-        flushed_count: so many of them are promised.
+        flushed_count: how many of them are flushed.
         has_expired: older ones may be gone.
     """
 
@@ -143,7 +143,7 @@ class Workload:
             assert derived(disk) == rebuilt(disk)
 
     def queue_offsets(self, count):
-        """Return the next offset of each queue behind so many messages."""
+        """Return the next offset of each queue after this many messages."""
         offsets = Counter()
         for message in self.puts[:count]:
             offsets[message.topic, message.queue_id] += has_queue_offset(message.sys_flag)
@@ -252,7 +252,7 @@ def checkpoint_behind_dispatch(work):
     """What is dispatched, but not synced, must not be in the checkpoint."""
     work.put(100, 100)
     work.flush()
-    for topic in "BCA":  # no later message of its queue tells that a unit is missing
+    for topic in "BCA":  # no later message of its queue shows that a unit is missing
         work.put(100, 100, topic=topic, later_s=10)
         work.flush_log()
         work.dispatch()

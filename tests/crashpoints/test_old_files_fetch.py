@@ -60,7 +60,7 @@ class Source:
 
 
 class NoServer:
-    """Nobody asks the node that is starting."""
+    """No peer asks the node that is starting."""
 
     handshake = None
 
@@ -91,7 +91,7 @@ def source(monkeypatch):
 
 
 def write_config(files):
-    """Write what RocketMQ, and a broker of ours without a group, knew of topics; nobody reads the first here."""
+    """Write the topics of RocketMQ and of a standalone broker; the former are not read here."""
     files.make_directory(f"{ROOT}/config/broker")
     files.create_from(f"{ROOT}/config/topics.json", [bytes(2 * CHUNK + 1)])
     files.create_from(f"{ROOT}/config/consumerOffset.json.bak", [b"{}"])
@@ -165,7 +165,7 @@ def test_fetch_of_old_files_that_was_interrupted_anywhere_ends_in_the_same_state
         counts = newcomer.crashes.counts | newcomer.fetched
         print(f"\ncrash points of a fetch of old files, and by bytes fetched: {dict(counts)}")
     total = sum(map(len, newcomer.old_files.values()))
-    # It went on where it was: of some disks little was fetched, and of none more than there is.
+    # The fetch was resumed: on some disks little was fetched, and on none more than exists.
     assert (min(newcomer.fetched), max(newcomer.fetched)) == (0, total)
     assert len(newcomer.fetched) > total // CHUNK // 2
 

@@ -14,7 +14,7 @@ from tests.crashpoints.workload import files_on
 
 DIRECTORY = "/n0/commitlog"
 CONFIG = CommitLogConfig(mapped_file_size=2048)
-# One in so many images is also crashed within its recovery.
+# One in this many images is also crashed within its recovery.
 SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
 
 
@@ -30,7 +30,7 @@ class Workload:
         self.counts = self.crashes.counts
         self.disk = SimDisk(Random(1), FaultCounts())
         self.bodies = []
-        # What is promised: so many messages, and, while something is cut, also fewer.
+        # The durable messages: this many, and, during a cut, also fewer.
         self.flushed_count = 0
         self.deleted_counts = (0,)
         # Timestamps that the checkpoint may hold.
@@ -66,7 +66,7 @@ class Workload:
         pending.when_done(ended)
 
     def _properties(self, body):
-        """Make properties that the body tells, large ones for some: no checksum covers them."""
+        """Make properties that follow from the body, large ones for some: no checksum covers them."""
         repeats = {10: 60, 330: 200, 600: 40}.get(len(body), 0)
         return {"KEYS": str(len(body)) * repeats} if repeats else {}
 
@@ -144,14 +144,14 @@ class Workload:
             self._write_on(log, found)
 
     def _check_files(self, directory, log):
-        """Behind the log's end all is zero, and what was found is durable, names and bytes."""
+        """After the log's end all is zero, and the recovered log is durable, names and bytes."""
         assert directory.cached == directory.durable
         for name, inode in directory.cached.items():
             assert not any(inode.cache[max(0, log.end_offset - int(name)) :]), name
             assert inode.cache == inode.durable
 
     def _write_on(self, log, found):
-        """What is appended behind a recovery is all that comes behind it."""
+        """Only records appended after a recovery follow the recovered ones."""
         log.append([Message("T", b"again" * 60)], [0])
         ticket = log.begin_flush()
         ticket.sync()

@@ -17,7 +17,7 @@ from tests.crashpoints.crashes import IS_LONG
 from tests.crashpoints.images import TORN_IN_A_SECTOR, crash_images, killed
 from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Workload, files_on
 
-# One in so many operations is a place to kill the process; a prime, so that none of a file's steps is always missed.
+# One in this many operations is a place to kill the process; a prime, so that none of a file's steps is always missed.
 STRIDE = 1 if IS_LONG else 7
 SHORT_WORKLOADS = ("restart_log", "vote_and_lead")
 

@@ -42,7 +42,7 @@ class Moment:
 
 
 class Recorder:
-    """Stands between the program and the operating system; kills it before its n-th call."""
+    """A layer between the program and the operating system; kills it before its n-th call."""
 
     def __init__(self, monkeypatch, directory):
         self.directory = directory
@@ -88,7 +88,7 @@ class Recorder:
 
 
 def power_cuts(moments):
-    """Yield (names, contents) that a power cut behind the last of `moments` may leave."""
+    """Yield (names, contents) that a power cut after the last of `moments` may leave."""
     now = moments[-1]
     since = max(number for number, moment in enumerate(moments) if moment.is_directory_synced)
     for moment in moments[since:]:
@@ -110,7 +110,7 @@ def lay_out(directory, names, contents):
 
 
 def states_in(directory):
-    """Start a node there: load, vote anew, load again."""
+    """Start a node there: load, vote again, load again."""
     file = HardStateFile.open(OsFiles(), str(directory))
     found = file.load()
     file.save(THIRD)

@@ -1,7 +1,7 @@
 """Workloads of file operations, and what was promised at each moment of them.
 
 A workload calls production code on a simulated disk. Before each operation that changes the disk, and at the end, it
-hands the disk and the promises of that moment to whoever wants to imagine a crash there.
+passes the disk and the promises of that moment to the observer that simulates crashes there.
 """
 
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ def unstamped(entry):
 
 
 class Recorder:
-    """Stands where a `SimFiles` keeps its crash point, and sees every operation before it happens."""
+    """Takes the place of the crash point of a `SimFiles`, and sees every operation before it happens."""
 
     def __init__(self, before_operation):
         self.is_dead = False
@@ -72,7 +72,7 @@ class Recorder:
 
 
 def files_on(disk, before_operation=lambda _: None):
-    """Return a process's view of a disk; `before_operation` hears of each of its operations."""
+    """Return a process's view of a disk; `before_operation` is called for each of its operations."""
     files = SimFiles(disk, Random(0), FaultCounts())
     files.crash_point = Recorder(before_operation)
     return files
@@ -200,7 +200,7 @@ class Workload:
         self._hard_states = (state,)
 
     def change_membership(self, *member_ids):
-        """Save the new membership behind those that the log holds, then append its entry, as the driver does."""
+        """Save the new membership after those that the log holds, then append its entry, as the driver does."""
         self._step = f"save membership {member_ids}"
         membership = Membership(tuple(Member(member_id) for member_id in member_ids))
         held = tuple(entry for entry in self._memberships[-1] or () if entry.index < self._next_index)
@@ -224,7 +224,7 @@ class Workload:
         self._store = None
 
     def end(self):
-        """Show the disk once more, behind the last operation."""
+        """Show the disk once more, after the last operation."""
         self._step = "end"
         self._before_operation(0)
 

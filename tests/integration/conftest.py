@@ -10,12 +10,12 @@ from dledger.driver.disk_watch import DiskWatch
 
 # More than the loop does at once, and less than the shortest election timeout of any test.
 _STEP_S = 0.05
-# A sync may take so long where many programs share a disk.
+# A sync may take this long if many programs share a disk.
 _SYNC_MS = 5_000
 
 
 class SteadyClock:
-    """A clock that stands still when the process does: it takes no step longer than some milliseconds.
+    """A clock that pauses with the process: it takes no step longer than some milliseconds.
 
     Nodes of one process share its stalls, be it for the machine or for a sync. By the real clock each of them would
     take its own stall for the silence of all others, and a leader that nothing is wrong with would lose the lead.
@@ -34,7 +34,7 @@ class SteadyClock:
 
 @pytest.fixture(autouse=True)
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let who leads hang on what nodes say to each other, not on what else the machine has to do."""
+    """Let elections depend on the nodes' messages, not on other load of the machine."""
     clock = SteadyClock()
     for module in ("node.event_batches", "node.composition"):
         monkeypatch.setattr(f"dledger.{module}.core_ms", clock)

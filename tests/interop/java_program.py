@@ -80,7 +80,7 @@ class JavaProgram:
         file.write_text("".join(json.dumps(_put(put, store_host)) + "\n" for put in puts))
         options = ["--input", str(file), *(["--halt"] if is_halted else [])]
         results = self._run("write", directory, sizes, node_id, options, config)
-        # With DLedger each message has an entry of its own, whose header stands before it.
+        # With DLedger each message has an entry of its own, whose header precedes it.
         gap = 48 if node_id else 0
         extra = PROPERTY_CRC_SIZE if has_property_crc else 0
         pairs = zip(puts, results, strict=True)

@@ -28,7 +28,7 @@ class Clock:
 
 
 def clock_after(places):
-    """Return a clock that stands a second behind all places: Java stamps with the time of the day."""
+    """Return a clock that is a second earlier than all of Java's timestamps: Java uses the time of the day."""
     return Clock(max(place.store_timestamp for place in places) + 1000)
 
 

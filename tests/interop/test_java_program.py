@@ -25,7 +25,7 @@ def test_java_reads_what_it_wrote_with_dledger(java, tmp_path):
 
     contents = java.read(tmp_path / "store", node_id="n0")
     assert contents.summary["problems"] == []
-    # The answer to a put tells another time than the one that it stored.
+    # The answer to a put has another time than the stored one.
     stored = [line["storeTimestamp"] for line in contents.lines]
     places = [place._replace(store_timestamp=time) for place, time in zip(places, stored, strict=True)]
     assert contents.lines == lines_of(puts, places)

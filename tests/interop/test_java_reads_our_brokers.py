@@ -1,7 +1,7 @@
-"""RocketMQ opens what each node of a real broker of ours left behind: three processes, clients, a leader killed.
+"""RocketMQ opens the files of each node of a real broker of ours: three processes, clients, a leader killed.
 
-Nothing of ours says what must be there: it is what the producer sent and was told. Each node's store is read, since
-any of them may be the one that somebody goes back to RocketMQ with.
+Our own readers are not used for the expectation: it comes from the producer's messages and their answers. Each node's
+store is read, since any of them may be the one that is moved back to RocketMQ.
 """
 
 import base64
@@ -69,7 +69,7 @@ def messages_of(topic, first, count):
 
 
 def send(producer, first, count):
-    """Send singles and batches to all topics; return what was sent and where it stands."""
+    """Send singles and batches to all topics; return what was sent with its places."""
     sent = []
     for begin in range(first, first + count, 10):
         for topic in TOPICS:
@@ -119,7 +119,7 @@ def wait_level(cluster):
 
 
 def assert_is(line, sent):
-    """Hold what Java says of a message against what was sent, and what the producer was told."""
+    """Compare Java's output for a message with the sent one, and with the answer to the producer."""
     message, place = sent
     stored = base64.b64decode(line["body"])
     keys = message.keys if isinstance(message.keys, str) else " ".join(message.keys)

@@ -1,7 +1,7 @@
-"""RocketMQ's DLedger opens a replicated log of ours, also one that went on from a plain log, and finds every message.
+"""RocketMQ's DLedger opens a replicated log of ours, also one that continued a plain log, and finds every message.
 
 Leaders' own entries are among them: no-ops, memberships, broker state. To Java they are prepared messages of a topic of
-their own, which stand in no queue.
+their own, which are in no queue.
 """
 
 import os

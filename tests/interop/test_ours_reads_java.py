@@ -1,4 +1,4 @@
-"""Our store opens what RocketMQ's own store wrote, finds every message, and goes on; RocketMQ goes on from there."""
+"""Our store opens files that RocketMQ's store wrote, finds every message, and continues; then RocketMQ continues."""
 
 import pytest
 

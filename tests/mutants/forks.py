@@ -1,7 +1,7 @@
 """Runs pytest in forks of one process that has imported the product and the planted bugs, and nothing else.
 
 A process of its own for each bug would spend most of its time on imports. A fork begins with the same state each time:
-what it plants, starts and leaves behind ends with it.
+what it plants, starts and allocates ends with it.
 
 Run as a program, this is that process: a line of JSON on standard input asks for one fork, a line on standard output
 says how it ended.

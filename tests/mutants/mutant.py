@@ -29,7 +29,7 @@ class Seeds:
     Attributes:
         expected: beginnings of what a run may end with.
         shape: makes a run in which the bug can bite; the same shapes without a bug are tested, too.
-        count_max: it must be found within so many seeds.
+        count_max: it must be found within this many seeds.
     """
 
     expected: tuple[str, ...]
@@ -49,7 +49,7 @@ class ShellSeeds:
     Attributes:
         expected: beginnings of what a run may end with.
         shape: makes a run in which the bug can bite.
-        count_max: it must be found within so many seeds.
+        count_max: it must be found within this many seeds.
     """
 
     expected: tuple[str, ...]

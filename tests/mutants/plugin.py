@@ -8,7 +8,7 @@ from tests.mutants.catalogue import MUTANTS
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Plant behind the import of the tests: some names are taken over by import."""
+    """Plant after the import of the tests: some names are bound by import."""
     patch = pytest.MonkeyPatch()
     MUTANTS[os.environ["DLEDGER_MUTANT"]].plant(patch)
     session.config.add_cleanup(patch.undo)

@@ -33,7 +33,7 @@ def with_figure_8(options):
 
 
 def acknowledged_from_the_page_cache(options):
-    """Nothing is promised to be durable, and then the power of all nodes is cut: only its consequences can tell."""
+    """Nothing is promised to be durable, and then the power of all nodes is cut: only its consequences can show it."""
     shaped = with_troubles(options, Trouble.CUT_POWER_OF_ALL, Trouble.KILL, interval_us=300_000)
     return replace(shaped, is_flush_sync=False)
 
@@ -55,7 +55,7 @@ def with_readers(options):
 
 
 def with_short_lives(options):
-    """Nodes that live for a few reads, and questions that arrive when who asked them has been started again."""
+    """Nodes that live for a few reads, and requests that arrive after their sender was restarted."""
     shaped = with_troubles(options, Trouble.KILL, Trouble.STOP, Trouble.PAUSE, interval_us=15_000)
     return replace(
         shaped,

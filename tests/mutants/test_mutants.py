@@ -1,7 +1,7 @@
 """The ladder can fail: each planted bug is caught by the rung that is named for it.
 
 Where simulated runs must catch a bug, the seed that once did is tried first, and others when it no longer does;
-`make mutants` looks for it anew and writes it into known_seeds.json.
+`make mutants` looks for it again and writes it into known_seeds.json.
 """
 
 import json

@@ -234,7 +234,7 @@ class DerivedFiles(RuleBasedStateMachine):
             fresh = Derived(Random(0))
             fresh.append(self.log)
             fresh.flush()
-            # A queue that has lost all of its messages keeps a file, which says how far it had come.
+            # A queue that has lost all of its messages keeps a file, which has its next offset.
             empty = [f"/t/{number}/" for (_, number), offsets in self.offsets_by_queue(1 << 60).items() if not offsets]
             found = files_of(self.derived.disk)
             kept = {path: found[path] for path in found if not any(part in path for part in empty)}

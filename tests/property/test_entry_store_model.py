@@ -3,7 +3,7 @@
 `local` leads now and then and `peer` the other times; each takes the other's entries by pushes. A power cut may take
 what was not synced, sector by sector; what was durable must be there, and what is there must be a prefix of the list.
 
-Each store deletes old files, or begins anew where the other one has entries, by itself; the process may die in the
+Each store deletes old files, or resets to an entry of the other one, independently; the process may die in the
 middle of it. Both hold the list from where they begin. Only what was durable in both is ever deleted.
 """
 
@@ -186,7 +186,7 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), data=st.data(), dies_in=st.integers(0, 25), is_power_cut=st.booleans())
     def reset(self, number, data, dies_in, is_power_cut):
-        """Begin anew at any entry that the other store has and that is not needed any more, and catch up."""
+        """Reset to any entry that the other store has and that is not needed any more, and catch up."""
         self.raise_floor()
         node, other = self.nodes[number], self.nodes[1 - number].store
         if self.begins[1 - number] > self.floor:

@@ -57,7 +57,7 @@ class Put:
 
 
 class OneStore(RuleBasedStateMachine):
-    """The model: messages in the order of the log, each with its place; how far it was durable and where it begins."""
+    """The model: messages in the order of the log, each with its place; its durable end and its begin."""
 
     @initialize(seed=st.integers(0, 2**32 - 1), is_flush_sync=st.booleans())
     def begin(self, seed, is_flush_sync):
@@ -100,7 +100,7 @@ class OneStore(RuleBasedStateMachine):
         self.puts = [put for put in self.puts if put.place[0] < end]
         assert end >= self.durable_offset, (end, self.durable_offset)
         last = self.puts[-1].place if self.puts else (0, 0)
-        # A blank may stand behind the last message, or zeros, if the rest of its file was given up.
+        # A blank may follow the last message, or zeros, if the rest of its file was given up.
         assert last[0] + last[1] <= end or not self.puts
         assert end - (last[0] + last[1]) < 2048
         self.next_offsets = {}
@@ -197,7 +197,7 @@ class OneStore(RuleBasedStateMachine):
 
     @rule(dies_in=st.sampled_from([0, 0, 0, 1, 2, 3, 4, 5, 6]), is_power_cut=st.booleans(), pages_min=st.integers(0, 1))
     def flush_part(self, dies_in, is_power_cut, pages_min):
-        """One ticket, with messages put while it is under way, and a checkpoint behind it."""
+        """One ticket, with messages put while it is in flight, and a checkpoint after it."""
 
         def run():
             ticket = self.store.messages.begin_flush(pages_min)
@@ -241,7 +241,7 @@ class OneStore(RuleBasedStateMachine):
         what=st.sampled_from(["consumequeue/A/0", "consumequeue/B/1", "consumequeue", "index"]), is_clean=st.booleans()
     )
     def lose(self, what, is_clean):
-        """Somebody removes derived files; with those of one queue the checkpoint, for the rest looks whole."""
+        """Derived files are removed; with those of one queue the checkpoint, for the rest looks whole."""
         if self.begin_offset:
             return
         if is_clean:

@@ -118,5 +118,5 @@ def test_list_needs_a_reason_for_each_branch():
 
 
 def test_listed_branches_are_there():
-    """A name that stands in no source any more hides the branch that took its place."""
+    """A name that is in no source any more hides the branch that took its place."""
     assert sorted(set(read_list(LIST.read_text())) - {branch.name for branch in branches()}) == []

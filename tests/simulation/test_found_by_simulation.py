@@ -21,7 +21,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=1024, index_file_size_bytes=512)
 
 
 class Machine:
-    """A disk, and the processes that come and go on it."""
+    """A disk, and the processes that start and end on it."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
@@ -129,7 +129,7 @@ def test_vote_that_is_found_after_a_kill_survives_a_power_cut(seed):
 
 @pytest.mark.parametrize("is_founding", [True, False])
 def test_wiped_node_may_vote_again_only_where_its_vote_is_not_counted(is_founding):
-    """Seed 1912: a node whose disk was wiped voted for another candidate of the term in which it had stood itself."""
+    """Seed 1912: a node whose disk was wiped voted for another candidate of the term in which it had campaigned."""
     machine = Machine()
     path = f"{DIRECTORY}/currterm"
     checks = ElectionChecks({"n1": machine.disk}, {"n1": path})

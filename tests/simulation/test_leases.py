@@ -37,7 +37,7 @@ def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
         troubles=(Trouble.ISOLATE, Trouble.SPLIT, Trouble.CUT_ONE_WAY),
         trouble_interval_us=200_000,
         client_count=6,
-        # Whoever waits at the leader that was cut off must come to the new one while the lease of the old one lasts.
+        # A client at the partitioned leader must switch to the new one while the lease of the old one lasts.
         client_time_out_us=20_000,
         think_max_us=2_000,
         read_share=0.5,

@@ -1,6 +1,6 @@
 """A thousand simulated runs: no invariant is violated, the faults bit, and the groups did what groups can do.
 
-Split over two processes; `python -m dledger.testing --seed N --trace` tells the story of one.
+Split over two processes; `python -m dledger.testing --seed N --trace` prints the trace of one.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Clients, connections, nodes and disks as they ship, on simulated loops: no promise is broken, and the faults bit.
 
-`python -m dledger.testing --shell --seed N --trace` tells the story of one run.
+`python -m dledger.testing --shell --seed N --trace` prints the trace of one run.
 """
 
 import pytest

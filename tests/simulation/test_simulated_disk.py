@@ -13,7 +13,7 @@ SIZE = 8 * SECTOR_SIZE_BYTES
 
 
 class Machine:
-    """A disk with one directory, and the processes that come and go on it."""
+    """A disk with one directory, and the processes that start and end on it."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -250,7 +250,7 @@ def test_flipped_bits_are_seen_until_they_are_overwritten_or_repaired():
     inode.flip(3, 1, is_cached=False)
     inode.flip(5, 2, is_cached=True)
     assert file.read(0, 8) == b"aaaaacaa"
-    assert machine.new_process().open("/store/a").read(0, 8) == b"aaa`acaa", "read from the disk anew"
+    assert machine.new_process().open("/store/a").read(0, 8) == b"aaa`acaa", "read from the disk again"
     assert inode.written_durable() == inode.written_cache() == b"a" * SIZE
     file.write(b"a", 5)
 

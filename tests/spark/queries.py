@@ -1,6 +1,6 @@
 """Streaming queries in the session of the tests: run to their end, or until something holds of them.
 
-Spark itself ends a query where the machine is busy (`gave_up_on_python`): before its first batch, so it begins anew.
+Spark itself ends a query where the machine is busy (`gave_up_on_python`): before its first batch, so it starts again.
 """
 
 from pyspark.errors import StreamingQueryException
@@ -17,7 +17,7 @@ def run_to_the_end(start):
     while True:
         query = start()
         try:
-            assert query.awaitTermination(LIMIT_S), "the query goes on"
+            assert query.awaitTermination(LIMIT_S), "the query did not end"
         except StreamingQueryException as error:
             if not gave_up_on_python(error):
                 raise

@@ -44,7 +44,7 @@ def broker(tmp_path):
 
 
 def refused(frame_of):
-    """Return what a person is told when a frame cannot be read."""
+    """Return the error text of a frame that cannot be read."""
     with pytest.raises(PySparkException) as caught:
         frame_of().collect()
     return cause_of(str(caught.value))
@@ -61,7 +61,7 @@ def frame(spark, **options):
         ({"path": "/usr/lib"}, "/usr/lib"),
         ({"endpoints": "not an address"}, "option 'endpoints'"),
         ({"subscrib": "a"}, "Did you mean 'subscribe'"),
-        ({"subscribe": "nobody"}, "topic 'nobody'"),
+        ({"subscribe": "absent"}, "topic 'absent'"),
         ({"assign": '{"orders": [99]}'}, "queue 99 of topic 'orders'"),
         ({"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"}, "option 'endingTimestamp'"),
         (
@@ -167,7 +167,7 @@ def test_messages_that_expire_while_a_query_is_away_are_named(spark, store, tmp_
 
 
 def test_progress_reports_the_lag_of_the_query(spark, broker, tmp_path):
-    """`latestOffset` is where the queues end, `endOffset` where the query stands."""
+    """`latestOffset` is the end of the queues, `endOffset` the position of the query."""
 
     query = run_stream(spark, tmp_path, {"endpoints": broker.endpoints, "maxOffsetsPerTrigger": "30"})
 

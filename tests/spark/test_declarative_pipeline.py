@@ -1,4 +1,4 @@
-"""The ready declarative pipeline, run as it stands: `spark-pipelines run` on a small store."""
+"""The ready declarative pipeline, run unchanged: `spark-pipelines run` on a small store."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from pipeline.log.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import ROOT, session_settings, spark_environment
 
 RUN_S = 300
-# It stands apart from the other packages: see the Makefile.
+# It is separate from the other packages: see the Makefile.
 PANDAS = Path(sys.prefix) / "pandas"
 TOPICS = ("orders", "mails")
 

@@ -51,7 +51,7 @@ class Load(threading.Thread):
                     self.unknown.update(numbers)
 
     def wait_for_more(self, count):
-        """Wait until so many messages more are acknowledged."""
+        """Wait until this many more messages are acknowledged."""
         goal = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= goal, "more messages", LIMIT_S)
 

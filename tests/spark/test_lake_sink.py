@@ -44,7 +44,7 @@ def test_write_that_is_done_again_under_its_name_changes_nothing(spark, tmp_path
 
 
 def test_a_lake_without_rows_is_read_as_such(spark, tmp_path):
-    empty = frame(spark, rows_of(records_of(20))).where("topic = 'nobody'")
+    empty = frame(spark, rows_of(records_of(20))).where("topic = 'absent'")
     empty.write.format("dledger-lake").mode("append").save(str(tmp_path / "l"))
 
     assert Lake.open(str(tmp_path / "l")).files() == []

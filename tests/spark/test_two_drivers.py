@@ -21,7 +21,7 @@ _ONE_TOO_MANY = r"concurrently using file:\S*/checkpoint/|one streaming job runs
 def test_of_two_drivers_with_one_checkpoint_one_is_ended_with_an_error_that_names_it(tmp_path):
     with running_broker(tmp_path / "broker", "a") as broker:
         source = {"endpoints": broker.endpoints, "subscribe": "a", "startingOffsets": "earliest"}
-        # They are one query already, as behind a restart: neither is stopped by making the checkpoint.
+        # They are one query already, as after a restart: neither is stopped by making the checkpoint.
         (tmp_path / "checkpoint").mkdir()
         (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         drivers = [StreamProcess(tmp_path, source, name) for name in ("one", "two")]
@@ -49,7 +49,7 @@ def test_of_two_drivers_with_one_checkpoint_one_is_ended_with_an_error_that_name
 
 
 def said_at_the_end(driver):
-    """Return what a driver has said that has ended; begin it anew where Spark gave up on a Python process."""
+    """Return the output of an ended driver; start it again if Spark gave up on a Python process."""
     if not driver.has_ended:
         return ""
     said = driver.said
@@ -60,13 +60,13 @@ def said_at_the_end(driver):
 
 
 def lake_of(drivers, path, count):
-    """Return the lake as soon as it has so many rows or more, published; a driver goes on with it."""
+    """Return the lake as soon as it has this many rows or more, published; a driver continues with it."""
     if all(driver.has_ended for driver in drivers):
         drivers[0].launch()
     if not (path / "_lake.json").exists():
         return None
     lake = Lake.open(str(path))
     files = lake.files()
-    # Manifests tell of files before they are in their places: a driver that is killed in between leaves them.
+    # Manifests name files before they are in their places: a driver that is killed in between leaves them.
     is_published = all((path / file.path).exists() for file in files)
     return lake if is_published and sum(file.rows for file in files) >= count else None

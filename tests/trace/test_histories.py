@@ -1,4 +1,4 @@
-"""A history is enough: whoever reads only the JSON lines of a run can check Raft's promises (Raft figure 3).
+"""A history is enough: from the JSON lines of a run alone, Raft's guarantees can be checked (Raft figure 3).
 
 The checker below knows the format in docs/testing.md and nothing of the code that wrote it.
 """
@@ -45,7 +45,7 @@ class History:
         self.commits = {}
         self.terms = {}
         self.leaders = {}
-        self.before = {}  # (index, term) of an entry -> term of the entry before it, on whichever node it stands
+        self.before = {}  # (index, term) of an entry -> term of the entry before it, on any node
         self.committed = {}  # index -> (term of the entry, term in which it was first known to be committed)
         self.counts = dict.fromkeys(("lines", "commits", "elections", "restarts", "cuts"), 0)
 
@@ -112,16 +112,14 @@ class History:
         """Add entries; the same index and term must have the same past on all nodes (log matching)."""
         log = self.logs[node]
         if first_index != log.last_index + 1 or last_index < first_index:
-            raise Broken(f"log: {node} appends [{first_index}, {last_index}] behind {log.last_index}")
+            raise Broken(f"log: {node} appends [{first_index}, {last_index}] after {log.last_index}")
         for index in range(first_index, last_index + 1):
             previous = log.term_at(index - 1)
             if term < previous:
-                raise Broken(f"log: {node} appends term {term} behind term {previous}")
+                raise Broken(f"log: {node} appends term {term} after term {previous}")
             known = self.before.setdefault((index, term), previous)
             if min(known, previous) >= 0 and known != previous:
-                raise Broken(
-                    f"log matching: {index} of term {term} stands behind term {known} and, on {node}, {previous}"
-                )
+                raise Broken(f"log matching: {index} of term {term} follows term {known} and, on {node}, {previous}")
             log.terms.append(term)
 
     def cut(self, node, first_index):

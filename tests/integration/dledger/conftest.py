@@ -40,7 +40,7 @@ def run() -> Run:
 
 @pytest.fixture(autouse=True)
 def patient_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take nobody for silent who is only slow to greet: nodes of one process share its stalls."""
+    """Do not count a peer as silent that is only slow to greet: nodes of one process share its stalls."""
     monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
     monkeypatch.setattr("dledger.peer.bootstrap._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
 
@@ -53,7 +53,7 @@ def eventually() -> Callable[[Condition], Coroutine[Any, Any, None]]:
 
 @pytest.fixture
 def free_address() -> Callable[[], Address]:
-    """Return loopback addresses that nobody listens on, each only once."""
+    """Return loopback addresses without a listener, each only once."""
     return lambda: Address("127.0.0.1", choose_ports(1, None)[0])
 
 
@@ -158,7 +158,7 @@ class Cluster:
     async def in_contact(self) -> Node:
         """Wait until the leader has an answer of every other running node, and counts it; return the leader.
 
-        Who knows the leader has not answered it yet.
+        A node that knows the leader has not answered it yet.
         """
         leader = await self.leader()
         await self.eventually(lambda: all(peer.is_live and peer.is_counted for peer in leader.status().peers))
@@ -169,7 +169,7 @@ class Cluster:
         return next(node for node in self.nodes.values() if node is not leader)
 
     async def append(self, *bodies: bytes) -> AppendResult:
-        """Append through whoever leads until it is known to have succeeded; raises if the outcome is unknown."""
+        """Append through the leader until it is known to have succeeded; raises if the outcome is unknown."""
         while True:
             leader = await self.leader()
             result = await leader.append(list(bodies))

@@ -103,7 +103,7 @@ def test_archive_that_is_killed_continues_and_doubles_nothing(tmp_path, place, m
 
 
 def test_after_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tmp_path):
-    """Messages were deleted before they were archived: the archive stops, or goes on if that may be."""
+    """Messages were deleted before they were archived: the archive stops, or continues if that is allowed."""
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 300)
     end = run(root, lake).end

@@ -41,7 +41,7 @@ def bodies(lake):
 
 
 def plain_bodies(root):
-    """Read as somebody does who knows nothing of manifests."""
+    """Read like a program that does not know manifests."""
     return sorted(int(body) for body in pq.read_table(root, columns=["body"])["body"].to_pylist())
 
 
@@ -141,7 +141,7 @@ def commit_or_die(root, files, changes, batch=BATCH, **arguments):
 
 
 def test_batch_is_there_once_wherever_the_driver_is_killed(tmp_path):
-    """Then the query begins again: tasks write the rows anew, and the same batch is committed."""
+    """Then the query begins again: tasks write the rows again, and the same batch is committed."""
     batch = rows_of(records_of(40))
     changes, has_ended = 0, False
     while not has_ended:
@@ -160,7 +160,7 @@ def test_batch_is_there_once_wherever_the_driver_is_killed(tmp_path):
 
 
 def test_abort_keeps_what_is_committed_and_throws_away_the_rest(tmp_path):
-    """Spark calls abort also when the commit took effect, and raised behind it."""
+    """Spark calls abort also when the commit took effect, and raised after it."""
     changes, has_ended = 0, False
     batch = rows_of(records_of(40))
     while not has_ended:
@@ -252,7 +252,7 @@ def test_other_columns_kind_or_a_foreign_directory_are_refused(tmp_path):
 
 
 class OvertakenFiles(OsFiles):
-    """Stands still before it lists a directory for the first time, while another driver makes the lake."""
+    """Pauses before it lists a directory for the first time, while another driver makes the lake."""
 
     def __init__(self, other):
         self.others = [other]

@@ -66,7 +66,7 @@ class Killed(Exception):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("place", ["before the table", "behind the table", "nowhere"])
+@pytest.mark.parametrize("place", ["before the table", "after the table", "nowhere"])
 def test_batch_is_in_the_table_once_wherever_the_driver_is_killed(tmp_path, kind, place, monkeypatch):
     batch = rows_of(records_of(40))
     lake = lake_at(tmp_path, kind)
@@ -78,7 +78,7 @@ def test_batch_is_in_the_table_once_wherever_the_driver_is_killed(tmp_path, kind
     with monkeypatch.context() as patch:
         if place == "before the table":
             patch.setattr(type(lake._tables[0]), "apply", killed)
-        if place == "behind the table":
+        if place == "after the table":
             patch.setattr("pipeline.lake.manifest.Manifests.mark_published", killed)
         with suppress(Killed):
             lake.commit(BATCH, stage(lake, batch))

@@ -103,7 +103,7 @@ def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
 
 @pytest.mark.parametrize("place", ["read", "writer", "commit"])
 def test_two_compactions_at_one_time_double_nothing(tmp_path, place, monkeypatch):
-    """The other one has replaced the files before they are read, behind that, or behind what was written of them."""
+    """The other one has replaced the files before they are read, after that, or after they are written."""
     lake = lake_at(tmp_path)
     fill(lake)
     real = getattr(Lake, place)
@@ -190,7 +190,7 @@ def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("place", ["listing", "listed"])
 def test_vacuum_passes_over_what_a_query_commits_meanwhile(tmp_path, monkeypatch, place):
-    """Staging folders go before they are looked into, or their files behind that."""
+    """Staging folders are deleted before they are listed, or their files after that."""
     lake = lake_at(tmp_path)
     writer = lake.writer("a-0")
     writer.write(rows_of(RECORDS))

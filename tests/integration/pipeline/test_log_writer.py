@@ -95,7 +95,7 @@ class _Killed(Exception):
 
 
 def killed_after(target, chunks, batch):
-    """Write; end as a killed task does when so many chunks have been answered, and one more is under way."""
+    """Write; end like a killed task after this many chunks are acknowledged, and one more is in flight."""
     answers = 0
 
     class Mortal(LogWriter):
@@ -131,7 +131,7 @@ def test_writer_that_is_left_does_not_wait_for_answers_without_end(broker, monke
 @pytest.mark.parametrize("chunks", [0, 1, 3])
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker, chunks, is_restarted):
-    """More rows than the dedupe window holds stand between the tries: the index of keys recognises them."""
+    """More rows than the dedupe window holds are between the tries: the index of keys recognises them."""
     target = target_of(broker, is_exactly_once=True)
     batch = numbered(0, 5_000)
 

@@ -1,4 +1,4 @@
-"""`dledger spark restore` and `replay` against a running broker: what is put, told, and not put twice."""
+"""`dledger spark restore` and `replay` against a running broker: what is put, reported, and not put twice."""
 
 import pyarrow.parquet as pq
 import pytest

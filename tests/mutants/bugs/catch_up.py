@@ -221,7 +221,7 @@ MUTANTS = (
     ),
     Mutant(
         snapshot_is_noted_as_received_before_it_is_durable,
-        "a transfer goes on after a crash",
+        "a transfer continues after a crash",
         Tests("tests/crashpoints/test_snapshots.py::test_snapshot_that_was_promised_is_there_after_a_crash"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Planted bugs of what must be durable before anybody hears of it: entries, votes, terms, names of files."""
+"""Planted bugs of data that must be durable before it is sent: entries, votes, terms, names of files."""
 
 import sys
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Planted bugs of elections: who gets a vote, whose term counts, who may lead."""
+"""Planted bugs of elections: votes, terms, the right to lead."""
 
 from dataclasses import replace
 
@@ -102,12 +102,12 @@ MUTANTS = (
     ),
     Mutant(
         pre_vote_raises_the_term,
-        "a node that was cut off disturbs nobody",
+        "a partitioned node disturbs no leader",
         Tests(CORE + "test_election.py::test_pre_vote_changes_neither_term_nor_timer_of_the_voter"),
     ),
     Mutant(
         vote_is_given_while_a_leader_is_live,
-        "a node that was cut off disturbs nobody",
+        "a partitioned node disturbs no leader",
         Tests(CORE + "test_election.py::test_a_follower_with_a_live_leader_ignores_a_vote_request_of_a_higher_term"),
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
+"""Planted bugs of the trust of a node: terms, second leaders, groups, directories."""
 
 from dataclasses import replace
 
@@ -290,22 +290,22 @@ MUTANTS = (
     ),
     Mutant(
         commit_index_is_forgotten_at_a_restart,
-        "committed is for ever",
+        "committed entries stay",
         Scenario("committed-entries-outlive-a-restart"),
     ),
     Mutant(
         what_an_earlier_life_committed_is_cut,
-        "committed is for ever",
+        "committed entries stay",
         Tests(FLOOR + "test_a_leader_that_would_cut_below_the_floor_is_refused"),
     ),
     Mutant(
         candidate_without_committed_entries_is_elected,
-        "committed is for ever",
+        "committed entries stay",
         Tests(FLOOR + "test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote"),
     ),
     Mutant(
         truncation_forgets_what_is_committed,
-        "committed is for ever",
+        "committed entries stay",
         Tests(CHECKPOINT + "test_withdrawal_keeps_what_forbids_to_cut"),
     ),
     Mutant(
@@ -357,7 +357,7 @@ MUTANTS = (
     ),
     Mutant(
         request_for_a_read_raises_the_term,
-        "a stranger deposes nobody",
+        "a stranger deposes no leader",
         Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_no_leader"),
     ),
     Mutant(

@@ -144,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         waiting_readers_are_not_told,
-        "a reader that waits is told",
+        "a waiting reader is woken",
         Tests(PUTTING + "test_waiter_is_woken_by_dispatch"),
     ),
 )

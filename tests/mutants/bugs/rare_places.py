@@ -1,7 +1,7 @@
 """Planted bugs of places where few runs come: leases, snapshots and resets, members and cuts, unknown terms, caches.
 
 They are judged by runs as seeds draw them, and by nothing that was made for one of them: that is how the simulator is
-known to find bugs which nobody has thought of.
+known to find unexpected bugs.
 """
 
 from dataclasses import replace
@@ -213,7 +213,7 @@ def learners_are_counted_as_soon_as_they_are_added(patch):
     patch.setattr(dledger.core.state.membership, "refresh", refresh)
 
 
-# ------------------------------------------------------------------------------------------- standing still
+# ------------------------------------------------------------------------------------------- paused clock
 
 
 def follower_whose_disk_was_full_is_left_alone(patch):

@@ -90,7 +90,7 @@ def entries_go_before_old_files(patch):
 
 
 def old_files_go_before_a_snapshot_tells_of_their_queues(patch):
-    """Then nothing says how far a queue had come whose messages are all expired."""
+    """Then the end of a queue whose messages have all expired is unknown."""
     begin = StoreRetention.__init__
 
     def begin_without_floor(self, store, log, files, directory, config, clocks, floor=None):
@@ -322,7 +322,7 @@ MUTANTS = (
     ),
     Mutant(
         who_waits_for_dispatch_waits_for_its_pace,
-        "a reader that waits is told",
+        "a waiting reader is woken",
         Tests(PACE + "test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after"),
     ),
     Mutant(
@@ -357,17 +357,17 @@ MUTANTS = (
     ),
     Mutant(
         topic_is_looked_for_before_the_leader,
-        "what a client is told is so",
+        "answers to clients are true",
         Tests(GROUP + "test_three_nodes.py::" + UNKNOWN_TOPIC + "[refused]"),
     ),
     Mutant(
         topics_are_unknown_to_name_servers_that_have_just_started,
-        "what a client is told is so",
+        "answers to clients are true",
         Tests(NAME_SERVER + YOUNG),
     ),
     Mutant(
         creation_of_a_topic_is_answered_before_name_servers_know,
-        "what a client is told is so",
+        "answers to clients are true",
         Tests(NAME_SERVER + SETTLED),
     ),
     Mutant(

@@ -67,7 +67,7 @@ def cut_goes_below_the_commit_index(patch):
 
 
 def what_was_not_compared_is_committed(patch):
-    """A follower takes over the commit index up to its own last entry, whoever wrote that."""
+    """A follower takes over the commit index up to its own last entry, whichever leader wrote that."""
     original = dledger.core.follower.on_heartbeat
 
     def on_heartbeat(state, sender, heartbeat):
@@ -230,14 +230,14 @@ MUTANTS = (
     ),
     Mutant(
         pauses_after_pushes_that_do_not_verify_do_not_grow,
-        "one bad copy slows nobody",
+        "one bad copy delays no other follower",
         Tests(
             "tests/unit/dledger/core/test_corrupt_pushes.py::test_pushes_that_do_not_verify_are_sent_again_with_growing_pauses"
         ),
     ),
     Mutant(
         push_that_does_not_verify_is_not_refused,
-        "one bad copy slows nobody",
+        "one bad copy delays no other follower",
         Tests(
             "tests/unit/dledger/driver/test_admission.py::test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it"
         ),

@@ -188,13 +188,13 @@ def sync_is_reported_before_its_thread_has_done_it(patch):
 
 
 def turn_loses_what_came_while_the_driver_worked(patch):
-    """The inbox is emptied behind the driver's work instead of before it; messages are lost, and so are syncs."""
+    """The inbox is emptied after the driver's work instead of before it; messages are lost, and so are syncs."""
     original = EventBatches.on_synced
     counts = {"synced": 0}
 
     def on_synced(self, ticket, duration_s):
         counts["synced"] += 1
-        # Every hundredth is forgotten: a sync under way for ever.
+        # Every hundredth is lost: a sync that never ends.
         if counts["synced"] % 100:
             original(self, ticket, duration_s)
 

@@ -216,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         non_members_of_one_address_are_not_bounded,
-        "strangers keep nobody out",
+        "strangers lock no member out",
         Tests(NON_MEMBERS + "test_one_address_cannot_take_all_places_of_non_members"),
     ),
     Mutant(
@@ -226,7 +226,7 @@ MUTANTS = (
     ),
     Mutant(
         newest_stranger_goes_instead_of_the_oldest,
-        "strangers keep nobody out",
+        "strangers lock no member out",
         Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
     ),
 )

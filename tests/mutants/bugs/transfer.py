@@ -90,7 +90,7 @@ def _without_refusal_when(patch, code):
 
 
 def membership_changes_before_an_entry_of_the_own_term_commits(patch):
-    """The bug of the dissertation, corrected in 2015; without our second guard, which asks who is alive."""
+    """The bug of the dissertation, corrected in 2015; without our second guard, which asks for live voters."""
     _without_refusal_when(patch, "LEADER_NOT_READY")
     patch.setattr(dledger.core.changes, "_check_quorum_lives", lambda state, wanted: None)
 

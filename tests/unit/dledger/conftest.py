@@ -155,7 +155,7 @@ def faulty_files():
 
 @pytest.fixture
 def fill():
-    """Return a function that appends entries one by one, with bodies that tell them apart."""
+    """Return a function that appends entries one by one, with distinct bodies."""
 
     def append(store, count, size=100, term=1):
         for _ in range(count):

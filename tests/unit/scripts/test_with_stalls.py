@@ -1,4 +1,4 @@
-"""The script that lets processes of a command stand still: they do, and it ends as the command does."""
+"""The script that pauses processes of a command: they are paused, and it ends like the command."""
 
 import re
 import subprocess
@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "with_stalls.py"
-# It goes on when it has been stopped and has been told to go on.
+# It continues after it was stopped and resumed.
 CHILD = """
 import signal
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
 signal.sigwait([signal.SIGCONT])
-print("stood still")
+print("was paused")
 """
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}], check=True); sys.exit(3)"
 
@@ -23,7 +23,7 @@ def with_stalls(*words):
 def test_a_process_below_the_command_is_paused_and_the_exit_status_is_the_commands():
     done = with_stalls("--seed", "7", "--longest", "0.2", sys.executable, "-c", PARENT)
 
-    assert (done.returncode, done.stdout) == (3, "stood still\n"), done
+    assert (done.returncode, done.stdout) == (3, "was paused\n"), done
     assert re.fullmatch(r"stalls: [1-9]\d*; seed: 7\n", done.stderr)
 
 

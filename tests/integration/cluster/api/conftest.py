@@ -98,7 +98,7 @@ def run(story: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Return a running broker process; it is ended behind the test."""
+    """Return a running broker process; it is ended after the test."""
     process = BrokerProcess(tmp_path / "store", **SMALL)
     process.start()
     yield process

@@ -187,7 +187,7 @@ def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
     assert "a time is 2026-11-21T09:00:00 (UTC)" in dledger("query", "time", "t", "yesterday", code=2)
-    assert "there is no group 'nobody'" in dledger("group", "disable", "nobody", code=1)
+    assert "there is no group 'absent'" in dledger("group", "disable", "absent", code=1)
     assert "expected rw, r or w" in dledger("topic", "create", "t", "--permission", "x", code=2)
     broker.kill()
     assert "Is the broker running?" in dledger("topic", "list", code=1)

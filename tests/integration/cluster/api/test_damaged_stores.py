@@ -46,7 +46,7 @@ def test_broker_on_a_damaged_log_starts_only_with_the_option(tmp_path):
 
 def test_bus_error_leaves_a_traceback():
     program = (
-        "import os; from cluster.process.serving import _report_fatal_signals as tell; tell(); os.kill(os.getpid(), 7)"
+        "import os; from cluster.process.serving import _report_fatal_signals as run; run(); os.kill(os.getpid(), 7)"
     )
 
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What clients of a broker hear when its node gains or loses the lead: streams end at once, locks are given anew."""
+"""Clients of a broker when its node gains or loses the leadership: streams end at once, locks are granted again."""
 
 import asyncio
 
@@ -135,7 +135,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anythi
             now_ms += 2_999
             assert (await lock(stub, "a", 0)).answer.reason == "LEADER_NOT_READY"
             now_ms += 1
-            # Both hear of both, whoever came first.
+            # Both are notified of both, whichever came first.
             third = await join(stub, "c", 3)
             for member in (first, second, third):
                 await expect(member, "a", "b", "c")

@@ -136,7 +136,7 @@ def test_a_node_that_sends_nothing_is_followed_by_the_next_one(broker, monkeypat
 
 
 class HurriedClock:
-    """A clock on which all patience is at an end behind a few pauses; calls have all the time that they need."""
+    """A clock on which every limit has passed after a few pauses; calls have all the time that they need."""
 
     def __init__(self):
         self.pauses = 0

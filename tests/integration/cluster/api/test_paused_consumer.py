@@ -1,4 +1,4 @@
-"""A consumer whose process stands still loses its queues to the others, and gets some back when it goes on."""
+"""A consumer whose process is paused loses its queues to the others, and gets some back when it resumes."""
 
 import asyncio
 

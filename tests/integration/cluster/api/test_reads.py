@@ -195,7 +195,7 @@ def test_a_reader_that_never_reads_holds_no_more_than_a_bounded_part(shop):
             counts = shop.broker.core.metrics.counts
             for number in range(150):
                 assert (await shop.put(body)).queue_offsets == [number]
-            # 15 MB were put; what has left the broker stands in the buffers of one connection.
+            # 15 MB were put; only the buffers of one connection have left the broker.
             assert counts.get_bytes < 8_000_000
             found = 0
             while found < 150:

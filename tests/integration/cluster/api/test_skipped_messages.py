@@ -1,4 +1,4 @@
-"""Damaged messages: whoever reads past one hears of it, in every way of reading, and gets all others."""
+"""Damaged messages: every kind of read reports them, and returns all others."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def damage(store_path, physical_offset):
 
 
 async def put_with_damage(shop, count=5, damaged=(2,), **fields):
-    """Put messages and damage some of them; return where each stands."""
+    """Put messages and damage some of them; return the place of each."""
     put = await shop.put(*(b"%d" % number for number in range(count)), **fields)
     await shop.stub.Offsets(pb.OffsetsRequest(topic=TOPIC))  # a confirmed read: they are dispatched
     for number in damaged:
@@ -71,7 +71,7 @@ def test_subscription_reports_at_once_and_continues(shop):
             first = await stream.read()
             assert list(first.columns.bodies) == [b"1", b"2", b"3"]
             assert told(first) == [(0, 0, 1, pb.SKIP_CAUSE_DAMAGED), (0, 4, 5, pb.SKIP_CAUSE_DAMAGED)]
-            # From offset 4 on there is nothing but damage: it is told all the same, and what comes then comes.
+            # From offset 4 on there is only damage: it is reported anyway, and later messages follow.
             late = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[4]))
             await late.read()
             only = await late.read()
@@ -124,7 +124,7 @@ def test_consumer_is_notified_of_messages_that_it_does_not_get(shop, caplog):
             assert skipped[:6] == (TOPIC, "b", 0, 2, 3, SkipCause.DAMAGED)
             assert "offset 2: skipped: damaged record at" in str(skipped)
             assert "messages_skipped" not in caplog.text
-            # The group has come past it, and heard of it.
+            # The group's offset is past it, and it was reported.
             kept = await shop.stub.FetchOffset(pb.FetchOffsetRequest(group="g", topic=TOPIC, queue_ids=[0]))
             assert list(kept.offsets) == [5]
 

@@ -64,7 +64,7 @@ def test_a_topic_made_again_continues_its_offsets_and_delivers_no_old_messages(
 
 
 async def take(consumer: Any, count: int) -> list[Any]:
-    """Return that many messages, whatever is told on the way; the next question says that they are done with."""
+    """Return that many messages, ignoring other results; the next poll acknowledges them."""
     messages: list[Any] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(messages) < count:

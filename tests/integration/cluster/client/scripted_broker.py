@@ -25,7 +25,7 @@ Step = Callable[["ScriptedBroker", grpc.ServicerContext], pb.PutResponse]
 
 
 class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
-    """One node of a broker: it leads unless it was told to follow; its next puts are answered as `script` says."""
+    """One node of a broker: it leads unless it was set to follow; its next puts are answered as `script` says."""
 
     def __init__(self, stored: Stored, node_id: str = "n0") -> None:
         self.stored = stored
@@ -44,7 +44,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         # Queue offsets, in all queues, that this node's disk has damaged; and how often others were asked for them.
         self.damaged: frozenset[int] = frozenset()
         self.gets = 0
-        # Groups' offsets are told when all of those queues are consumed up to here.
+        # Groups' offsets are returned when all of those queues are consumed up to here.
         self.told_from = -1
         self.released = threading.Event()
         self._pool = ThreadPoolExecutor(64)
@@ -73,7 +73,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
     def refuse(
         self, reason: Reason, times: int = 1, certainty: Certainty | None = None, *, is_first: bool = False
     ) -> None:
-        """Answer the next puts with a refusal, behind what is prescribed already or before it."""
+        """Answer the next puts with a refusal, after the scripted answers or before them."""
         answer = answer_of(RequestFailed(reason, "why", certainty=certainty))
         add = self.script.extendleft if is_first else self.script.extend
         add([lambda _node, _context: pb.PutResponse(answer=answer)] * times)

@@ -1,4 +1,4 @@
-"""A name server that knows what it is told, for tests of clients."""
+"""A name server with scripted routes, for tests of clients."""
 
 # ruff: noqa: N802  (gRPC prescribes the methods' names)
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.integration.cluster.client.scripted_broker import ScriptedBroker
 
 
 class ScriptedNameServer(nameserver_pb2_grpc.NameServerServicer):
-    """Tells the routes of some brokers."""
+    """Returns the routes of some brokers."""
 
     def __init__(self, brokers: list[ScriptedBroker]) -> None:
         self.brokers = brokers

@@ -1,4 +1,4 @@
-"""The consumer against brokers in memory: what it gets, where it begins, what is committed, who reads which queues."""
+"""The consumer against brokers in memory: messages, start offsets, commits, assignment of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several consumers of one group against brokers in memory: who reads which queues, and what that does to messages."""
+"""Several consumers of one group against brokers in memory: the assignment of queues, and its effect on messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_message_reaches_the_group_once_while_consumers_come_and_go_betwee
                 broker.stored.fill("orders", 50, queue_id=queue_id)
             await drain(first, total=200)
             await first.poll(1, 0.0)
-            # Who hands queues over commits, and who takes them over waits a little: on a busy machine not long enough.
+            # The previous owner of a queue commits, and the next one waits a little: on a busy machine not long enough.
             broker.told_from = 50
             async with consumer_of(broker, client_id="b") as second:
                 await until(lambda: [2, 2] == [len(each) for each in shares(first, second)])
@@ -181,7 +181,7 @@ def test_orderly_consumer_delivers_nothing_before_it_has_its_locks_again(make_br
     async def main() -> None:
         async with consumer_of(broker, is_orderly=True, is_auto_acknowledged=False) as consumer:
             assert numbers(5) == bodies([await anext(consumer) for _ in range(5)])
-            # The broker is lost and has forgotten the lock, which somebody else has now.
+            # The broker is lost and has forgotten the lock, which another consumer has now.
             broker.stored.locks["g", "orders", 0] = "other"
             broker.break_streams()
             await until(lambda: not consumer.queues)

@@ -45,7 +45,7 @@ def test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed(
             at_work = await take(first, 30)
             async with consumer_of(broker, client_id="b", **RARELY) as second:
                 await until(lambda: len(first.queues) == 1)
-                # Work is going on, and the group's offset says nothing of it: the second one waits.
+                # Messages are in work, and the group's offset is before them: the second one waits.
                 assert (await second.poll(1, 1.0), second.queues) == ([], [])
                 first.acknowledge(at_work)
                 await until(lambda: len(second.queues) == 1)

@@ -1,4 +1,4 @@
-"""A consumer of which nobody can say where its messages are: it is told so after a while, and goes on trying."""
+"""A consumer without a route to its messages: it raises an error after a while, and keeps trying."""
 
 from __future__ import annotations
 

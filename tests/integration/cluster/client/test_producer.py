@@ -332,7 +332,7 @@ def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], ma
 def test_broker_whose_known_nodes_are_gone_is_looked_for_at_once(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Routes are not asked for anew by themselves.
+    # Routes are not requested again automatically.
     monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 1000 * STORY_S)
     old = make_broker()
     new = make_broker(beside=old)

@@ -114,7 +114,7 @@ def test_group_of_processes_reads_everything_when_one_is_killed(broker: BrokerPr
     try:
         run(main())
     finally:
-        # All stand still first: else those that are ended last take over the queues of the others.
+        # All are paused first: otherwise those that are ended last take over the queues of the others.
         for consumer in consumers.values():
             consumer.pause()
         for consumer in consumers.values():

@@ -46,7 +46,7 @@ def running_brokers(folder: Path, **options: Any) -> Iterator[LocalBrokers]:
 
 
 def set_topic(calls: BrokerCalls, name: str, queues: int) -> None:
-    """Have a broker know a topic; said again when another node was elected meanwhile, and nobody knows what became."""
+    """Create a topic of a broker; again if another node was elected meanwhile and the outcome is unknown."""
     topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=6)
 
     def is_set() -> bool:
@@ -71,6 +71,6 @@ def term_of(cluster: LocalCluster) -> int:
 
 
 def reign_of(cluster: LocalCluster) -> Callable[[], bool]:
-    """Return what tells whether nobody was elected since: a node that stands still for a while loses the lead."""
+    """Return a function that checks that there was no election since: a paused node loses the leadership."""
     term = term_of(cluster)
     return lambda: term_of(cluster) == term

@@ -1,4 +1,4 @@
-"""Node processes that are ended while they agree on old files, or fetch them, go on later where they were."""
+"""Node processes that are ended while they agree on old files, or fetch them, resume later where they stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = 5
 
 
 def write_plain(root: Path) -> None:
-    """Write a plain store of so many files."""
+    """Write a plain store of this many files."""
     names = ("mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
     config = PlainStoreConfig(
         log=CommitLogConfig(mapped_file_size=FILE_SIZE, is_flush_sync=False),
@@ -47,7 +47,7 @@ def log_of(cluster: LocalCluster, node_id: str) -> str:
 
 
 def has_noted_a_file(cluster: LocalCluster, node_id: str) -> bool:
-    """Return whether one file is whole, as the node has noted durably; the one that it wants next stands there, too."""
+    """Return whether one file is complete in the node's durable record; the next one is listed there, too."""
     path = cluster.directory_of(node_id) / INCOMING_NAME
     return path.exists() and len(re.findall(r"\b\d{20}\b", path.read_text())) > 1
 

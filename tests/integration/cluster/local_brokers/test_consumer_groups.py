@@ -31,7 +31,7 @@ Place = tuple[int, int]
 
 
 class Load:
-    """Messages that are sent all the while, and where they stand."""
+    """Messages that are sent continuously, and their places."""
 
     def __init__(self, name_servers: str) -> None:
         self.places: list[Place] = []
@@ -130,7 +130,7 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
     assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == ends
     assert sorted(load.places) == [(queue, offset) for queue in range(QUEUES) for offset in range(ends[queue])]
     check_repeats(everybody, b.client_id, leader_lost_at if term_of(cluster) == first_term + 1 else 0)
-    # A node that stood still for a while was deposed, too: its queues were shared out anew, and once more behind it.
+    # A node that was paused for a while was deposed, too: its queues were assigned again, and once more afterwards.
     events = EVENTS + 2 * (term_of(cluster) - first_term - 1)
     check_deliveries(everybody, events, is_orderly=kind == "orderly")
 

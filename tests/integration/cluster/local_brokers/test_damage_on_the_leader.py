@@ -52,7 +52,7 @@ def damage(cluster: LocalCluster, node_id: str, place: int) -> None:
 
 
 def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages]) -> list[bytes]:
-    """Poll until so many messages have come, or the consumer says that it passes some over."""
+    """Poll until this many messages have come, or the consumer reports skipped ones."""
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count and not skipped:
@@ -71,7 +71,7 @@ def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBro
     groups = (f"g{number}" for number in count())
 
     def is_read_where_it_is_damaged() -> bool:
-        """Read all in a group of its own; a node that stood still for long has lost the lead, and gets it back."""
+        """Read all in a group of its own; a node that was paused for long has lost the leadership, and gets it back."""
         skipped: list[SkippedMessages] = []
         rules = {"group": next(groups), "topics": "orders", "start": "first"}
         with Consumer(cluster.endpoints, **rules, on_skipped=skipped.append) as consumer:
@@ -84,7 +84,7 @@ def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBro
             admin.transfer(leader)
         return False
 
-    wait_until(is_read_where_it_is_damaged, "the leader tells of the damage")
+    wait_until(is_read_where_it_is_damaged, "the leader reports the damage")
 
 
 def test_message_that_only_a_node_has_that_is_down_is_waited_for(brokers: LocalBrokers) -> None:

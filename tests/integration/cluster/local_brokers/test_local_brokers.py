@@ -155,7 +155,7 @@ def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:
     cluster.kill(leader)
     shown = dledger(*status).stdout
     assert "broker broker-a" in shown
-    # Its name is known while somebody leads; where it listens always.
+    # Its name is known while there is a leader; its address always.
     assert cluster.endpoint_of(leader) in shown.partition("broker broker-a")[0]
 
 
@@ -197,7 +197,7 @@ def test_name_servers_know_of_a_topic_as_soon_as_its_creation_is_answered(broker
 
 
 def delete_topic(calls: BrokerCalls, topic: str) -> None:
-    """Delete a topic; again, where another node was elected meanwhile and nobody knows what became of it."""
+    """Delete a topic; again, if another node was elected meanwhile and the outcome is unknown."""
     has_doubt = False
 
     def is_deleted() -> bool:

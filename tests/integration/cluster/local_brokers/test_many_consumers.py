@@ -78,7 +78,7 @@ def test_each_of_several_groups_gets_every_message_and_continues_where_it_was(or
             assert found == Counter(first) or not is_same_reign()
         consumers["search"].close()
         held = sum(max(offset, 0) for offset in committed(orders, "search"))
-        # Of what was handed out last nobody has said that it is done with.
+        # The messages delivered last are not acknowledged.
         assert len(slow) - POLL_MAX <= held or not is_same_reign()
         assert held <= len(slow)
         cluster.kill(cluster.wait_for_leader(PATIENCE_S))

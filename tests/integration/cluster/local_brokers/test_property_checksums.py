@@ -1,4 +1,4 @@
-"""A store with property checksums (RocketMQ 5.2 and newer) that a broker of a group goes on from: they are checked."""
+"""A store with property checksums (RocketMQ 5.2 and newer) that a broker of a group continues: they are checked."""
 
 import re
 import shutil

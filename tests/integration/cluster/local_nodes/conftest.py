@@ -12,7 +12,7 @@ from dledger import LogClient
 from dledger.client import AdminClient, AdminFailed
 from tests.support.waiting import PATIENCE_S, wait_until
 
-# A leader is given up only by who has not heard of it for long, on a busy machine too.
+# A follower gives up a leader only after a long silence, on a busy machine, too.
 OPTIONS = {
     "heart_beat_time_interval_ms": 50,
     "min_election_timeout_ms": 1_000,

@@ -35,8 +35,8 @@ def bodies_at(log: LogClient, places: list[Appended], **options: object) -> list
 
 
 def wait_for_commit(log: LogClient, endpoint: str, index: int) -> None:
-    """Wait until a node has heard, with the next message of its leader, that `index` is committed."""
-    wait_until(lambda: log.status(endpoint).commit_index >= index, f"{endpoint} hears of the commit of {index}")
+    """Wait until a node has committed `index`, with the next message of its leader."""
+    wait_until(lambda: log.status(endpoint).commit_index >= index, f"{endpoint} commits {index}")
 
 
 def test_appended_is_read_back_as_it_was(log: LogClient) -> None:
@@ -217,7 +217,7 @@ def status_of_leader(log: LogClient) -> Any:
             return log.status()
         return None
 
-    return wait_until(status, "a leader tells its status")
+    return wait_until(status, "a leader answers with its status")
 
 
 def roles(log: LogClient) -> list[str]:

@@ -88,7 +88,7 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
 def test_tail_follows_until_it_is_interrupted(cluster: LocalCluster) -> None:
     with client_of(cluster.endpoints) as log:
         log.append(b"before")
-        # Whoever starts the tests in the background has them ignore the signal, and children inherit that.
+        # Tests that are started in the background ignore the signal, and children inherit that.
         program = (
             "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import cluster.cli as c; c.main()"
         )
@@ -170,7 +170,7 @@ def test_node_refuses_to_run_without_its_assertions(cluster: LocalCluster) -> No
 
 
 def test_bench_measures_other_nodes(cluster: LocalCluster) -> None:
-    # A stall may take the whole of a short time; what is acknowledged behind it is not counted.
+    # A stall may take the whole of a short time; later acknowledgements are not counted.
     for seconds in (0.3, 3, 30):
         options = ("--runs", 1, "--seconds", seconds, "--json", "-")
         done = dledger(cluster, "bench", "conc64", "-e", cluster.endpoints, *options)

@@ -144,7 +144,7 @@ def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) 
 
 
 async def transfer_when_fit(admin: AsyncAdminClient, target: str) -> None:
-    """Hand over to `target`, which a new leader may not have heard of yet."""
+    """Transfer to `target`, which may not have answered a new leader yet."""
     deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -169,10 +169,10 @@ def test_node_counts_again_after_an_election(group: LocalCluster) -> None:
 
 def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     target = follower_of(group)
-    # A new leader may not have heard of it yet.
+    # It may not have answered a new leader yet.
     assert f"{target} leads" in output_of(group, "transfer", target)
     assert group.wait_for_leader(PATIENCE_S) == target
-    assert dledger(group, "transfer", target).exit_code == 0, "who leads already needs no transfer"
+    assert dledger(group, "transfer", target).exit_code == 0, "a leader needs no transfer"
     nobody = dledger(group, "transfer", "n77")
     assert nobody.exit_code == 1
     assert "401 UNKNOWN_MEMBER" in nobody.stderr
@@ -219,7 +219,7 @@ def test_dead_node_is_replaced_while_appends_continue_and_all_that_was_acknowled
         group.wait_counted(new, PATIENCE_S)
         count = len(acknowledged)
         group.kill(group.wait_for_leader(PATIENCE_S))
-        wait_until(lambda: len(acknowledged) >= count + 10, "appends go on")
+        wait_until(lambda: len(acknowledged) >= count + 10, "appends continue")
     finally:
         is_over.set()
         thread.join()
@@ -249,7 +249,7 @@ def test_nodes_may_be_started_and_ended_by_several_threads_at_once(group: LocalC
         try:
             for _ in range(2):
                 group.restart(node_id)
-        except Exception as error:  # noqa: BLE001  (told in the main thread)
+        except Exception as error:  # noqa: BLE001  (raised in the main thread)
             faults.append(error)
 
     threads = [threading.Thread(target=restart, args=(node_id,)) for node_id in group.node_ids]

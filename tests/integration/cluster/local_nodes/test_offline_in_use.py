@@ -1,4 +1,4 @@
-"""Stores that somebody has open: the offline commands keep away, or look without a lock and call nothing wrong."""
+"""Stores that a process has open: offline commands refuse them, or read them without a lock and report no damage."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_nothing_is_called_wrong_of_a_store_that_is_being_written(in_use: Path) 
 def test_store_whose_process_was_killed_shows_no_damage_and_a_start_mends_the_rest(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     for _ in _writing(folder, 1140, 1140):
-        pass  # killed behind the last flush, and before the next one
+        pass  # killed after the last flush, and before the next one
 
     result = dledger("verify", folder, "--limit", 0)
     assert result.exit_code == 1

@@ -52,7 +52,7 @@ class NameServerProcess:
 
 @pytest.fixture
 def name_server() -> Iterator[Callable[[], NameServerProcess]]:
-    """Return what makes name servers; all are ended behind the test."""
+    """Return a function that makes name servers; all are ended after the test."""
     made: list[NameServerProcess] = []
 
     def make() -> NameServerProcess:

@@ -193,7 +193,7 @@ def test_brokers_of_another_cluster_are_changed_only_when_they_are_asked_for(ser
 
 def test_what_is_wrong_is_said_with_what_to_do_next(server, brokers):
     of_servers = ("--name-servers", server.address)
-    # "no broker has it", or "nobody knows it yet" when the name server has just started.
+    # "no broker has it", or "not known yet" if the name server has just started.
     assert "topic 'nothing'" in run("consume", "nothing", *of_servers, code=1)
     assert "take one of the two" in run("consume", TOPIC, *of_servers, "--broker", brokers[0].address, code=2)
     nobody = run("consume", TOPIC, "--name-servers", "127.0.0.1:9", code=1)

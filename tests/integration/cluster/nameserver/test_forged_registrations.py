@@ -1,4 +1,4 @@
-"""A registration that nobody of the broker confirms takes the place of none; an honest one is as quick as before."""
+"""A registration that no node of the broker confirms replaces none; an honest one is as quick as before."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_where_all_known_nodes_are_dead_another_leader_is_accepted_when_th
 
 @in_a_loop
 async def test_only_known_addresses_are_dialled_and_seldom() -> None:
-    """A stranger who sends hundreds of registrations makes the name server ask known nodes a few times, nobody else."""
+    """A stranger that sends hundreds of registrations makes the name server ask only known nodes, a few times."""
     async with serving() as server, status_nodes(*(f"n{number}" for number in range(9))) as nodes:
         async with status_nodes("victim") as (victim,):
             lead(nodes, nodes[0], 3, HONEST)

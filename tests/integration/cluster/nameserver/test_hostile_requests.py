@@ -59,7 +59,7 @@ def test_no_request_to_a_name_server_holds_up_its_loop() -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None:
-    """Neither who registers nor the name server is ever busy for long: both share this loop."""
+    """Neither the sender of a registration nor the name server is ever busy for long: both share this loop."""
     topics = tuple(TopicQueues(f"t{number:06}", 8, 8, 6) for number in range(100_000))
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A broker with a hundred thousand topics: its loop has time for other things, also while name servers are told."""
+"""A broker with a hundred thousand topics: its loop has time for other work, also during registrations."""
 
 import asyncio
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_hundred_thousand_topics_hold_up_no_turn_and_a_change_costs_one_topic(
                 topic = pb.Topic(name="new", read_queues=1, write_queues=1, permission=6)
                 assert not (await stub.SetTopic(pb.SetTopicRequest(topic=topic))).answer.code
                 assert not (await stub.DeleteTopic(pb.DeleteTopicRequest(topic="t000007"))).answer.code
-                await until(lambda: len(service.counts) == 2, "the name server was told of both")
+                await until(lambda: len(service.counts) == 2, "the name server has both")
                 assert service.counts == [1, 1]
                 assert service.topics_count == TOPICS_MAX - 10
                 assert turns.take() < limit_s
@@ -83,7 +83,8 @@ def test_a_hundred_thousand_topics_hold_up_no_turn_and_a_change_costs_one_topic(
                 replica.state.apply_command(DeleteTopic("new"))
                 broker.core.on_topics_changed()
                 await until(
-                    lambda: sum(service.counts) > TOPICS_MAX / 2, "more changes than are remembered: all is told"
+                    lambda: sum(service.counts) > TOPICS_MAX / 2,
+                    "more changes than are remembered: all topics are sent",
                 )
                 await until(lambda: service.topics_count == TOPICS_MAX - 11, "and nothing else is left")
         finally:

@@ -55,7 +55,7 @@ async def until(ask: Callable[[], Awaitable[T]], is_wanted: Callable[[T], bool])
 
 
 async def leader_of(address: str, topic: str = "orders") -> str:
-    """Return who leads the first broker of the topic, as this name server says; empty when none is known."""
+    """Return the leader of the topic's first broker at this name server; empty if none is known."""
     async with grpc.aio.insecure_channel(address) as channel:
         response = await NameServerStub(channel).Route(pb.RouteRequest(topics=[topic]), wait_for_ready=True)
     return response.routes[0].brokers[0].leader_id if response.routes else ""
@@ -367,7 +367,7 @@ async def test_a_broker_that_falls_silent_is_dropped_and_those_that_beat_are_not
             living.say(REGISTRATION)
             dying.say(replace(REGISTRATION, broker="b1", topics=(TopicQueues("events", 1, 1, 6),)))
             await until(topics, ["events", "orders"].__eq__)
-        # The clock goes on in steps in which a heartbeat arrives; in the first one perhaps also the last word of the
+        # The clock advances in steps in which a heartbeat arrives; in the first one perhaps also the last word of the
         # one that has just ended, which was on its way.
         for _ in range(1 + SILENCE_MS_MAX // 40_000):
             now[0] += 40_000

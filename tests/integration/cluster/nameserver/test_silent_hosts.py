@@ -26,7 +26,7 @@ from tests.integration.cluster.nameserver.test_stale_routes import LEADER, NEW, 
 from tests.support.silent_host import silent_host
 from tests.support.waiting import PATIENCE_S
 
-# Who waits for a silent host waits for as long as this.
+# A client that waits for a silent host waits this long.
 AGES_S = 10 * PATIENCE_S
 AGES = (*CHANNEL_OPTIONS, ("grpc.min_reconnect_backoff_ms", int(1000 * AGES_S)))
 

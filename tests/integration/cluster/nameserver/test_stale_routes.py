@@ -1,4 +1,4 @@
-"""Who has missed a change of a topic hides it from nobody: a follower that lags, a name server that was not reached."""
+"""A missed change of a topic is hidden from no client: by a lagging follower, or a name server that was not reached."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class InOrder(random.Random):
 
 @pytest.fixture
 def patient_calls(monkeypatch) -> None:
-    """Have who answers late, on a busy machine, not passed over for another one."""
+    """Do not pass over a node that answers late on a busy machine."""
     monkeypatch.setattr(reaching, "PATIENCE_S", PATIENCE_S)
     for module in (broker_routes, route_finder):
         monkeypatch.setattr(module, "_CALL_TIMEOUT_S", PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A node that begins its log anew behind the others' retention: queues, index and queue offsets follow."""
+"""A node that resets its log after the others' retention: queues, index and queue offsets follow."""
 
 import shutil
 import threading
@@ -19,11 +19,11 @@ async def delete_all_that_may_go(replica):
     """Have the node delete what its retention may delete, as when the disk is too full."""
     node, log = replica.node, replica.parts.entries
     retention = node._retention
-    # A follower that is live needs what it has not acknowledged, for a moment.
+    # A live follower needs the entries that it has not acknowledged, for a moment.
     await until(lambda: log.position_of(min(retention._floor.index(), log.last_index)) > 5 * FILE_SIZE)
 
     def is_deleted():
-        # Again and again: whoever is elected meanwhile keeps all for a moment.
+        # Again and again: a node that is elected meanwhile keeps all files for a moment.
         node._turns.soon(lambda driver: driver.delete_before(retention._floor.index()))
         return log.begin_index > 0
 
@@ -42,7 +42,7 @@ async def fill(group):
     for begin in range(0, COUNT, 100):
         await group.put(*numbered(range(begin, begin + 100)))
         await group.put(*numbered(range(begin, begin + 100), queue_id=1))
-        # A snapshot keeps what was not dispatched when it was saved, and here none comes behind the last.
+        # A snapshot keeps what was not dispatched when it was saved, and here none follows the last.
         await group.level()
 
 
@@ -72,7 +72,7 @@ def test_node_that_installs_a_log_knows_the_ends_of_queues_and_leads_without_reu
             await group.start(away)
             late = group.open[away]
             await group.level()
-            # From whoever led when it came; the others' snapshots, and so their logs' begins, may differ.
+            # From the node that led when it came; the others' snapshots, and so their logs' begins, may differ.
             others = [each for each in group.open.values() if each is not late]
             (source, *_) = (each for each in others if begin_of(each) == begin_of(late))
             assert begin_of(late)[0] > 0
@@ -89,7 +89,7 @@ def test_node_that_installs_a_log_knows_the_ends_of_queues_and_leads_without_reu
                     (place,) = await put(late, *numbered([7], queue_id=queue_id))
                     assert place.queue_offset == offset
             await group.level()
-            # And again after a restart, when only the snapshot tells of the silent queue.
+            # And again after a restart, when only the snapshot has the silent queue.
             await group.stop(away)
             shutil.rmtree(tmp_path / away / "consumequeue")
             await group.start(away)

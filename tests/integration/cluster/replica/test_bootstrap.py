@@ -85,7 +85,7 @@ def test_old_files_that_turn_up_after_the_answer_nothing_are_refused(tmp_path):
         write_plain(old_root(configs[1]))
         with pytest.raises(CorruptData, match="one that turned up later"):
             await bootstrapped(configs[1])
-        # Also when nothing else is left of the node: the others tell.
+        # Also when nothing else is left of the node: the others send it.
         shutil.rmtree(places_of(configs[1]).node_directory)
         async with answering(configs[0]):
             with pytest.raises(OldFilesDiffer, match=r"n0: they end at \d+ here and at 0 there"):

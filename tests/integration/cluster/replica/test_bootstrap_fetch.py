@@ -1,4 +1,4 @@
-"""Old files come from nodes that fail, lie, go away in the middle; disks are full; a fetch that was stopped goes on."""
+"""Old files come from nodes that fail, lie, or disconnect midway; disks are full; an interrupted fetch is resumed."""
 
 import shutil
 

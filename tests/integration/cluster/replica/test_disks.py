@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE_S, run, until
 
 
 async def put_until_no_disk_has_room(group, first, size=20_000):
-    """Put messages one by one until no node has room; return (who leads then, the number refused, the refusal).
+    """Put messages one by one until no node has room; return (the leader then, the number refused, the refusal).
 
     A leader without room hands over to a node that may have some: each of them has to find out.
     """
@@ -274,7 +274,7 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
                 await group.put(*(numbered([first + at], queue_id=at)[0] for at in range(queues)))
             replica = await group.level()
             store = replica.store
-            # How far the last snapshot reaches hangs on when each of them ended.
+            # The end of the last snapshot depends on when each of them ended.
             while replica.parts.machine.retention_offset(replica.node.snapshot) <= FILE_SIZE:
                 await group.put(*(numbered([at], queue_id=at)[0] for at in range(queues)))
                 await group.level()
@@ -309,7 +309,7 @@ def test_old_files_go_first_and_then_entries_and_queue_offsets_continue(tmp_path
             await group.put(Message("T", b"silent", 1))
             for first in range(600, 1400, 100):
                 await group.put(*numbered(range(first, first + 100)))
-                # A snapshot keeps what was not dispatched when it was saved, and here none comes behind the last.
+                # A snapshot keeps what was not dispatched when it was saved, and here none follows the last.
                 await group.level()
             await group.durable()
             assert [replica.store.min_offset("T", 0) for replica in group.open.values()] == [0] * 3

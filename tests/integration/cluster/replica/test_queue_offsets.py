@@ -1,4 +1,4 @@
-"""Queue offsets go on without gap or reuse when the lead goes round, over and over, with puts under way."""
+"""Queue offsets continue without gap or reuse when the leadership rotates, over and over, with puts in flight."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ WITH_WINDOW = replace(STORE, dedupe_window_count=1000)
 
 
 class Putter:
-    """Puts to whoever takes it, several at a time, and notes what was answered."""
+    """Puts to the node that accepts it, several at a time, and records the answers."""
 
     def __init__(self, group, draw):
         self.placed = {}
@@ -36,7 +36,7 @@ class Putter:
             await asyncio.sleep(0)
 
     async def wait(self, count):
-        """Return when so many messages more are acknowledged."""
+        """Return when this many more messages are acknowledged."""
         goal = len(self.placed) + count
         await until(lambda: len(self.placed) >= goal)
 

@@ -1,4 +1,4 @@
-"""Nodes are opened again: behind an end in order nothing is done; queues that are ahead or behind follow the log."""
+"""Nodes are opened again: after a clean end nothing is done; queues that are ahead or lag follow the log."""
 
 import asyncio
 import re
@@ -199,7 +199,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
 
 @pytest.mark.slow
 def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(tmp_path, monkeypatch):
-    """Else it would refuse messages of one for good: nobody tries a topic again that does not exist."""
+    """Otherwise it would refuse its messages permanently: clients do not retry a topic that does not exist."""
     monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
 
     async def story():

@@ -73,7 +73,7 @@ def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_pa
 
 @pytest.mark.slow
 def test_no_waiting_reader_waits_for_the_pace_of_dispatch(tmp_path, monkeypatch):
-    """Only those who wait have anything dispatched here: readers, confirmed reads, and a leader that begins."""
+    """Only waiting callers trigger dispatch here: readers, confirmed reads, and a leader that begins."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 
     async def story():

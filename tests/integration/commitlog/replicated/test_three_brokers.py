@@ -1,4 +1,4 @@
-"""Three nodes with a message store each, in one process, over real sockets: a group that goes on from a plain log."""
+"""Three nodes with a message store each, in one process, over real sockets: a group that continues a plain log."""
 
 import asyncio
 import shutil
@@ -137,7 +137,7 @@ async def ready_leader(brokers):
 
 
 async def put(brokers, *messages):
-    """Put at whoever leads, which may have lost its quorum just now; return (who it was, where they stand)."""
+    """Put at the leader, which may have lost its quorum just now; return (the leader, the places)."""
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         leader = await ready_leader(brokers)
@@ -171,7 +171,7 @@ async def story(configs):
     await again.node.start()
     brokers = [*rest, again]
     await until(lambda: all(len(broker.queue()) == OLD_COUNT + 102 for broker in brokers))
-    # Commands are applied a turn behind the commit, messages are dispatched when a queue is looked at.
+    # Commands are applied a step after the commit, messages are dispatched when a queue is read.
     await until(lambda: all(broker.node.applied_index >= broker.node.commit_index for broker in brokers))
 
     assert brokers[0].queue() == brokers[1].queue() == brokers[2].queue()

@@ -114,7 +114,7 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
 
 @pytest.fixture
 def patient_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give nodes all the time that they need to say who leads."""
+    """Give nodes all the time that they need to name the leader."""
     for module in (append_sender, async_nodes, sync_client, sync_nodes):
         monkeypatch.setattr(module, "STATUS_TIMEOUT_S", PATIENCE_S)
 

@@ -187,7 +187,7 @@ def test_node_that_does_not_listen_costs_no_append(append: Callable[..., list[Ou
         asked = node.statuses_count
         outcomes = append(node.address, b"a", deadline_s=deadline_s)
         assert [NotAppended] == kinds(outcomes)
-        # Who leads is asked again when the first try has failed.
+        # The leader is looked up again after the first try has failed.
         if node.statuses_count >= asked + 2:
             break
 
@@ -217,7 +217,7 @@ def test_error_without_a_reachable_node_names_every_address(
 
     for deadline_s in growing_deadlines(0.3):
         error = str(append(f"{one.address},{two.address}", b"a", deadline_s=deadline_s)[0])
-        # Else the deadline passed before anybody could have answered.
+        # Otherwise the deadline passed before any node could have answered.
         if "the leader took nothing" not in error:
             break
 
@@ -310,7 +310,7 @@ def test_closing_leaves_no_caller_waiting(make_node: MakeNode) -> None:
     async def main() -> list[Any]:
         client = AsyncLogClient(node.address)
         tasks = [asyncio.ensure_future(client.append(b"sent"))]
-        await until(lambda: node.requests, "the node has heard of it")
+        await until(lambda: node.requests, "the node has received it")
         await client.close()
         return await asyncio.gather(*tasks, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""Disks that fill up or fail under a running node: typed answers, nothing acknowledged is lost, nobody hangs."""
+"""Disks that fill up or fail under a running node: typed answers, no acknowledged entry is lost, no call hangs."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
         await cluster.append(b"before")
         stalled = await cluster.leader()
         disk = disks[stalled.config.self_id]
-        # A stall is what takes as long as an election, as ever; of the others nobody knows how busy their disk is.
+        # A sync as long as an election counts as a stall, as usual; the disks of the others may be busy.
         stalled._parts.driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
         disk.is_going.clear()
         try:

@@ -82,7 +82,7 @@ def test_node_joins_as_a_learner_catches_up_votes_and_the_group_does_without_an_
         await cluster.eventually(lambda: old not in removed.status().membership.membership.voters)
         await cluster.stop(old)
 
-        # The settings of all nodes are as they were; who belongs to the group is in the log.
+        # The settings of all nodes are unchanged; the members are in the log.
         await cluster.stop()
         ids = [node_id for node_id in cluster.configs if node_id != old]
         await cluster.start(*ids)

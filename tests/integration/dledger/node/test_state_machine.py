@@ -51,7 +51,7 @@ def two_hours_later() -> ClockReading:
 
 
 async def fill(cluster: Cluster, count: int) -> int:
-    """Append until so many entries are there; return the last index."""
+    """Append until there are this many entries; return the last index."""
     result = await cluster.append(*[b"%06d" % number * 200 for number in range(count)])
     return result.first_index + count - 1
 

@@ -25,7 +25,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class Echo:
-    """An origin that is hello_bytes as `hello_bytes`; answers with the question, doubled."""
+    """An origin that is sent as `hello_bytes`; answers with the question, doubled."""
 
     def __init__(self, hello_bytes=b"old"):
         self.hello_bytes = hello_bytes
@@ -102,7 +102,7 @@ def test_questions_are_answered_in_order_with_all_their_bytes(run, configs, node
 
 
 def test_question_larger_than_a_greeting_ends_the_connection_before_it_is_read(run, configs):
-    """Who asks is no member, and 16 questions of each of 32 connections would take gigabytes."""
+    """The sender is no member, and 16 questions of each of 32 connections would take gigabytes."""
 
     async def main():
         async with running_node(configs["n1"], Echo()):

@@ -1,4 +1,4 @@
-"""A running group, and somebody who reaches its peer port: strange directories, made-up members, idle connections."""
+"""A running group, and a stranger at its peer port: foreign directories, invented members, idle connections."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_stranger_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, 
         for group_id in (0, 4711):
             for term in (target.term, target.term + 1, TERM_JUMP_MAX, TERM_MAX):
                 for message in made_up(term, group_id):
-                    # A refused or ended connection is dialled anew for each: nothing may depend on its staying open.
+                    # A refused or ended connection is dialled again for each: nothing may depend on its staying open.
                     stranger = await Stranger.dial(target.config)
                     is_bulk = isinstance(message, (Push, SnapshotChunk, ResetLog))
                     # Where the true member is connected, the false one may be cut off before it has read its answer.

@@ -74,7 +74,7 @@ def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run,
 
 
 def test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_once(cluster, run):
-    """It runs on a directory of that group; nobody waits for it to prove ours."""
+    """It runs on a directory of that group; no node waits for it to prove ours."""
 
     async def main() -> None:
         await cluster.start("n0")

@@ -42,7 +42,7 @@ Eventually = Callable[[Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 class Recorder:
-    """A listener that keeps what it hears."""
+    """A listener that keeps what it receives."""
 
     def __init__(self) -> None:
         self.reads: list[tuple[str, list[Message]]] = []
@@ -228,7 +228,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
         if is_greeted:
             writer.write(greeting(configs["n1"], "n0"))
             assert await reader.readexactly(FRAME_HEAD.size)
-        writer.write(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: nowhere\r\n\r\n")
         rest = await reader.read()
         assert is_greeted == bool(rest)
         n1, _ = await started(configs["n1"])
@@ -244,7 +244,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
 def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
     run: Run, configs: Configs, eventually: Eventually
 ) -> None:
-    """A listener that greets and then never reads stands for a stopped process."""
+    """A listener that greets and then never reads represents a stopped process."""
     payload = b"x" * (1 << 20)
     push = Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload)
 
@@ -300,7 +300,7 @@ def test_member_that_is_added_is_dialled_and_one_that_left_is_a_non_member_until
         n0.set_members({"n0": addresses["n0"]})
         assert n0.non_members == ["n1", "n2"]
         n0.send("n1", Heartbeat(1, -1, 2))
-        assert n0.dropped_messages_count == 1, "what leaves still hears"
+        assert n0.dropped_messages_count == 1, "a leaving peer still gets messages"
         await n1.stop()
         monkeypatch.setattr("dledger.peer.transport.NON_MEMBER_IDLE_S", 0.0)
         await eventually(lambda: n0.non_members == [])

@@ -1,4 +1,4 @@
-"""The server of a node: every tool that speaks gRPC finds its services; a taken address is told."""
+"""The server of a node: every tool that speaks gRPC finds its services; a taken address is reported."""
 
 from __future__ import annotations
 

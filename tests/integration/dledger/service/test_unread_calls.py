@@ -71,7 +71,7 @@ def test_others_are_served_while_calls_send_no_request(path):
 
 
 async def until_calls_ended(count, *connections):
-    """Return when so many calls of the connections got the headers that end a call."""
+    """Return when this many calls of the connections got the headers that end a call."""
     loop = asyncio.get_running_loop()
     ended, done = [], asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""`dledger bench-broker` measures every part on nodes of its own, leaves nothing behind, and refuses unknown parts."""
+"""`dledger bench-broker` measures every part on nodes of its own, leaves no files, and refuses unknown parts."""
 
 import json
 from contextlib import ExitStack, contextmanager

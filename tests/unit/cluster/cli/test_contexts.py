@@ -40,7 +40,7 @@ def add(name: str, *arguments: str) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[LogNodes]:
-    """Return whom `dledger get` asks."""
+    """Return the endpoints that `dledger get` asks."""
     found: list[LogNodes] = []
 
     def keep(endpoints: str, group: str, _deadline_s: float) -> None:
@@ -83,10 +83,10 @@ def test_contexts_are_added_used_listed_shown_and_removed(file: Path) -> None:
         (("add", "x", "-e", "nonsense"), "endpoints: bad endpoint 'nonsense'"),
         (("add", "x", "-e", A, "--description", "a\nb"), "printable"),
         (("add", "there", "-e", A), "--replace"),
-        (("use", "nobody"), "there is no context 'nobody'"),
+        (("use", "absent"), "there is no context 'absent'"),
         (("use",), "expected the name of a context or --none"),
-        (("remove", "nobody"), "there is no context 'nobody'"),
-        (("show", "nobody"), "there is no context 'nobody'"),
+        (("remove", "absent"), "there is no context 'absent'"),
+        (("show", "absent"), "there is no context 'absent'"),
     ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(file: Path, arguments: tuple[str, ...], text: str) -> None:

@@ -69,7 +69,7 @@ def test_missing_file_is_reported_before_anything_is_read(tmp_path: Path) -> Non
 
 
 class Log:
-    """Answers appends as it is told: in the place of a client, which needs nodes."""
+    """Answers appends from a script: in place of a client, which needs nodes."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = list(outcomes)

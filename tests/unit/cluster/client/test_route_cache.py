@@ -75,7 +75,7 @@ def sized(queues: int, term: int = 1, sequence: int = 0, leader: str = "n0") -> 
 
 
 def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed: bool = False) -> tuple[int, str]:
-    """Have the cache take an answer; return how many queues it knows, and who leads."""
+    """Pass an answer to the cache; return its number of queues, and its leader."""
     cache.update(["orders"], {"orders": [route]}, now_ms, {"b0"} if unconfirmed else ())
     (known_route,) = cache.get("orders") or ()
     return known_route.queues.write_queues, known_route.registration.leader_id

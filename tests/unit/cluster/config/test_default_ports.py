@@ -33,7 +33,7 @@ def test_no_document_shows_such_a_port(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_no_document_sends_a_client_to_the_port_of_peers(document: str) -> None:
-    """Peers of the examples listen on 20911 and so on: each such address stands after a node's id (`n0-...`)."""
+    """Peers of the examples listen on 20911 and so on: each such address follows a node's id (`n0-...`)."""
     shown = re.findall(r"(\S*?)(?:\d+\.){3}\d+:2091\d\b", (ROOT / document).read_text())
 
     assert [] == [before for before in shown if not re.search(r"n\d-$", before)]

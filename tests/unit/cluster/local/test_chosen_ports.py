@@ -1,4 +1,4 @@
-"""Ports that are chosen for a cluster on this machine belong to nobody else, nor to another cluster made meanwhile."""
+"""Ports that are chosen for a cluster on this machine belong to no other process and no other cluster."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Processes are told apart by more than their id, and only our own are ended."""
+"""Processes are distinguished by more than their id, and only our own are ended."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_a_leader_that_was_frozen_does_not_come_back_with_an_old_term_for_as_lon
 
     with pytest.raises(StaleRegistration):
         table.register(registration(term=4, leader="n1"), SILENCE_MS_MAX + 1)
-    # The same one was only slow; and a group that was founded anew begins with term 1 again, after a while.
+    # The same one was only slow; and a group that was founded again begins with term 1 again, after a while.
     assert table.register(registration(term=5), SILENCE_MS_MAX + 2)
     table.scan(2 * SILENCE_MS_MAX + 2)
     table.scan(3 * SILENCE_MS_MAX + 2)

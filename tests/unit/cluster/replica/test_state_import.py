@@ -1,4 +1,4 @@
-"""The import of old state goes on from where the group is, in pieces that the log takes; it pauses when it fails."""
+"""The import of old state continues from the group's state, in pieces that the log accepts; it pauses on failure."""
 
 import asyncio
 

@@ -249,7 +249,7 @@ def test_what_cannot_be_is_neither_encoded_nor_applied(command) -> None:
         b"\x01\x02\x02\xff\xfe",
         b"\x01\x02\x01ab",
     ],
-    ids=["nothing", "no kind", "version", "newer kind", "kind 0", "cut", "no UTF-8", "more behind"],
+    ids=["nothing", "no kind", "version", "newer kind", "kind 0", "cut", "no UTF-8", "more after it"],
 )
 def test_bytes_that_are_no_command_of_this_version_stop_the_node(body: bytes) -> None:
     with pytest.raises(Unreadable, match="at byte"):
@@ -266,7 +266,7 @@ def test_bytes_that_are_no_command_of_this_version_stop_the_node(body: bytes) ->
         b"DLBS\x01\x00\x00\x00\x00\x00!",
         b"DLBS\x01\x00\x01",
     ],
-    ids=["nothing", "cut magic", "magic", "version", "more behind", "cut"],
+    ids=["nothing", "cut magic", "magic", "version", "more after it", "cut"],
 )
 def test_a_snapshot_that_cannot_be_read_leaves_the_state_as_it_was(content: bytes) -> None:
     state = state_with(commit(7))

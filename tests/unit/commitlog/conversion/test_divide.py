@@ -123,7 +123,7 @@ def test_divide_without_entries_yet_is_kept(open_log, tmp_path, clock):
 
 @pytest.mark.parametrize("is_next_made", [True, False])
 def test_plain_log_that_ends_with_a_blank_ends_there(open_log, tmp_path, clock, is_next_made):
-    """A crash behind the blank, before the batch that did not fit; and files that were made ahead."""
+    """A crash after the blank, before the batch that did not fit; and files that were made ahead."""
     places = write_plain(tmp_path, clock, 3000, 2000)
     second = tmp_path / "commitlog" / f"{FILE_SIZE:020d}"
     if is_next_made:

@@ -1,4 +1,4 @@
-"""What nodes tell each other of old files: a whole manifest, or of a long one what a Hello has room for."""
+"""Statements of nodes about old files: a whole manifest, or a digest of one that is too long for a Hello."""
 
 import asyncio
 import json

@@ -72,7 +72,7 @@ def test_no_node_begins_while_files_are_awaited_that_none_holds():
 def test_one_that_has_joined_decides_for_all_whichever_others_are_silent():
     assert decided(NOTHING, n2=agreed()) == BootstrapDecision(WHOLE, ("n2",))
     assert decided(NOTHING, n2=agreed(EMPTY)) == BootstrapDecision(EMPTY, ())
-    # Also where its own files have expired: the manifest tells of them.
+    # Also where its own files have expired: the manifest lists them.
     assert decided(NOTHING, n1=agreed(begin=DIVIDE)) == BootstrapDecision(WHOLE, ())
 
 
@@ -91,7 +91,7 @@ def test_node_that_joins_founds_nothing():
         (held(), {"n1": agreed(OTHER)}, f"n1: file {FILES[2].name}"),
         (held(), {"n1": agreed(EMPTY)}, f"n1: they end at {DIVIDE} here and at 0 there"),
         (NOTHING, {"n1": agreed(), "n2": agreed(OTHER)}, f"file {FILES[2].name}"),
-        # One lacks the oldest file: which of the copies is whole, nobody can tell.
+        # One lacks the oldest file: which of the copies is intact is unknown.
         (
             held(),
             {"n1": held(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},

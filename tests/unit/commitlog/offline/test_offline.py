@@ -1,4 +1,4 @@
-"""Leaders' own entries of a log of messages, seen by those who look at the files without opening the store."""
+"""Leaders' own entries of a log of messages, read from the files without opening the store."""
 
 from cluster.cli.store.inspection import FileFault, entries_of
 from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL

@@ -1,4 +1,4 @@
-"""Group commit: who waits for what, and what a failed sync means."""
+"""Group commit: waiters of syncs, and the effect of a failed sync."""
 
 import pytest
 

@@ -99,7 +99,7 @@ def test_torn_blank_is_a_torn_tail_with_the_files_after_it(machine, kept):
 
 
 def test_leftovers_that_are_older_than_the_log_do_not_count(machine):
-    """Java does not overwrite what it cuts: whole records may stand behind a log's end, in their old places."""
+    """Java does not overwrite what it cuts: intact old records may follow a log's end, at their old positions."""
     records = write(machine, 100, 100, 100)
     end = sum(records[-1])
     old = encode_record(

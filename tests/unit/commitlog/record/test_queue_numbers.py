@@ -1,4 +1,4 @@
-"""Queues that numpy tells apart are those that a loop over the records finds."""
+"""Queues that numpy distinguishes are those that a loop over the records finds."""
 
 import numpy as np
 import pytest

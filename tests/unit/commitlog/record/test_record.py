@@ -144,7 +144,7 @@ def test_a_property_crc_changes_with_any_byte_of_the_record():
         )
     ]
 
-    # What no longer has that name, behind a separator, cannot be missed: a record may be without.
+    # What no longer has that name, after a separator, cannot be missed: a record may be without.
     assert unseen == list(range(len(data) - 21, len(data) - 11))
 
 

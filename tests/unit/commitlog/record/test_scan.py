@@ -219,7 +219,7 @@ def test_a_body_that_holds_a_whole_record_of_another_place_is_no_record(encoded)
 
 @pytest.mark.parametrize("damage", [(0, b"\0\0\0\0"), (8, b"\0\0\0\0"), (84, b"\0\0\0\1"), (90, b"?"), (4, b"\0")])
 def test_a_body_that_claims_its_own_position_is_not_taken_for_a_record(encoded, damage):
-    # Whoever knows where its message will stand could forge one in the body, for the day when the record is damaged.
+    # A client that knows the offset of its message could forge one in the body, in case the record is damaged.
     fixed = len(encoded([Message("T", b"")])) - 1 - 1 - 2
     forged = encoded([Message("T", b"forged")], physical_offset=BASE + fixed + 10)
     messages = [Message("T", b"0123456789" + forged), Message("T", b"next")]
@@ -268,7 +268,7 @@ def test_a_record_of_another_position_is_bad(encoded, some_messages):
 def test_a_scan_continues_after_bad_bytes_and_reports_them(records):
     data, starts, end = records
     damaged = bytearray(data)
-    damaged[starts[5] - 1] ^= 1  # within properties: nothing tells
+    damaged[starts[5] - 1] ^= 1  # within properties: not detectable
     damaged[starts[7] + 4] ^= 1
     view = memoryview(damaged)
 
@@ -371,7 +371,7 @@ def test_a_record_that_is_finished_between_any_two_steps_of_a_look_is_not_called
 
 @contextmanager
 def _finished_at(step, data, whole):
-    """Write `whole` into `data` when so many lines of this project have run; give a list with an item when it was."""
+    """Write `whole` into `data` after this many lines of this project have run; give a list with an item after that."""
     steps, finished, before = itertools.count(), [], sys.gettrace()
 
     def trace(frame, event, _):

@@ -1,4 +1,4 @@
-"""What a leader writes for itself into a log of messages: records that Java can read, in no queue, told by channel."""
+"""A leader's own entries in a log of messages: records that Java can read, in no queue, marked by the channel."""
 
 import pytest
 

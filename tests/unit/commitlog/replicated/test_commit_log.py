@@ -1,4 +1,4 @@
-"""The replicated log behind the port of the message store: only what is committed, at its physical offset."""
+"""The replicated log as a port of the message store: only committed records, at their physical offsets."""
 
 import random
 

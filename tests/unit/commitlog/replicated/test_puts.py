@@ -1,4 +1,4 @@
-"""Puts to a message store over a replicated log: what a refusal or an outcome that nobody knows leaves behind."""
+"""Puts to a message store over a replicated log: the state after a refusal or an unknown outcome."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One request to change a group over several attempts: what passes is asked again, what does not is told."""
+"""One request to change a group over several attempts: temporary errors are retried, others are raised."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ FAR_S = 30.0
 
 
 class Wire:
-    """A log behind a gate: calls wait until the gate opens, then append in order of passing it."""
+    """A log with a gate: calls wait until the gate opens, then append in order of passing it."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -54,7 +54,7 @@ def append(combiner: Combiner, *bodies: bytes, deadline_s: float = FAR_S) -> lis
 
 
 def start_piled_up(combiner: Combiner, wire: Wire, threads: ThreadPoolExecutor, bodies: list[bytes]) -> list[Future]:
-    """Keep all calls busy, then let the threads with `bodies` queue up behind them, in order."""
+    """Keep all calls busy, then let the threads with `bodies` queue up after them, in order."""
     busy = [threads.submit(append, combiner, b"busy") for _ in range(CALLS_MAX)]
     for _ in range(CALLS_MAX):
         assert wire.arrived.acquire(timeout=FAR_S)

@@ -1,4 +1,4 @@
-"""Whom the client takes for the leader."""
+"""The node that the client uses as the leader."""
 
 from __future__ import annotations
 

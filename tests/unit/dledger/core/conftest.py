@@ -82,7 +82,7 @@ class Node:
             draw=random.Random(seed).randrange,
             now_ms=0,
         )
-        # It has run for long: whoever has just started does not vote at once.
+        # It has run for long: a node that has just started does not vote at once.
         self.raft.state.quiet_until_ms = 0
 
     @property
@@ -231,7 +231,7 @@ class Group:
             self.deliver()
 
     def campaign(self, node_id: str, *, only: Callable[[str, str, Message], bool] = lambda *_: True) -> Node:
-        """Have `node_id` stand for election now, before anybody else would."""
+        """Make `node_id` campaign now, before any other node would."""
         node = self.nodes[node_id]
         self.now_ms += node.config.max_election_timeout_ms
         for other in self.nodes.values():

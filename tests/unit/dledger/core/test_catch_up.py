@@ -105,7 +105,7 @@ def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(grou
 
 
 def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer_one(group):
-    """Found by simulation (seed 101): the follower began anew behind a gap in its state."""
+    """Found by simulation (seed 101): the follower reset its log after a gap in its state."""
     old, new = (SnapshotInfo(index, term=1, size_bytes=2_500, checksum=7) for index in (15, 19))
     config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
     cluster, leader = lagging(group, config=config, snapshot=old)
@@ -274,7 +274,7 @@ def test_follower_that_catches_up_gets_no_more_than_its_quota(group):
 
 
 def test_log_begins_with_an_entry_that_is_committed(group):
-    """Found by simulation (seed 56): what took the place of an uncommitted first entry had no file to stand in."""
+    """Found by simulation (seed 56): the replacement of an uncommitted first entry had no file."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)

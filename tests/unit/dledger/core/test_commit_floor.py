@@ -1,4 +1,4 @@
-"""What an earlier life of a directory knew to be committed is never cut, and nobody is elected without it (ADR 29)."""
+"""Entries committed in an earlier life of a directory are never cut, and no node is elected without them (ADR 29)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_floor_commits_nothing_by_itself() -> None:
 
 @pytest.mark.parametrize(("floor", "is_dropped"), [(4, False), (3, False), (2, True), (-1, True)])
 def test_a_reset_that_begins_within_the_floor_drops_nothing(floor: int, is_dropped: bool) -> None:
-    """What the leader says of the term before its first entry may be one told in place of an unknown one."""
+    """The leader's term of the entry before its first one may be a placeholder for an unknown one."""
     node = node_with(floor)
     reset = ResetLog(5, 4, 4 * ENTRY_SIZE, 4, membership_of("abc"), group_id=GROUP)
     effects = node.step(Received("b", reset))
@@ -125,7 +125,7 @@ def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None
         if isinstance(effect, Send) and isinstance(effect.message, Push) and effect.peer == "a"
     ]
     nodes.tick(2_000)
-    assert leader.seen(Distrusted), "it asks again, for somebody may have mended it"
+    assert leader.seen(Distrusted), "it asks again, because it may have been repaired"
     nodes["a"].raft.state.commit_floor = -1
     nodes.tick(7_000)
     assert nodes["a"].terms == leader.terms

@@ -38,7 +38,7 @@ def test_pushes_that_do_not_verify_are_sent_again_with_growing_pauses(group):
         cluster.deliver()
     assert leader.raft.is_refusing_corrupt("b")
     assert not leader.raft.is_refusing_corrupt("c")
-    assert leader.raft.commit_index == leader.raft.last_index, "the others go on"
+    assert leader.raft.commit_index == leader.raft.last_index, "the others continue"
     cluster.tick(30_000)
 
     tries = sorted(set(garbled.times_ms))

@@ -76,7 +76,7 @@ def test_founding_node_promises_what_it_votes_for_last():
 
 
 def test_wiped_node_that_voted_for_a_stranger_follows_the_leader_of_its_group():
-    """It promised the group of the stranger, and is no member by that founding: nobody else voted for it."""
+    """It promised the group of the stranger, and is no member by that founding: no other node voted for it."""
     node = founding_node("b", 1)
     node.step(Received("c", VoteRequest(4, False, 9, 4, group_id=OTHER_GROUP)))
 

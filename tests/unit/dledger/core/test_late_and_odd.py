@@ -1,4 +1,4 @@
-"""Answers that come late or from nobody who was asked, and memberships from beyond the log.
+"""Answers that come late or from a node that was not asked, and memberships from beyond the log.
 
 Simulated runs reach these places seldom or never (tests/simulation/rare_branches.txt).
 """

@@ -46,7 +46,7 @@ def test_a_read_waits_for_a_quorum_of_the_next_heartbeat_round(group):
 
 
 def test_a_request_for_a_read_index_deposes_no_leader(group):
-    """It names no group, and the peer port takes it from whoever calls itself a member."""
+    """It names no group, and the peer port accepts it from any process that claims to be a member."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
     term = leader.raft.term

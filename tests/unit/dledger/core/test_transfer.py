@@ -223,7 +223,7 @@ def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_wa
         node.step(DiskHealth(is_stalled=True, is_stalling=True))
     cluster.deliver()
     cluster.tick(20_000)
-    assert cluster.leaders == [], "while they stall nobody stands, however long"
+    assert cluster.leaders == [], "while they stall no node campaigns, however long"
 
     for node in cluster.nodes.values():
         node.step(DiskHealth(is_stalled=True, is_stalling=False))

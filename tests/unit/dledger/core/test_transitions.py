@@ -1,4 +1,4 @@
-"""The table of transitions: where each cause leads, what becomes of term and vote, and that nobody else writes them."""
+"""The table of transitions: the role after each cause, its term and vote, and that no other module writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dledger.types import Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
 CORE = Path(raft.__file__).parent
-# What only transitions may write, on `state` or behind it.
+# What only transitions may write, on `state` or its parts.
 GUARDED = {"term", "voted_for", "office", "role", "leader_id"}
 
 STEPS = {
@@ -32,7 +32,7 @@ TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
 
 
 def state_in(role, group):
-    """Return the state of a node that follows c, stands for votes, or leads."""
+    """Return the state of a node that follows c, campaigns, or leads."""
     cluster = group(THREE)
     if role is Role.LEADER:
         return cluster.campaign("a").raft.state

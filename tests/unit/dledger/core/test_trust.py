@@ -123,7 +123,7 @@ def test_a_term_within_the_bounds_is_taken(group):
     ("jump", "commit_jump"), [(INDEX_JUMP_MAX + 1, 0), (INDEX_MAX // 2, INDEX_MAX // 2), (9, INDEX_JUMP_MAX + 1)]
 )
 def test_a_reset_to_where_no_group_came_changes_nothing(group, jump, commit_jump):
-    """Its sender knows the group's id. Every later reset would be taken for held, or the old log kept for ever."""
+    """Its sender knows the group's id. Every later reset would be ignored, or the old log kept permanently."""
     node = leading(group(THREE))["b"]
     known = (node.raft.last_index, node.raft.commit_index, node.terms)
     begin_index = node.raft.last_index + jump

@@ -1,4 +1,4 @@
-"""What is kept from the core, and what it is told instead: whole nodes on simulated disks, and a wire that lies."""
+"""Events that do not reach the core, and their replacements: whole nodes on simulated disks, and a faulty wire."""
 
 import re
 from dataclasses import replace

@@ -53,7 +53,7 @@ def test_a_stall_keeps_the_thread_for_seconds_whatever_follows() -> None:
 
 
 class Disk:
-    """A ticket whose syncs succeed or fail, and a listener that keeps what it hears."""
+    """A ticket whose syncs succeed or fail, and a listener that records its calls."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

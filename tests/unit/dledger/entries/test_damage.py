@@ -1,4 +1,4 @@
-"""Who may open a directory, what damage a read meets, and what Java finds in what we wrote."""
+"""The lock of a directory, damage found by reads, and Java's view of our files."""
 
 import os
 import shutil

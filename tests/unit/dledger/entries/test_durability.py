@@ -170,7 +170,7 @@ def test_checkpoint_says_what_is_durable_and_committed(log, fill, flush):
 
 @pytest.mark.parametrize("first_index", [0, 1, 26, 27, 28, 54, 69])
 def test_cut_log_equals_one_that_never_had_the_entries(make_log, first_index, fill, names):
-    """27 entries of 148 bytes fill a file but for the blank, so the cuts fall in, before and behind a roll."""
+    """27 entries of 148 bytes fill a file but for the blank, so the cuts are in, before and after a roll."""
     cut, never = make_log("n0").open(), make_log("n1").open()
     fill(cut, 70)
     fill(never, first_index)

@@ -1,4 +1,4 @@
-"""The beginning of the log: deleting old files, beginning anew, and crashes in both."""
+"""The begin of the log: deletion of old files, resets, and crashes in both."""
 
 from pathlib import Path
 

@@ -94,7 +94,7 @@ def test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it(
 def test_directory_whose_parent_may_not_be_read_is_taken_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever made it there could see to its name; one that this process made would need it."""
+    """Its creator could have synced its name; one that this process created would need it."""
     (tmp_path / "a").mkdir()
     opened = os.open
 

@@ -1,4 +1,4 @@
-"""One changed bit is told by the checksum, wherever it is; nothing else is taken for it."""
+"""One changed bit is detected by the checksum at any position; other changes are not taken for it."""
 
 from random import Random
 

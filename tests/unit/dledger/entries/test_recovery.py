@@ -126,7 +126,7 @@ def test_tail_torn_below_the_checkpoint_is_corruption(machine):
 
 @pytest.mark.parametrize("sector", range(6))
 def test_lost_sector_among_unsynced_ones_is_a_torn_tail(machine, sector):
-    """A power cut may lose any sector of what was not synced, also with good entries behind it."""
+    """A power cut may lose any unsynced sector, also with intact entries after it."""
     places = machine.write_log(SIZES)
     position = sector * 512
     assert position < places[-1][1]
@@ -220,7 +220,7 @@ def write_java_data(machine, entries):
 
 
 def test_leftovers_of_an_older_term_after_a_java_log_are_cut(machine):
-    """Java truncates without overwriting: what stands behind its last entry is of an older term."""
+    """Java truncates without overwriting: old bytes after its last entry are of an older term."""
     write_java_data(machine, [(0, 1, 0, b"a" * 52), (1, 3, 100, b"b" * 40), (2, 1, 200, b"c" * 52), (3, 1, 300, b"d")])
 
     store = machine.open()

@@ -28,7 +28,7 @@ INDEX_DAMAGE = {
     "noise": lambda machine: machine.patch(machine.index(0), 0, Random(1).randbytes(256)),
     "one unit": lambda machine: machine.patch(machine.index(0), 32 * 3 + 7, b"\x01"),
     "last unit": lambda machine: machine.patch(machine.index(512), 32 + 27, b"\x01"),
-    "units behind the end": lambda machine: machine.patch(machine.index(512), 64, Random(1).randbytes(192)),
+    "units after the end": lambda machine: machine.patch(machine.index(512), 64, Random(1).randbytes(192)),
     "no-op written as normal": lambda machine: machine.patch(machine.index(0), 32 * 2, bytes.fromhex("00000001")),
 }
 
@@ -140,7 +140,7 @@ def test_files_before_the_checkpoint_are_not_read_at_opening_but_their_damage_is
 
 
 def test_recovered_log_survives_a_power_cut_at_once(machine):
-    """What a killed process left in the page cache is synced before anybody may count on it."""
+    """Data that a killed process left in the page cache is synced before it counts."""
     machine.write_log(SIZES)
     store = machine.open()
     assert store.durable_index == len(SIZES) - 1

@@ -1,4 +1,4 @@
-"""The group as a node knows it: whom it dials, what it refuses by itself, what it tells the operator."""
+"""The group in a node's view: the peers that it dials, its refusals, its messages to the operator."""
 
 from __future__ import annotations
 

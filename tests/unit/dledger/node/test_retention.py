@@ -39,7 +39,7 @@ def aged(*hours):
         pytest.param((5, 4, 3), 12, 0.50, 999, LOW_FORCE, 0, id="the lowest ratio of force is a half"),
         pytest.param((5, 4, 3), 12, 0.51, 999, LOW_FORCE, 1, id="above the lowest ratio of force"),
         pytest.param((0.9, 0.5), 4, 0.1, 999, RetentionSettings(file_reserved_hours=0), 0, id="an hour at least"),
-        pytest.param((-9, 90), 4, 0.1, 999, SETTINGS, 0, id="files from the future wait, and those behind them"),
+        pytest.param((-9, 90), 4, 0.1, 999, SETTINGS, 0, id="files from the future wait, and those after them"),
         pytest.param((), 4, 0.99, 999, SETTINGS, 0, id="the last file is never offered"),
     ],
 )
@@ -173,7 +173,7 @@ def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(l
 
 
 def test_clock_that_was_wrong_between_two_looks_does_not_age_what_was_written_meanwhile(log, fill, names):
-    """Found by simulation (seed 2344): it was set back and put right again before anybody looked."""
+    """Found by simulation (seed 2344): it was set back and corrected again before a check."""
     policy = policy_of(Disk(log.files), log.directory, store := log.open())
     policy.read_clocks(ClockReading(NOW, 0.0, 4))
     fill(store, 22, 952)

@@ -1,4 +1,4 @@
-"""The state machine of a running node: pieces a turn, results for who waits, snapshots beside it, new beginnings."""
+"""The state machine of a running node: bounded steps, results for waiters, snapshots in a thread, resets."""
 
 import asyncio
 import threading
@@ -33,7 +33,7 @@ class Journal:
 
 
 class Driver:
-    """What a turn is given; keeps the snapshots that it is told of."""
+    """The context of a step; keeps the reported snapshots."""
 
     def __init__(self):
         self.saved = []
@@ -71,7 +71,7 @@ class Host:
     async def turn_all(self):
         """Run all turns, and those that follow from a snapshot that is being saved.
 
-        That it is saved is known a moment before the thread tells of it: in between, the next one may be begun.
+        The save is visible a moment before the thread reports it: in between, the next one may begin.
         """
         while self.turns or self.worker._jobs_count:
             if self.turns:

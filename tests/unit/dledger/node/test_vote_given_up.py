@@ -114,7 +114,7 @@ def test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave(mach
 
 
 def test_membership_of_the_damaged_entry_does_not_count(machine):
-    """What is in force without the entry decides who could send it again."""
+    """The membership in force without the entry determines the nodes that could send it again."""
     alone = Membership((Member("n0"),))
     node = Node(machine, (MembershipEntry(-1, alone), MembershipEntry(2, THREE)))
 

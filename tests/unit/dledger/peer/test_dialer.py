@@ -1,4 +1,4 @@
-"""The dialer of one peer: whatever is wrong with an address, it says so and goes on trying."""
+"""The dialer of one peer: whatever is wrong with an address, it logs that and keeps trying."""
 
 import asyncio
 

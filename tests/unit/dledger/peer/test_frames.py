@@ -234,7 +234,7 @@ def test_what_has_a_checksum_is_still_checked_for_its_range(
 
 
 def test_hello_without_a_checksum_is_read_only_of_an_older_version() -> None:
-    """So that an older program is told which version this node wants."""
+    """So that an older program gets the version that this node requires."""
     old = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=3, self_id="n0"))
     new = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=PROTOCOL_VERSION, self_id="n0"))
 

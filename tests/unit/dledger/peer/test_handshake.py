@@ -166,7 +166,7 @@ def test_node_on_an_old_copy_is_stopped_by_members_only(tmp_path: Path) -> None:
     assert "move its directory away" in refused.message
     with pytest.raises(OldDirectory, match="old copy"):
         n1.check_answer(answer, "n0")
-    # Who does not prove that it is of the group is not believed.
+    # A peer that does not prove its group is rejected.
     with pytest.raises(PeerRefused) as doubted:
         n1.check_answer(replace(answer, group_id=0), "n0")
     assert not isinstance(doubted.value, OldDirectory)
@@ -181,7 +181,7 @@ def test_late_greeting_of_a_life_that_a_newer_one_follows_is_not_called_an_old_c
     answer, refused = n0.answer(dead.hello("n0", is_bulk=False))
 
     assert isinstance(refused, LateGreeting)
-    # Its process should be dead; one that still runs is told, and stops.
+    # Its process should be dead; one that still runs is notified, and stops.
     with pytest.raises(OldDirectory, match="uses a copy"):
         dead.check_answer(answer, "n0")
     with pytest.raises(LateGreeting):

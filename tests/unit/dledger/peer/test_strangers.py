@@ -7,7 +7,7 @@ from dledger.peer.strangers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, Str
 
 
 class Connection:
-    """Stands for `PeerConnection`: remembers why it was closed."""
+    """Replaces `PeerConnection`: records why it was closed."""
 
     def __init__(self):
         self.error = None

@@ -1,4 +1,4 @@
-"""Frames tell no term and a term that is not known apart by the index; in both cases they hold -1."""
+"""Frames distinguish no term and an unknown term by the index; in both cases they hold -1."""
 
 from __future__ import annotations
 

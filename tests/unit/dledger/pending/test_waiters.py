@@ -1,4 +1,4 @@
-"""Whoever waits for a node is answered when it ends: appends with the cause, readers so that they go elsewhere."""
+"""Calls that wait for a node are answered when it ends: appends with the cause, readers to use another node."""
 
 import asyncio
 

@@ -35,7 +35,7 @@ class Stream:
 
 
 async def settle():
-    """Let everything happen that can without anybody else."""
+    """Run everything that does not wait for other parties."""
     for _ in range(5 * IN_FLIGHT_MAX):
         await asyncio.sleep(0)
 

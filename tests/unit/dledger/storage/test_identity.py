@@ -1,4 +1,4 @@
-"""Whose a directory is: made once, compared at each start, taken without a word from nobody."""
+"""The identity of a directory: written once, compared at each start, adopted only on request."""
 
 from __future__ import annotations
 

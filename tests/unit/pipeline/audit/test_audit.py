@@ -1,4 +1,4 @@
-"""Audits: every planted difference of three replicas is found, at its entry, and told of the replica that has it."""
+"""Audits: every planted difference of three replicas is found at its entry, and reported for its replica."""
 
 import itertools
 import shutil

@@ -1,4 +1,4 @@
-"""Damage costs the messages that it hit and no other, is told with its place, and is kept byte by byte if wanted."""
+"""Damage costs only the affected messages, is reported with its position, and is kept byte by byte on request."""
 
 import itertools
 import json
@@ -66,7 +66,7 @@ def quarantined(folder):
     return found
 
 
-# Where in a record (or its entry) a changed byte is told by its structure or its checksum, whatever its new value is.
+# Bytes of a record (or its entry) whose change is detected by structure or checksum, whatever the new value is.
 PLACES = {"size": 0, "magic": 4, "queue offset": 20, "physical offset": 30}
 
 

@@ -102,7 +102,7 @@ def test_damage_of_the_last_entry_is_an_error_and_not_an_end(whole, damaged):
 
 def test_the_last_entry_is_not_left_out_in_silence_without_queues_or_index(whole, damaged):
     if whole.kind == "plain":
-        pytest.skip("nothing but its queues says how far a plain log went")
+        pytest.skip("only its queues show the end of a plain log")
     for name in each_damage(whole):
         for gone in (("consumequeue",), ("dledger-n0/index",), ("consumequeue", "dledger-n0/index")):
             folder = damaged(name)

@@ -30,7 +30,7 @@ def batch_of(rows, names=REPORT_COLUMNS):
 
 
 def batches_of_store(folder, names=REPORT_COLUMNS, size_max=1 << 62):
-    """Give the messages of a store with one data file, about so many bytes at a time."""
+    """Give the messages of a store with one data file, about this many bytes at a time."""
     (path,) = sorted((folder / "dledger-n0" / "data").iterdir())
     view, position = memoryview(path.read_bytes()), 0
     while True:

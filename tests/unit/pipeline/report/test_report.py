@@ -200,7 +200,7 @@ def test_the_page_is_self_contained_and_the_same_each_time(sample, tmp_path):
     assert not page.loaded
     assert "url(http" not in content
     assert "<store>" not in content
-    assert "#0505" not in content  # every stand-in became a colour of the page
+    assert "#0505" not in content  # every placeholder became a colour of the page
     assert content == pages[1].read_text()
     told = json.loads((tmp_path / "report.json").read_text())
     assert told["messages"] == report.messages

@@ -1,4 +1,4 @@
-"""Sketches: what they answer is true within the error that they tell, and merging in any way changes nothing."""
+"""Sketches: their results are correct within the stated error, and merging in any way changes nothing."""
 
 from collections import Counter
 

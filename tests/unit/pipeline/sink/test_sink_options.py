@@ -1,4 +1,4 @@
-"""Options of the sinks: what they mean, and what wrong ones hear."""
+"""Options of the sinks: their meaning, and errors of wrong ones."""
 
 import pytest
 

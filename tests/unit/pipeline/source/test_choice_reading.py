@@ -293,7 +293,7 @@ def test_what_is_damaged_at_one_node_is_read_from_another(brokers, caplog, topic
         found = read_of(options_of(brokers) | ({} if topic is None else {"subscribe": topic}))
 
     assert sorted(found) == sorted(expected)
-    # The brokers run here, too, and tell of their disk what it is like.
+    # The brokers run here, too, and report the true state of their disk.
     told = [record.getMessage() for record in caplog.records if record.name.startswith("pipeline.")]
     assert [f"node {brokers[1].endpoints}"] == [
         message.partition(" were read from ")[2].partition(" instead")[0] for message in told

@@ -1,4 +1,4 @@
-"""What comes from a broker in chunks that are cut anywhere is put together again; what is gone is told or left out."""
+"""Data of a broker in chunks that are cut anywhere is put together again; missing ranges are reported or left out."""
 
 import base64
 import itertools
@@ -38,7 +38,7 @@ def cut(files, sizes, told=lambda _begin, _end: ()):
 
 
 def told_of(store, kind, draw):
-    """Return a function that tells where records begin in a range: all of them, some, or places that are none."""
+    """Return a function that lists the begins of records in a range: all of them, some, or wrong ones."""
     header_size = {file.base: file.header_size for file in store.files}
     begins = [at - header_size[max(base for base in header_size if base <= at)] for at in sorted(store.messages)]
 
@@ -51,7 +51,9 @@ def told_of(store, kind, draw):
     return tell if kind else lambda *_: ()
 
 
-@pytest.mark.parametrize("kind", ["", "all", "some", "wrong"], ids=["not told", "told", "told in part", "told wrong"])
+@pytest.mark.parametrize(
+    "kind", ["", "all", "some", "wrong"], ids=["not given", "given", "given in part", "given wrong"]
+)
 @pytest.mark.parametrize("block", [1, 3000, 1 << 20])
 def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkeypatch, block, kind):
     if java_store.name == "plain-torn":

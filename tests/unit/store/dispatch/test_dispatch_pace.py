@@ -1,4 +1,4 @@
-"""Dispatch is paced: many puts share a turn, nobody who waits does so for the pace, and nothing is left behind."""
+"""Dispatch is batched: many puts share a step, no waiting reader waits for the pace, and nothing is left over."""
 
 import asyncio
 
@@ -81,7 +81,7 @@ def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
 def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
     async def story():
         loop, gap_s, turns = asyncio.get_running_loop(), 8.0, []
-        # The clock goes on only when the test says so: a gap may be over before anybody else asks, wherever it stalls.
+        # The test advances the clock: otherwise a gap may be over before the next request, wherever it stalls.
         now_s = float(int(loop.time()))
         loop.time = lambda: now_s
         turn = PacedTurn(lambda: turns.append(now_s), NEVER_S, gap_s)
@@ -139,7 +139,7 @@ def test_work_may_ask_for_the_next_turn_and_one_that_is_called_off_never_comes()
 
 @pytest.fixture
 def leisurely(monkeypatch):
-    """Let nothing be dispatched but for those who wait for it."""
+    """Dispatch only for waiting readers."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", NEVER_S)
 
 

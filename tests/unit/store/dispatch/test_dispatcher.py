@@ -1,4 +1,4 @@
-"""Dispatch: what is lacking is built, once; what cannot be read is passed over, told, and shifts nothing."""
+"""Dispatch: missing units are built, once; unreadable records are skipped, reported, and shift nothing."""
 
 from dataclasses import replace
 from itertools import pairwise

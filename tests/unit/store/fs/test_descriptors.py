@@ -30,7 +30,7 @@ def limit():
 
 @pytest.fixture
 def use_up(limit):
-    """Return a function that leaves so many descriptors."""
+    """Return a function that leaves a number of descriptors."""
     held = []
 
     def leave(count):

@@ -1,4 +1,4 @@
-"""The operating system behind the port of `store.fs.ports`."""
+"""The operating system as an implementation of `store.fs.ports`."""
 
 import errno
 import itertools
@@ -190,7 +190,7 @@ def test_replace_changes_the_content_whole_and_needs_no_new_file_later(files, tm
         files.replace(path, b"content %d" % number)
 
         assert Path(path).read_bytes() == b"content %d" % number
-        # The two files change places: no block and no inode is ever needed anew, so a full disk does not matter.
+        # The two files change places: no block and no inode is needed again, so a full disk does not matter.
         assert {Path(path).stat().st_ino, Path(path + ".spare").stat().st_ino} == inodes
         assert Path(path).stat().st_nlink == Path(path + ".spare").stat().st_nlink == 1
     assert files.list_directory(str(tmp_path)) == ["a", "a.spare"]
@@ -340,7 +340,7 @@ def test_failed_sync_among_many_is_raised_when_all_have_ended(files, tmp_path, m
 
 @pytest.mark.parametrize("made", ["fifo", "socket", "directory"])
 def test_what_is_no_regular_file_is_refused_and_does_not_block(tmp_path, made):
-    """A FIFO would have its reader wait for a writer, for ever."""
+    """A FIFO would make its reader wait for a writer without end."""
     path = tmp_path / "checkpoint"
     if made == "fifo":
         os.mkfifo(path)

@@ -91,7 +91,7 @@ def test_full_disk_is_reported_to_the_caller_that_needs_the_file(queue, faulty_f
 
 def test_failure_is_raised_to_both(queue, tmp_path):
     job = queue.prepare_next()
-    (tmp_path / f"{SIZE:020d}").write_bytes(b"somebody else's")
+    (tmp_path / f"{SIZE:020d}").write_bytes(b"another file")
 
     with pytest.raises(StorageFailed):
         job.make()

@@ -13,11 +13,11 @@ def test_stop_ends_even_when_the_callback_of_the_owner_fails():
         thread = StorageThread("test")
 
         def finished(error):
-            raise ValueError(f"cannot go on from {error}")
+            raise ValueError(f"cannot continue from {error}")
 
         thread.run(lambda: None, finished)
         await asyncio.wait_for(thread.stop(), PATIENCE_S)
-        assert [str(failure) for failure in failures] == ["cannot go on from None"]
+        assert [str(failure) for failure in failures] == ["cannot continue from None"]
 
     asyncio.run(story())
 

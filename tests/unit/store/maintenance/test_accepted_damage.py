@@ -80,11 +80,11 @@ def test_damage_is_accepted_once_and_passed_over_at_each_later_start(root, damag
     assert places_of(root) == (place,)
 
 
-@pytest.mark.parametrize("where", ["the same record", "the record behind it", "another file"])
+@pytest.mark.parametrize("where", ["the same record", "the record after it", "another file"])
 def test_new_damage_is_refused_although_other_damage_was_accepted(root, damaged, where):
     open_small(root, SKIPPING).close()
     (place,) = places_of(root)
-    at = {"the same record": damaged + 101, "the record behind it": place.end_offset + 100}.get(where)
+    at = {"the same record": damaged + 101, "the record after it": place.end_offset + 100}.get(where)
     overwrite(log_file(root, at is None), 100 if at is None else at, b"\xfd")
     reread(root)
 
@@ -215,7 +215,7 @@ def test_file_that_was_cut_short_gets_zeros(root, number):
 
 @pytest.mark.parametrize("count", [1, 900])
 def test_files_of_another_size_are_not_made_longer(tmp_path, count):
-    """Who forgets the size of the files must not get files with zeros in between."""
+    """A start with another file size must not create files with zeros in between."""
     store = open_small(tmp_path)
     for first in range(0, count, 100):
         store.messages.put_many([numbered(number) for number in range(first, min(first + 100, count))])

@@ -48,7 +48,7 @@ def lose_units_from(root, seconds, queues="*"):
 
 @pytest.mark.parametrize("bit", [8, 17, 20, 31, 40])
 def test_flipped_bit_of_the_checkpoint_loses_no_message(root, tmp_path, bit):
-    """The time of the queues then says too much: before, messages stood in no queue, and their offsets came again."""
+    """The time of the queues is then too high: messages were in no queue, and their offsets were reused."""
     expected = rebuilt_files(root, tmp_path / "again")
     lose_units_from(root, 200, queues="2")
     said = read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp | 1 << bit

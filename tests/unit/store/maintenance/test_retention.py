@@ -101,7 +101,7 @@ def test_old_files_go_at_any_hour_when_the_disk_fills(case):
 
 
 def test_young_files_go_by_force_until_there_is_room(case):
-    """RocketMQ deletes ten at once; here the disk is looked at behind each."""
+    """RocketMQ deletes ten at once; here the disk is checked after each."""
     one = case()
     one.disk.used_ratio = 0.851
     remove = one.disk._files.remove
@@ -168,7 +168,7 @@ def test_queues_and_index_follow_the_log(case):
 
 
 def test_what_is_not_dispatched_durably_is_never_deleted(case):
-    """However full the disk is: a queue must not forget how far it has come."""
+    """However full the disk is: a queue must not lose its next offset."""
     one = case()
     flushed = one.store.messages.derived.durable_offset
     one.put(400)

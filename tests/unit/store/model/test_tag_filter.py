@@ -64,7 +64,7 @@ def test_two_tags_of_one_hash_are_distinguished_by_the_message():
 
 
 def test_code_that_is_no_hash_rules_nothing_out():
-    """A delivery time stands in the units of delayed messages, the address of an extension unit in others."""
+    """Units of delayed messages hold a delivery time, the address of an extension unit in others."""
     codes = np.array([1_700_000_000_000, -(2**63) + 40, 2**31 - 1, -(2**31)], np.int64)
 
     assert may_match(TagFilter.parse("A"), codes).tolist() == [True, True, False, False]

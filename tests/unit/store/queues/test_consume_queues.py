@@ -34,7 +34,7 @@ def open_queues(tmp_path):
 
 
 def messages(begin, end, *, key=KEY, base=0):
-    """Return messages of one queue that stand one behind the other in the log from `base` on."""
+    """Return messages of one queue that are consecutive in the log from `base` on."""
     return [(*key, offset, base + (offset - begin) * SIZE, SIZE, offset) for offset in range(begin, end)]
 
 

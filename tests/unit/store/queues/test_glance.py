@@ -56,7 +56,7 @@ STATES = {
 DAMAGE = {
     "none": lambda _: None,
     "a torn unit at the end": lambda root: put_at(last_file(root), 40 * UNIT_SIZE, b"\0\0\0\0\0\0\0\1"),
-    "units behind zeros": lambda root: put_at(last_file(root), 295 * UNIT_SIZE, UNIT.pack(5, SIZE, 0)),
+    "units after zeros": lambda root: put_at(last_file(root), 295 * UNIT_SIZE, UNIT.pack(5, SIZE, 0)),
     "last file zeroed": lambda root: put_at(last_file(root), 0, bytes(FILE_SIZE)),
     "first file zeroed": lambda root: put_at(first_file(root), 0, bytes(FILE_SIZE)),
     "first unit zeroed": lambda root: put_at(first_file(root), 0, bytes(UNIT_SIZE)),

@@ -156,7 +156,7 @@ def test_full_disk_loses_nothing_and_the_next_flush_continues(tmp_path, queues, 
 
 
 def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path, queues, disk):
-    """The error keeps what met the full disk, and with it a look at the units, for as long as somebody keeps it."""
+    """The error references the failed write, and with it a view of the units, for as long as it is referenced."""
     queues.append(batch_of(messages(0, 20)))
     disk.is_full = True
     ticket = queues.begin_flush()
@@ -181,7 +181,7 @@ def test_queues_are_full_when_more_waits_than_memory_is_meant_for(queues, monkey
     queues.append(batch_of(messages(49, 50)))
     assert queues.is_full
 
-    queues.append(batch_of(messages(50, 51)))  # who flushes nothing has it done here
+    queues.append(batch_of(messages(50, 51)))  # without a flush of the caller it happens here
 
     assert (queues.is_full, queues.pending_bytes, queues.flushed.offset) == (False, 20, 5000)
 

@@ -1,4 +1,4 @@
-"""Queues of which it is known how far they had come, though their messages are nowhere any more."""
+"""Queues whose ends are known, though their messages are all deleted."""
 
 import pytest
 
