@@ -56,6 +56,7 @@ class Use:
 LEGITIMATE = (
     Use("tests/support/plain_english.py", "", "the list itself"),
     Use("dledger/peer/transport.py", '"guest peer=%r', "an event of the log: an interface"),
+    Use("docs/glossary.md", "| non-member |", "names the word that the log and the metrics use"),
     Use("tests/test_architecture.py", "Who leads", "input of the test of the list"),
     Use("tests/test_architecture.py", '(1, "Who")', "expected findings of that test"),
 )

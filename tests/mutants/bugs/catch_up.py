@@ -114,7 +114,7 @@ def snapshot_does_not_say_what_was_applied(patch):
     patch.setattr(Applier, "save_snapshot", save_snapshot)
 
 
-def retention_forgets_who_still_needs_entries(patch):
+def retention_forgets_peers_that_still_need_entries(patch):
     patch.setattr(Raft, "retention_floor", property(lambda self: self.state.log.last_index + 1))
 
 
@@ -235,7 +235,7 @@ MUTANTS = (
         Scenario("retention-begins-with-a-committed-entry"),
     ),
     Mutant(
-        retention_forgets_who_still_needs_entries,
+        retention_forgets_peers_that_still_need_entries,
         "what is not committed is kept",
         Seeds(("Violation: retention",), with_old_files_that_go),
     ),

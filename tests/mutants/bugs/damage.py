@@ -28,11 +28,11 @@ def tail_is_cut_and_the_vote_is_kept(patch):
     patch.setattr(VoteGivenUp, "__call__", lambda self, damage: "")
 
 
-def vote_is_given_up_where_nobody_can_give_it_back(patch):
+def vote_is_given_up_where_no_majority_can_give_it_back(patch):
     patch.setattr(dledger.node.lost_vote, "quorum_of", lambda count: 0)
 
 
-def leave_to_give_up_an_entry_is_kept_for_ever(patch):
+def leave_to_give_up_an_entry_is_kept_permanently(patch):
     original = VoteGivenUp._ask_for_leave
 
     def ask(self, damage):
@@ -74,12 +74,12 @@ MUTANTS = (
     Mutant(damaged_tail_is_cut_like_a_torn_one, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(tail_is_cut_and_the_vote_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(
-        vote_is_given_up_where_nobody_can_give_it_back,
+        vote_is_given_up_where_no_majority_can_give_it_back,
         "a person decides",
         Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
     ),
     Mutant(
-        leave_to_give_up_an_entry_is_kept_for_ever,
+        leave_to_give_up_an_entry_is_kept_permanently,
         "a person decides",
         Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
     ),

@@ -41,7 +41,7 @@ def reset_to_any_index_is_believed(patch):
     patch.setattr(dledger.core.trust, "INDEX_JUMP_MAX", 1 << 64)
 
 
-def node_stands_in_the_last_term(patch):
+def node_campaigns_in_the_last_term(patch):
     patch.setattr("dledger.core.election.TERM_MAX", 1 << 64)
 
 
@@ -217,7 +217,7 @@ def connections_greeted_before_the_id_stay_unproven(patch):
     patch.setattr(PeerTransport, "_prove_group", lambda self: None)
 
 
-def who_named_another_group_may_stay_until_the_proof_is_due(patch):
+def peer_that_named_another_group_may_stay_until_the_proof_is_due(patch):
     patch.setattr(PeerConnection, "is_of_another_group", lambda self, group_id: False)
 
 
@@ -239,7 +239,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        who_named_another_group_may_stay_until_the_proof_is_due,
+        peer_that_named_another_group_may_stay_until_the_proof_is_due,
         "a foreign directory is not obeyed",
         Tests(
             "tests/integration/dledger/peer/test_proven_connections.py::"
@@ -378,7 +378,7 @@ MUTANTS = (
         Tests(TRUST + "test_a_term_that_no_election_reached_is_neither_taken_nor_saved"),
     ),
     Mutant(
-        node_stands_in_the_last_term,
+        node_campaigns_in_the_last_term,
         "what is saved can be sent",
         Tests(TRUST + "test_in_the_last_term_no_node_campaigns"),
     ),

@@ -55,7 +55,7 @@ def open_store_is_not_marked(patch):
     patch.setattr(store.maintenance.directory, "mark_open", lambda files, path, process_id: None)
 
 
-def dispatch_goes_on_where_the_queues_end_for_both(patch):
+def dispatch_continues_where_the_queues_end_for_both(patch):
     original = Dispatcher.begin_at
     patch.setattr(Dispatcher, "begin_at", lambda self, queues, index: original(self, queues, queues))
 
@@ -80,7 +80,7 @@ def only_hashes_of_keys_are_compared(patch):
     patch.setattr(store.access.message_query, "has_key", lambda message, key: True)
 
 
-def waiting_readers_are_not_told(patch):
+def waiting_readers_are_not_woken(patch):
     patch.setattr(MessageWaiters, "dispatched", lambda self, batch: None)
 
 
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(open_store_is_not_marked, "queues are what the log says", Tests(CRASHES + "[put_and_flush]")),
     Mutant(
-        dispatch_goes_on_where_the_queues_end_for_both,
+        dispatch_continues_where_the_queues_end_for_both,
         "the index is what the log says",
         Tests(RECOVERY + "test_queues_and_index_are_those_that_are_built_from_nothing"),
     ),
@@ -143,7 +143,7 @@ MUTANTS = (
         Tests(READING + "test_key_of_the_same_hash_is_not_returned"),
     ),
     Mutant(
-        waiting_readers_are_not_told,
+        waiting_readers_are_not_woken,
         "a waiting reader is woken",
         Tests(PUTTING + "test_waiter_is_woken_by_dispatch"),
     ),

@@ -84,7 +84,7 @@ def reset_does_not_ask_for_the_snapshot_that_it_names(patch):
     patch.setattr(dledger.core.catch_up, "on_reset", on_reset)
 
 
-def snapshot_that_is_behind_the_state_is_loaded(patch):
+def snapshot_that_is_older_than_the_state_is_loaded(patch):
     def on_reset(self, begin_index, snapshot_index):
         self._applied_index = begin_index - 1
         original(self, begin_index, snapshot_index)
@@ -170,7 +170,7 @@ def _over(method, *names):
     return plant
 
 
-def chain_goes_on_from_what_was_cut(patch):
+def chain_continues_from_a_truncated_entry(patch):
     _over("truncate", "_chain_crc")(patch)
 
 
@@ -178,7 +178,7 @@ def checkpoint_outlives_a_cut(patch):
     patch.setattr("dledger.storage.checkpoint.CheckpointFile.withdraw", lambda self, first_index: None)
 
 
-def core_is_not_told_of_deleted_entries(patch):
+def deleted_entries_are_not_reported_to_the_core(patch):
     original = Raft.step
 
     def step(self, event):
@@ -187,7 +187,7 @@ def core_is_not_told_of_deleted_entries(patch):
     patch.setattr(Raft, "step", step)
 
 
-def state_machine_is_not_told_of_a_reset(patch):
+def reset_is_not_reported_to_the_state_machine(patch):
     patch.setattr(Applier, "on_reset", lambda self, begin_index, snapshot_index: None)
 
 
@@ -239,13 +239,13 @@ def installation_that_was_lost_on_its_way_is_not_begun_again(patch):
 
 ALL = (
     (reset_does_not_ask_for_the_snapshot_that_it_names, "the state machine sees every entry"),
-    (snapshot_that_is_behind_the_state_is_loaded, "each entry is applied once"),
+    (snapshot_that_is_older_than_the_state_is_loaded, "each entry is applied once"),
     (followers_do_not_learn_of_memberships, "a quorum in common"),
     (unknown_term_is_taken_for_the_leaders_own, "leader completeness"),
-    (chain_goes_on_from_what_was_cut, "log matching"),
+    (chain_continues_from_a_truncated_entry, "log matching"),
     (checkpoint_outlives_a_cut, "a store opens after a crash"),
-    (core_is_not_told_of_deleted_entries, "pushes begin where the log does"),
-    (state_machine_is_not_told_of_a_reset, "the state machine sees every entry"),
+    (deleted_entries_are_not_reported_to_the_core, "pushes begin where the log does"),
+    (reset_is_not_reported_to_the_state_machine, "the state machine sees every entry"),
     (commits_are_counted_by_the_settled_membership, "a quorum in common"),
     (learners_are_counted_as_soon_as_they_are_added, "a quorum of voters"),
     (follower_whose_disk_was_full_is_left_alone, "liveness"),

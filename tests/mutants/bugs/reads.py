@@ -91,7 +91,7 @@ def lease_forgets_the_drift_of_clocks(patch):
     patch.setattr(dledger.core.reads, "has_lease", _has_lease(1))
 
 
-def lease_goes_on_after_a_transfer(patch):
+def lease_continues_after_a_transfer(patch):
     patch.setattr(dledger.core.reads, "has_lease", _has_lease(0.9, is_voidable=False))
 
 
@@ -159,7 +159,7 @@ MUTANTS = (
         Tests(READS + "test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_be_elected"),
     ),
     Mutant(
-        lease_goes_on_after_a_transfer,
+        lease_continues_after_a_transfer,
         "linearizable reads",
         Scenario("lease-is-void-during-a-transfer"),
     ),

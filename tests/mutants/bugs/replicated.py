@@ -73,7 +73,7 @@ def leader_is_ready_before_its_state_is_applied(patch):
     patch.setattr(Leadership, "_aim", aim_at_dispatch_alone)
 
 
-def queue_offsets_are_not_asked_anew_by_a_new_leader(patch):
+def queue_offsets_are_not_determined_again_by_a_new_leader(patch):
     patch.setattr(MessageStore, "recover_queue_offsets", lambda self: None)
 
 
@@ -89,7 +89,7 @@ def entries_go_before_old_files(patch):
     patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
 
 
-def old_files_go_before_a_snapshot_tells_of_their_queues(patch):
+def old_files_go_before_a_snapshot_has_the_ends_of_their_queues(patch):
     """Then the end of a queue whose messages have all expired is unknown."""
     begin = StoreRetention.__init__
 
@@ -124,7 +124,7 @@ def reads_of_a_lone_broker_are_not_confirmed(patch):
     patch.setattr(StandaloneReplica, "confirm", confirm)
 
 
-def who_waits_for_dispatch_waits_for_its_pace(patch):
+def waiting_readers_wait_for_the_pace_of_dispatch(patch):
     patch.setattr(PacedTurn, "soon", PacedTurn.later)
 
 
@@ -148,7 +148,7 @@ def dedupe_window_does_not_follow_the_log(patch):
     patch.setattr(DedupeWindow, "dispatched", lambda self, batch: None)
 
 
-def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
+def retry_of_a_put_with_an_unknown_outcome_is_never_answered(patch):
     def known(self, key, hashed):
         put = self._undispatched.get(key)
         return self._stored(key, hashed) if put is None else store.access.dedupe._Waiting(put, put.keys.index(key))
@@ -253,7 +253,7 @@ MUTANTS = (
         "what was acknowledged is known",
         Tests(GROUP + "test_reopening.py::test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged"),
     ),
-    Mutant(queue_offsets_are_not_asked_anew_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
+    Mutant(queue_offsets_are_not_determined_again_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
     Mutant(
         queue_offsets_of_a_late_refusal_are_lost,
         "queues without gaps",
@@ -270,7 +270,7 @@ MUTANTS = (
         Tests(CONVERSION + "test_divide.py"),
     ),
     Mutant(
-        old_files_go_before_a_snapshot_tells_of_their_queues,
+        old_files_go_before_a_snapshot_has_the_ends_of_their_queues,
         "queue offsets are given once",
         Tests(
             GROUP
@@ -321,7 +321,7 @@ MUTANTS = (
         Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
     ),
     Mutant(
-        who_waits_for_dispatch_waits_for_its_pace,
+        waiting_readers_wait_for_the_pace_of_dispatch,
         "a waiting reader is woken",
         Tests(PACE + "test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after"),
     ),
@@ -346,7 +346,7 @@ MUTANTS = (
         Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_is_answered_with_the_first_place"),
     ),
     Mutant(
-        retry_of_a_put_that_nobody_knew_of_is_never_answered,
+        retry_of_a_put_with_an_unknown_outcome_is_never_answered,
         "a retry is answered",
         Tests(PUTS + "test_retry_of_a_put_with_an_unknown_outcome_is_answered_when_it_was_dispatched_after_all"),
     ),

@@ -216,7 +216,7 @@ def begin_of_a_frame_is_lost_between_two_reads(patch):
     patch.setattr(FrameBuffer, "_make_room", make_room)
 
 
-def handshake_takes_who_dials_for_whom_it_is_dialled(patch):
+def handshake_takes_a_dialling_peer_for_the_dialled_one(patch):
     original = Handshake.answer
 
     def answer(self, asked):
@@ -295,7 +295,7 @@ def client_gives_every_caller_of_a_batch_the_first_places(patch):
     patch.setattr(dledger.client.aio.sender, "_resolve", resolve)
 
 
-def read_that_goes_on_elsewhere_begins_with_the_last_entry_again(patch):
+def read_that_continues_at_another_node_repeats_the_last_entry(patch):
     original = ReadSession.broke
 
     def broke(self, address, code, details):
@@ -307,7 +307,7 @@ def read_that_goes_on_elsewhere_begins_with_the_last_entry_again(patch):
     patch.setattr(ReadSession, "broke", broke)
 
 
-def read_that_goes_on_elsewhere_leaves_an_entry_out(patch):
+def read_that_continues_at_another_node_leaves_an_entry_out(patch):
     original = ReadSession.request
 
     def request(self):
@@ -340,7 +340,7 @@ MUTANTS = (
     ),
     Mutant(turn_loses_what_came_while_the_driver_worked, "liveness", ShellSeeds(STUCK)),
     Mutant(begin_of_a_frame_is_lost_between_two_reads, "frames are whole", ShellSeeds(STUCK)),
-    Mutant(handshake_takes_who_dials_for_whom_it_is_dialled, "peers know each other", ShellSeeds(STUCK)),
+    Mutant(handshake_takes_a_dialling_peer_for_the_dialled_one, "peers know each other", ShellSeeds(STUCK)),
     Mutant(late_greeting_is_called_an_old_copy, "warnings are so", ShellSeeds(STUCK, with_elections, 60)),
     Mutant(lost_connection_is_not_dialled_again, "liveness", ShellSeeds(STUCK, with_elections)),
     Mutant(answers_of_a_stream_are_given_to_the_first_that_waits, "outcomes are so", ShellSeeds(OUTCOME)),
@@ -348,9 +348,11 @@ MUTANTS = (
     Mutant(client_calls_what_its_deadline_passed_over_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
     Mutant(client_gives_every_caller_of_a_batch_the_first_places, "outcomes are so", ShellSeeds(OUTCOME)),
     Mutant(
-        read_that_goes_on_elsewhere_begins_with_the_last_entry_again,
+        read_that_continues_at_another_node_repeats_the_last_entry,
         "reads",
         ShellSeeds(READ + STUCK, with_broken_streams),
     ),
-    Mutant(read_that_goes_on_elsewhere_leaves_an_entry_out, "reads", ShellSeeds(READ + STUCK, with_broken_streams)),
+    Mutant(
+        read_that_continues_at_another_node_leaves_an_entry_out, "reads", ShellSeeds(READ + STUCK, with_broken_streams)
+    ),
 )

@@ -39,7 +39,7 @@ def large_frames_of_non_members_share_no_bound(patch):
     patch.setattr(LargeFrames, "add", lambda self, connection: None)
 
 
-def time_stands_still_between_ticks(patch):
+def clock_is_not_read_between_ticks(patch):
     """A process that was stopped takes what waited for it as of the time at which it was stopped."""
     patch.setattr(Raft, "pass_time", lambda *_: None)
 
@@ -173,7 +173,7 @@ MUTANTS = (
             "tests/integration/dledger/peer/test_non_members.py::test_frames_that_non_members_begin_and_never_end_share_one_bound"
         ),
     ),
-    Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
+    Mutant(clock_is_not_read_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
     Mutant(
         old_copy_of_a_directory_is_let_in,
         "peers know each other",

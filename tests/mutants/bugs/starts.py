@@ -29,7 +29,7 @@ def vote_is_given_back_without_the_leave_of_a_person(patch):
     patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
 
 
-def leave_for_the_vote_is_kept_for_ever(patch):
+def leave_for_the_vote_is_kept_permanently(patch):
     patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
 
 
@@ -179,7 +179,9 @@ MUTANTS = (
         Tests(LOST_VOTE + "test_leave_for_another_loss_gives_nothing_back"),
     ),
     Mutant(
-        leave_for_the_vote_is_kept_for_ever, VOTE, Tests(LOST_VOTE + "test_leave_of_a_person_gives_the_vote_back_once")
+        leave_for_the_vote_is_kept_permanently,
+        VOTE,
+        Tests(LOST_VOTE + "test_leave_of_a_person_gives_the_vote_back_once"),
     ),
     Mutant(
         leave_for_the_vote_holds_for_any_loss,

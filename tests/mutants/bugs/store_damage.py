@@ -69,7 +69,7 @@ def accepted_damage_is_forgotten(patch):
     patch.setattr(commitlog.plain.store, "accept_more", lambda *_: None)
 
 
-def all_damage_behind_an_accepted_place_is_accepted(patch):
+def all_damage_after_an_accepted_place_is_accepted(patch):
     original = commitlog.plain.accepted_damage.AcceptedDamage.find
 
     def find(self, offset, content):
@@ -147,7 +147,7 @@ MUTANTS = (
         Tests(ACCEPTED + "test_damage_is_accepted_once_and_passed_over_at_each_later_start"),
     ),
     Mutant(
-        all_damage_behind_an_accepted_place_is_accepted,
+        all_damage_after_an_accepted_place_is_accepted,
         "new damage is refused",
         Tests(ACCEPTED + "test_new_damage_is_refused_although_other_damage_was_accepted"),
     ),

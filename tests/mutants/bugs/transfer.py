@@ -26,7 +26,7 @@ WIPED = "tests/unit/dledger/core/test_wiped_nodes.py::"
 # ------------------------------------------------------------------------------------------- transfer
 
 
-def target_is_asked_to_stand_before_it_has_caught_up(patch):
+def target_is_asked_to_campaign_before_it_has_caught_up(patch):
     def ask_target(state):
         if state.transfer is not None and state.role is Role.LEADER:
             state.leader.is_lease_void = True
@@ -35,7 +35,7 @@ def target_is_asked_to_stand_before_it_has_caught_up(patch):
     patch.setattr(dledger.core.transfer, "ask_target", ask_target)
 
 
-def stale_leader_can_ask_to_stand(patch):
+def stale_leader_can_ask_for_a_campaign(patch):
     def receive(self, sender, message):
         if isinstance(message, TimeoutNow):
             dledger.core.election.start_vote(self.state, is_asked_to_campaign=True)
@@ -99,7 +99,7 @@ def two_memberships_change_at_once(patch):
     _without_refusal_when(patch, "REPEATED_REQUEST")
 
 
-def removed_leader_goes_on_counting_itself(patch):
+def removed_leader_continues_to_count_itself(patch):
     def agreed(state, own, value_of):
         values = [own]
         for voter in state.voters:
@@ -150,7 +150,7 @@ def wiped_node_votes_under_its_new_name(patch):
     patch.setattr(dledger.core.state.pasts, "has_vote", lambda state, request: True)
 
 
-def wiped_nodes_elect_whoever_they_like_together(patch):
+def wiped_nodes_elect_a_leader_together(patch):
     patch.setattr(LogTail, "holds_only_no_ops", True)
 
 
@@ -218,12 +218,12 @@ def small_entry_that_fits_makes_room_for_a_large_one(patch):
 
 MUTANTS = (
     Mutant(
-        target_is_asked_to_stand_before_it_has_caught_up,
+        target_is_asked_to_campaign_before_it_has_caught_up,
         "transfer",
         Scenario("transfer-to-a-node-that-lags"),
     ),
     Mutant(
-        stale_leader_can_ask_to_stand,
+        stale_leader_can_ask_for_a_campaign,
         "transfer",
         Tests(TRANSFER + "test_only_the_leader_of_the_term_can_ask_a_follower_to_campaign"),
     ),
@@ -256,7 +256,7 @@ MUTANTS = (
         Seeds(("Violation", "KeyError"), with_changes_of_members),
     ),
     Mutant(
-        removed_leader_goes_on_counting_itself,
+        removed_leader_continues_to_count_itself,
         "a quorum of voters",
         Seeds(("Violation: durable commit",), with_changes_of_members),
     ),
@@ -286,7 +286,7 @@ MUTANTS = (
         Tests(WIPED + "test_a_node_with_a_new_incarnation_gives_no_vote_to_a_candidate_that_names_the_old_one"),
     ),
     Mutant(
-        wiped_nodes_elect_whoever_they_like_together,
+        wiped_nodes_elect_a_leader_together,
         "leader completeness",
         Tests(WIPED + "test_a_wiped_majority_does_not_found_a_new_group_without_the_node_that_holds_the_log"),
     ),
