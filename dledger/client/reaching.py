@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import grpc.aio
 
 PATIENCE_S: Final = 0.5
+# A live node answers a request for its status in a millisecond; this bounds the delay that a silent one causes.
+STATUS_TIMEOUT_S = 0.5
 # As long as gRPC's attempt.
 ATTEMPT_S = 3.0
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"

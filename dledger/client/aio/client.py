@@ -15,10 +15,10 @@ import grpc.aio
 from dledger.client.aio.host import ClientHost
 from dledger.client.aio.nodes import AsyncNodes
 from dledger.client.aio.sender import AppendSender
-from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, ReadFailed, Refused, checked_status
+from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import describe
 from dledger.client.outcomes import Refused
+from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse

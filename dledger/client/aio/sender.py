@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from dledger.client.aio.batch import Batch, BatchItem
 from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, SendVerdict
-from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
+from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.retry import LAST_TRY_S, Backoff
 from dledger.errors import ResponseCode
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Self
 import grpc
 
 from dledger.client.blocking.combining import Combiner
-from dledger.client.blocking.nodes import STATUS_TIMEOUT_S, GroupConnections
+from dledger.client.blocking.nodes import GroupConnections
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, NotAppended, ReadFailed, Refused, checked_status, raise_outcome
+from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.client.retry import HOPS_MAX, retrying
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks

@@ -14,6 +14,7 @@ import grpc
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.client.outcomes import Refused
+from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
@@ -21,9 +22,6 @@ from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-# A node that lives answers about itself in a millisecond; this bounds what a silent one can hold up.
-STATUS_TIMEOUT_S = 0.5
 
 
 class GroupConnections:
