@@ -1,7 +1,7 @@
 """The gRPC service `cluster.v1.BrokerService` in front of one replica: passes each call to its handler.
 
 A refusal is an ordinary response with an `Answer`; a gRPC error only ever comes from gRPC itself. The answer to bad
-input is described in `put_calls`,`read_calls` and `api.shared`; code and certainty of each cause in
+input is described in `put_calls`,`read_calls` and `cluster.broker.core`; code and certainty of each cause in
 `cluster.protocol.errors`.
 """
 
@@ -17,13 +17,14 @@ from urllib.parse import unquote
 import grpc.aio
 from google.protobuf.message import Message
 
+from cluster.api.answers import answered, refusal
 from cluster.api.group_calls import GroupCalls
 from cluster.api.log_calls import LogCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
-from cluster.api.shared import BrokerCore
 from cluster.api.topic_calls import TopicCalls
+from cluster.broker.core import BrokerCore
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
@@ -67,7 +68,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
             refused = self._puts.refused(error, request)
         else:
             is_read = not isinstance(response, _OF_CHANGES)
-            response.answer.CopyFrom(self._core.refusal(error, is_read=is_read))
+            response.answer.CopyFrom(refusal(self._core, error, is_read=is_read))
             refused = response
         return refused
 
@@ -84,7 +85,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
         """Read one queue."""
-        return await self._core.answered(pb.GetResponse, self._reads.get(request), is_read=True)
+        return await answered(self._core, pb.GetResponse, self._reads.get(request), is_read=True)
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Context) -> AsyncIterator[pb.SubscribeResponse]:
         """Read queues without end."""
@@ -93,27 +94,27 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def QueryByKey(self, request: pb.QueryByKeyRequest, context: Context) -> pb.QueryResponse:
         """Find messages by a key."""
-        return await self._core.answered(pb.QueryResponse, self._queries.by_key(request), is_read=True)
+        return await answered(self._core, pb.QueryResponse, self._queries.by_key(request), is_read=True)
 
     async def QueryById(self, request: pb.QueryByIdRequest, context: Context) -> pb.QueryResponse:
         """Find the message of an id."""
-        return await self._core.answered(pb.QueryResponse, self._queries.by_id(request), is_read=True)
+        return await answered(self._core, pb.QueryResponse, self._queries.by_id(request), is_read=True)
 
     async def QueryByTime(self, request: pb.QueryByTimeRequest, context: Context) -> pb.QueryByTimeResponse:
         """Find messages by when they were stored."""
-        return await self._core.answered(pb.QueryByTimeResponse, self._queries.by_time(request), is_read=True)
+        return await answered(self._core, pb.QueryByTimeResponse, self._queries.by_time(request), is_read=True)
 
     async def Offsets(self, request: pb.OffsetsRequest, context: Context) -> pb.OffsetsResponse:
         """Say where queues begin and end."""
-        return await self._core.answered(pb.OffsetsResponse, self._queries.offsets(request), is_read=True)
+        return await answered(self._core, pb.OffsetsResponse, self._queries.offsets(request), is_read=True)
 
     async def DescribeLog(self, request: pb.DescribeLogRequest, context: Context) -> pb.DescribeLogResponse:
         """Say what there is to read of topics."""
-        return await self._core.answered(pb.DescribeLogResponse, self._log.describe(request), is_read=True)
+        return await answered(self._core, pb.DescribeLogResponse, self._log.describe(request), is_read=True)
 
     async def PlanLog(self, request: pb.PlanLogRequest, context: Context) -> pb.PlanLogResponse:
         """Say what a reader of many queues takes next."""
-        return await self._core.answered(pb.PlanLogResponse, self._log.plan(request), is_read=True)
+        return await answered(self._core, pb.PlanLogResponse, self._log.plan(request), is_read=True)
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
         """Read the log in great chunks."""
@@ -122,15 +123,15 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def CommitOffset(self, request: pb.CommitOffsetRequest, context: Context) -> pb.CommitOffsetResponse:
         """Commit the consumed offsets of a group."""
-        return await self._core.answered(pb.CommitOffsetResponse, self.groups.commit(request))
+        return await answered(self._core, pb.CommitOffsetResponse, self.groups.commit(request))
 
     async def FetchOffset(self, request: pb.FetchOffsetRequest, context: Context) -> pb.FetchOffsetResponse:
         """Return the consumed offsets of a group."""
-        return await self._core.answered(pb.FetchOffsetResponse, self.groups.fetch(request), is_read=True)
+        return await answered(self._core, pb.FetchOffsetResponse, self.groups.fetch(request), is_read=True)
 
     async def ResetOffset(self, request: pb.ResetOffsetRequest, context: Context) -> pb.ChangeResponse:
         """Set offsets of a group."""
-        return await self._core.answered(pb.ChangeResponse, self.groups.reset(request))
+        return await answered(self._core, pb.ChangeResponse, self.groups.reset(request))
 
     async def JoinGroup(
         self, request_iterator: AsyncIterator[pb.JoinGroupRequest], context: Context
@@ -141,43 +142,43 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def LockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.LockQueuesResponse:
         """Give queues to one consumer alone."""
-        return await self._core.answered(pb.LockQueuesResponse, self.groups.lock(request))
+        return await answered(self._core, pb.LockQueuesResponse, self.groups.lock(request))
 
     async def UnlockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.ChangeResponse:
         """Take queues back from a consumer."""
-        return await self._core.answered(pb.ChangeResponse, self.groups.unlock(request))
+        return await answered(self._core, pb.ChangeResponse, self.groups.unlock(request))
 
     async def SetTopic(self, request: pb.SetTopicRequest, context: Context) -> pb.ChangeResponse:
         """Create or change a topic."""
-        return await self._core.answered(pb.ChangeResponse, self.topics.set_topic(request))
+        return await answered(self._core, pb.ChangeResponse, self.topics.set_topic(request))
 
     async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Context) -> pb.ChangeResponse:
         """Delete a topic."""
-        return await self._core.answered(pb.ChangeResponse, self.topics.delete_topic(request))
+        return await answered(self._core, pb.ChangeResponse, self.topics.delete_topic(request))
 
     async def ListTopics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """Return topics."""
-        return await self._core.answered(pb.ListTopicsResponse, self.topics.list_topics(request), is_read=True)
+        return await answered(self._core, pb.ListTopicsResponse, self.topics.list_topics(request), is_read=True)
 
     async def SetGroup(self, request: pb.SetGroupRequest, context: Context) -> pb.ChangeResponse:
         """Create or change a group."""
-        return await self._core.answered(pb.ChangeResponse, self.topics.set_group(request))
+        return await answered(self._core, pb.ChangeResponse, self.topics.set_group(request))
 
     async def DeleteGroup(self, request: pb.DeleteGroupRequest, context: Context) -> pb.ChangeResponse:
         """Delete a group."""
-        return await self._core.answered(pb.ChangeResponse, self.topics.delete_group(request))
+        return await answered(self._core, pb.ChangeResponse, self.topics.delete_group(request))
 
     async def ListGroups(self, request: pb.ListGroupsRequest, context: Context) -> pb.ListGroupsResponse:
         """Return groups."""
-        return await self._core.answered(pb.ListGroupsResponse, self.topics.list_groups(request), is_read=True)
+        return await answered(self._core, pb.ListGroupsResponse, self.topics.list_groups(request), is_read=True)
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
         """Return the way to topics."""
-        return await self._core.answered(nameserver_pb2.RouteResponse, self.topics.route(request), is_read=True)
+        return await answered(self._core, nameserver_pb2.RouteResponse, self.topics.route(request), is_read=True)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Say what this node knows of its messages."""
-        return await self._core.answered(pb.BrokerStatusResponse, self.topics.status(request), is_read=True)
+        return await answered(self._core, pb.BrokerStatusResponse, self.topics.status(request), is_read=True)
 
 
 @lru_cache(maxsize=4096)

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, cast
 
+from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import check_lengths
-from cluster.api.shared import DONE, BrokerCore
+from cluster.broker.core import BrokerCore
 from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, JoinedMember
 from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from cluster.process.cooperative import run_cooperatively
@@ -359,8 +360,8 @@ class _Stay:
                 break
             try:
                 self._core.check_leading()
-            except RequestFailed as refusal:
-                self._error = refusal
+            except RequestFailed as failure:
+                self._error = failure
                 break
             if self._member is None:
                 continue
@@ -375,7 +376,7 @@ class _Stay:
                 client_ids=self._members.client_ids(self.group), version=self._members.version(self.group)
             )
         if self._error is not None:
-            yield pb.JoinGroupResponse(answer=self._core.refusal(self._error))
+            yield pb.JoinGroupResponse(answer=refusal(self._core, self._error))
 
     def leave(self) -> bool:
         """Be in the group no longer; return whether this life of the consumer was the last that was in it."""

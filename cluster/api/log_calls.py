@@ -23,8 +23,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Final
 
+from cluster.api.answers import read_mode_of, refusal
 from cluster.api.message_columns import check_lengths
-from cluster.api.shared import BrokerCore
+from cluster.broker.core import BrokerCore
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
@@ -60,7 +61,7 @@ class LogCalls:
         Raises:
             StoreError, DLedgerError: see the module's table.
         """
-        await self._core.confirm(request.mode)
+        await self._core.confirm(read_mode_of(request.mode))
         log = self._core.replica.store.log
         readable = await run_cooperatively(self._readable())
         asked = set(request.topics)
@@ -84,7 +85,7 @@ class LogCalls:
         if min(request.max_messages, request.max_bytes, request.split_bytes) < 0:
             raise IllegalRequest("max_messages, max_bytes, split_bytes", "at least 0", "less")
         wanted = await run_cooperatively(_from_wire(request.spans))
-        await self._core.confirm(request.mode)
+        await self._core.confirm(read_mode_of(request.mode))
         for topic in {key.topic for key in wanted}:
             self._core.readable_topic(topic)
         ranges, filled = await run_cooperatively(self._ranges(wanted))
@@ -181,7 +182,7 @@ class LogCalls:
         if self._streams >= STREAMS_MAX:
             message = f"{self._streams} streams of the log are open, and no more may be; read with fewer tasks"
             error = RequestFailed(Reason.TOO_MANY_WAITERS, message)
-            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+            yield pb.ReadLogResponse(answer=refusal(core, error, is_read=True))
             return
         self._streams += 1
         try:
@@ -191,7 +192,7 @@ class LogCalls:
                 yield response
                 await asyncio.sleep(0)
         except (StoreError, DLedgerError) as error:
-            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+            yield pb.ReadLogResponse(answer=refusal(core, error, is_read=True))
         finally:
             self._streams -= 1
 

@@ -29,9 +29,7 @@ from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.witnesses import Witnesses
 from cluster.process.cooperative import run_cooperatively
 from cluster.process.serving import GRACE_S, run_process, say_ready, wait_end
-from cluster.protocol.errors import answer_of
 from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
-from cluster.protocol.route_messages import extent_of, registered_broker, registration_of, route_response
 from cluster.protocol.route_table import (
     SCAN_INTERVAL_MS,
     BrokerRoute,
@@ -39,6 +37,8 @@ from cluster.protocol.route_table import (
     StaleRegistration,
     UnconfirmedRegistration,
 )
+from cluster.protocol.wire.answers import answer_of
+from cluster.protocol.wire.routes import extent_of, registered_broker, registration_of, route_response
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.errors import DLedgerError

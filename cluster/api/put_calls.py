@@ -25,8 +25,9 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
-from cluster.api.shared import DONE, BrokerCore, wall_clock_ms
+from cluster.broker.core import BrokerCore, wall_clock_ms
 from cluster.broker.delivery_wishes import check_delivery
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
@@ -175,7 +176,7 @@ class PutCalls:
         else:
             status = _status_of(error)
         assert error is not None
-        answer = self._core.refusal(error)
+        answer = refusal(self._core, error)
         return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
 
 

@@ -6,8 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from cluster.api.answers import damaged_to_pb, skipped_to_pb
 from cluster.api.message_columns import columns_of, records_of
-from cluster.api.shared import BrokerCore
+from cluster.broker.core import BrokerCore
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
@@ -56,7 +57,7 @@ class QueryCalls:
         result = self._store.query_by_key(request.topic, request.key, count, request.begin_ms, end_ms)
         response = _query_response(tuple(reversed(result.messages)), request.form)
         response.is_truncated = not result.is_complete
-        response.skipped.extend(self._core.damaged_to_pb(request.topic, result.damaged))
+        response.skipped.extend(damaged_to_pb(self._core, request.topic, result.damaged))
         return response
 
     async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
@@ -72,7 +73,7 @@ class QueryCalls:
             messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
             what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
             if result.damaged and not messages:
-                self._core.damaged_to_pb(request.topic, result.damaged)
+                damaged_to_pb(self._core, request.topic, result.damaged)
                 first = result.damaged[0]
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
@@ -116,7 +117,7 @@ class QueryCalls:
                 found += meant
                 size_bytes += sum(each.size for each in meant)
                 # Their times are not known: they may be in the span.
-                response.skipped.extend(self._core.skipped_to_pb(request.topic, queue_id, result.skipped))
+                response.skipped.extend(skipped_to_pb(self._core, request.topic, queue_id, result.skipped))
                 is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
                 offset = result.next_begin_offset
                 if is_at_end or any(each.store_timestamp >= end_ms for each in result.messages):

@@ -29,8 +29,9 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, NamedTuple
 
+from cluster.api.answers import read_mode_of, refusal, skipped_to_pb
 from cluster.api.message_columns import check_lengths, columns_of, records_of
-from cluster.api.shared import BrokerCore
+from cluster.broker.core import BrokerCore
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
@@ -85,7 +86,7 @@ class ReadCalls:
             StoreError, DLedgerError: see the module's table.
         """
         core = self._core
-        await core.confirm(request.mode)
+        await core.confirm(read_mode_of(request.mode))
         topic = core.readable_topic(request.topic)
         core.check_queue(topic, request.queue_id, topic.read_queues)
         core.check_consumer(request.group)
@@ -143,7 +144,7 @@ class ReadCalls:
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
         """Return the messages that are reported to the reader as skipped."""
-        return self._core.skipped_to_pb(topic, queue_id, result.skipped) if result.skipped else ()
+        return skipped_to_pb(self._core, topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
         messages = result.messages
@@ -165,7 +166,7 @@ class ReadCalls:
         if counts.subscribe_streams >= STREAMS_MAX:
             message = f"{counts.subscribe_streams} streams are open, and no more may be; close some, or use Get"
             yield pb.SubscribeResponse(
-                answer=core.refusal(RequestFailed(Reason.TOO_MANY_WAITERS, message), is_read=True)
+                answer=refusal(core, RequestFailed(Reason.TOO_MANY_WAITERS, message), is_read=True)
             )
             return
         counts.subscribe_streams += 1
@@ -173,12 +174,12 @@ class ReadCalls:
             async for response in self._subscribe(request):
                 yield response
         except (StoreError, DLedgerError) as error:
-            yield pb.SubscribeResponse(answer=core.refusal(error, is_read=True))
+            yield pb.SubscribeResponse(answer=refusal(core, error, is_read=True))
         finally:
             counts.subscribe_streams -= 1
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
-        await self._core.confirm(request.mode)
+        await self._core.confirm(read_mode_of(request.mode))
         self._check_serving(request.mode)
         want, offsets = self._wanted(request)
         # An answer all the same: it confirms to the reader that the subscription was accepted.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from cluster.api.shared import DONE, BrokerCore
+from cluster.api.answers import DONE, leader_hint
+from cluster.broker.core import BrokerCore
 from cluster.broker.group_members import GroupMembers
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.route_messages import route_response
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
 from cluster.protocol.topic_config import (
     PERMISSION_INHERIT,
@@ -19,6 +19,7 @@ from cluster.protocol.topic_config import (
     GroupConfig,
     TopicConfig,
 )
+from cluster.protocol.wire.routes import route_response
 from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.v1 import broker_pb2 as pb
@@ -202,7 +203,7 @@ class TopicCalls:
             self_id=options.self_id,
             role=status.role,
             term=status.term,
-            leader=self._core.leader_hint(),
+            leader=leader_hint(self._core),
             is_serving_puts=status.is_serving_puts,
             min_physical_offset=store.log.begin_offset,
             max_physical_offset=store.log.end_offset,

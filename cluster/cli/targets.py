@@ -14,7 +14,7 @@ from cluster.client.name_server_calls import ask_each, list_brokers
 from cluster.client.routing.finder import RouteFinder
 from cluster.client.routing.queue_choice import readable_queues, writable_queues
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.route_messages import routes_of
+from cluster.protocol.wire.routes import routes_of
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from dledger import event_loop

@@ -14,7 +14,8 @@ from typing import Any, Final, Self, TypeVar
 
 import grpc
 
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from commitlog.record.record import Record, decode

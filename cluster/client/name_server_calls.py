@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 import grpc
 
-from cluster.protocol.errors import RequestFailed, failure_of_call
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, ListBrokersResponse
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.failures import CHANNEL_OPTIONS

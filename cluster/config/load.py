@@ -86,7 +86,7 @@ class BrokerSettings:
         cluster: brokers of one installation share it.
         name_servers: `host:port` of each, comma separated; empty: none.
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
-            `cluster.api.shared.BrokerOptions`.
+            `cluster.broker.core.BrokerOptions`.
         max_message_size: bytes of a body at most.
         has_property_crc: of the records of old files.
         store: of queues, index and reading; old files are kept as long as entries.

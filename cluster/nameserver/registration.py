@@ -26,9 +26,10 @@ import grpc
 import grpc.aio
 
 from cluster.nameserver.witnesses import LIFE_SIZE_BYTES, life_digest
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
-from cluster.protocol.route_messages import register_request
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.routes import register_request
 from cluster.v1 import nameserver_pb2
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints

@@ -1,7 +1,7 @@
-"""Why a request for messages failed: the one table cause <-> status of gRPC <-> whether it may have been done.
+"""Why a request for messages failed: the one table cause <-> status <-> whether it may have been done.
 
-A server raises whatever it meets; `answer_of` words it as an `Answer`. A client turns an answer, or a failed call, into
-`RequestFailed`. Both go by the same `Reason`, so a cause keeps its name from one end to the other.
+A server raises whatever it meets. A client turns an answer, or a failed call, into `RequestFailed`
+(`cluster.protocol.wire.answers`). Both go by the same `Reason`, so a cause keeps its name from one end to the other.
 
 *Certainty* is about the change that a request asked for. A read changes nothing: for it every failure is harmless. A
 cause that *passes* may be gone a moment later, or at another node: a client retries automatically, but only where
@@ -10,10 +10,8 @@ nothing was done.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
-
-import grpc
 
 from cluster.protocol.route_table import (
     IllegalRegistration,
@@ -23,10 +21,7 @@ from cluster.protocol.route_table import (
     UnconfirmedRegistration,
     UnknownBroker,
 )
-from cluster.v1 import answer_pb2
-from dledger.client.failures import describe, never_left
 from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
-from dledger.v1.log_pb2 import LeaderHint
 from store.errors import (
     Certainty,
     CorruptData,
@@ -40,21 +35,38 @@ from store.errors import (
 )
 from store.model.commit_log import PutStatus
 
-_Code = grpc.StatusCode
 _NOT_DONE: Final = Certainty.NOT_APPENDED
 _UNKNOWN: Final = Certainty.UNKNOWN
+
+
+class Status(IntEnum):
+    """Kinds of failures, by the names and numbers of gRPC."""
+
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
 
 
 class Cause(NamedTuple):
     """One row of the table.
 
     Attributes:
-        status: what gRPC calls it.
+        status: the kind of failure.
         certainty: whether what was asked for happened.
         is_passing: whether the same request may succeed a moment later, or at another node.
     """
 
-    status: grpc.StatusCode
+    status: Status
     certainty: Certainty
     is_passing: bool = False
 
@@ -115,54 +127,54 @@ class Reason(StrEnum):
 
 CAUSES: Final[dict[Reason, Cause]] = {
     # The request itself.
-    Reason.ILLEGAL_MESSAGE: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
-    Reason.ILLEGAL_REQUEST: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
-    Reason.ILLEGAL_REGISTRATION: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
-    Reason.UNKNOWN_TOPIC: Cause(_Code.NOT_FOUND, _NOT_DONE),
-    Reason.UNKNOWN_GROUP: Cause(_Code.NOT_FOUND, _NOT_DONE),
-    Reason.UNKNOWN_BROKER: Cause(_Code.NOT_FOUND, _NOT_DONE),
-    Reason.UNKNOWN_QUEUE: Cause(_Code.OUT_OF_RANGE, _NOT_DONE),
-    Reason.NO_MESSAGE: Cause(_Code.NOT_FOUND, _NOT_DONE),
-    Reason.TOPIC_EXISTS: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
-    Reason.GROUP_EXISTS: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
-    Reason.CLIENT_ID_IN_USE: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
-    Reason.NOT_IN_GROUP: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
-    Reason.GROUP_IN_USE: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
-    Reason.TOPIC_NOT_WRITABLE: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
-    Reason.TOPIC_NOT_READABLE: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
-    Reason.GROUP_NOT_ENABLED: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
-    Reason.OFFSET_BEYOND_END: Cause(_Code.OUT_OF_RANGE, _NOT_DONE),
-    Reason.STALE_REGISTRATION: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
-    Reason.UNSUPPORTED: Cause(_Code.UNIMPLEMENTED, _NOT_DONE),
+    Reason.ILLEGAL_MESSAGE: Cause(Status.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.ILLEGAL_REQUEST: Cause(Status.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.ILLEGAL_REGISTRATION: Cause(Status.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.UNKNOWN_TOPIC: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_GROUP: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_BROKER: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_QUEUE: Cause(Status.OUT_OF_RANGE, _NOT_DONE),
+    Reason.NO_MESSAGE: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.TOPIC_EXISTS: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.GROUP_EXISTS: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.CLIENT_ID_IN_USE: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.NOT_IN_GROUP: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.GROUP_IN_USE: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.TOPIC_NOT_WRITABLE: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
+    Reason.TOPIC_NOT_READABLE: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
+    Reason.GROUP_NOT_ENABLED: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
+    Reason.OFFSET_BEYOND_END: Cause(Status.OUT_OF_RANGE, _NOT_DONE),
+    Reason.STALE_REGISTRATION: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.UNSUPPORTED: Cause(Status.UNIMPLEMENTED, _NOT_DONE),
     # The node does not lead, or not yet.
-    Reason.NOT_LEADER: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.LEADER_NOT_READY: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.LEADER_TRANSFERRING: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.TERM_CHANGED: Cause(_Code.ABORTED, _NOT_DONE, is_passing=True),
+    Reason.NOT_LEADER: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.LEADER_NOT_READY: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.LEADER_TRANSFERRING: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.TERM_CHANGED: Cause(Status.ABORTED, _NOT_DONE, is_passing=True),
     # A node that knows the topics was asked too early.
-    Reason.ROUTES_INCOMPLETE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.REGISTRATION_UNCONFIRMED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.ROUTES_INCOMPLETE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.REGISTRATION_UNCONFIRMED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # Something is full, or the node ends.
-    Reason.LEADER_PENDING_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
-    Reason.TOO_MANY_WAITERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
-    Reason.TOO_MANY_BROKERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
-    Reason.TOO_MUCH_STATE: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
-    Reason.DISK_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
-    Reason.STORE_STOPPED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.SERVICE_NOT_AVAILABLE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.LEADER_PENDING_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.TOO_MANY_WAITERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.TOO_MANY_BROKERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.TOO_MUCH_STATE: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.DISK_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.STORE_STOPPED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.SERVICE_NOT_AVAILABLE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # No node was reached, or nothing was sent.
-    Reason.NOT_REACHED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.CLIENT_QUEUE_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
-    Reason.CLIENT_CLOSED: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.NOT_REACHED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.CLIENT_QUEUE_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.CLIENT_CLOSED: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     # It may have happened.
-    Reason.ANSWER_LOST: Cause(_Code.UNAVAILABLE, _UNKNOWN),
-    Reason.ANSWER_LATE: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
-    Reason.WAIT_QUORUM_ACK_TIMEOUT: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
-    Reason.FLUSH_DISK_TIMEOUT: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
-    Reason.DISK_ERROR: Cause(_Code.INTERNAL, _UNKNOWN),
-    Reason.INTERNAL_ERROR: Cause(_Code.INTERNAL, _UNKNOWN),
+    Reason.ANSWER_LOST: Cause(Status.UNAVAILABLE, _UNKNOWN),
+    Reason.ANSWER_LATE: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.WAIT_QUORUM_ACK_TIMEOUT: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.FLUSH_DISK_TIMEOUT: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.DISK_ERROR: Cause(Status.INTERNAL, _UNKNOWN),
+    Reason.INTERNAL_ERROR: Cause(Status.INTERNAL, _UNKNOWN),
     # What was read is damaged.
-    Reason.CORRUPT_DATA: Cause(_Code.DATA_LOSS, _UNKNOWN),
+    Reason.CORRUPT_DATA: Cause(Status.DATA_LOSS, _UNKNOWN),
 }
 
 
@@ -171,7 +183,7 @@ class RequestFailed(DLedgerError):
 
     Attributes:
         reason: the cause; None for one that this client does not know, of a newer server.
-        code: status of gRPC.
+        code: number of the status, as gRPC numbers it.
         name: of the cause, as the server gave it.
         message: the cause, for people.
         certainty: whether what was asked for happened.
@@ -192,7 +204,7 @@ class RequestFailed(DLedgerError):
         self.name = known.name if known is not None else str(reason)
         # A cause that is not known leaves it open: nothing may be concluded from it.
         self.certainty = certainty or (_UNKNOWN if known is None else CAUSES[known].certainty)
-        self.code = code if code is not None else status_code(known or Reason.INTERNAL_ERROR)
+        self.code = code if code is not None else int(CAUSES[known or Reason.INTERNAL_ERROR].status)
         self.message = message
         self.leader = leader
         # Not super(): outcomes of messages are outcomes of the log too, and those word their text in another way.
@@ -208,12 +220,6 @@ class RequestFailed(DLedgerError):
     def is_worth_repeating(self) -> bool:
         """Whether a request that may be done twice is worth repeating, at the same node or another one."""
         return self.is_worth_trying or self.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
-
-
-def status_code(reason: Reason) -> int:
-    """Return the number of the status that gRPC gives to a cause."""
-    number: int = CAUSES[reason].status.value[0]
-    return number
 
 
 # An exception is looked up by its class, then by the classes that it is derived from.
@@ -256,13 +262,6 @@ _OF_PUT_STATUS: Final[dict[PutStatus, Reason]] = {
     PutStatus.UNKNOWN_ERROR: Reason.INTERNAL_ERROR,
 }
 
-_CERTAINTY_TO_WIRE: Final = {
-    Certainty.APPENDED: answer_pb2.CERTAINTY_DONE,
-    Certainty.NOT_APPENDED: answer_pb2.CERTAINTY_NOT_DONE,
-    Certainty.UNKNOWN: answer_pb2.CERTAINTY_UNKNOWN,
-}
-_CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTAINTY_TO_WIRE.items()}
-
 
 def reason_of_code(code: int) -> Reason:
     """Return the cause for a code of the Raft log."""
@@ -290,58 +289,3 @@ def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
         return failure_of_code(error.code, error.message)
     reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)
     return RequestFailed(reason, str(error))
-
-
-# -------------------------------------------------------------------------------------------------------------- answers
-
-
-def answer_of(
-    error: DLedgerError | StoreError, leader: LeaderHint | None = None, *, is_read: bool = False
-) -> answer_pb2.Answer:
-    """Return the answer to a request that failed.
-
-    Args:
-        error: the exception in the server.
-        leader: the node to ask instead; only reported where that may help.
-        is_read: the request changes nothing.
-    """
-    failure = failure_of(error)
-    certainty = answer_pb2.CERTAINTY_NONE if is_read else _CERTAINTY_TO_WIRE[failure.certainty]
-    answer = answer_pb2.Answer(code=failure.code, reason=failure.name, message=failure.message, certainty=certainty)
-    if leader is not None and failure.reason is not None and CAUSES[failure.reason].is_passing:
-        answer.leader.CopyFrom(leader)
-    return answer
-
-
-def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
-    """Return when the answer says that all went well.
-
-    Args:
-        answer: of a response.
-        address: the node that answered; for the message.
-
-    Raises:
-        RequestFailed: what it says.
-    """
-    if not answer.code:
-        return
-    who = f"{address} answered: " if address else ""
-    raise RequestFailed(
-        answer.reason,
-        f"{who}{answer.message or answer.reason}",
-        # None where the request changes nothing: then the table says what it says.
-        certainty=_CERTAINTY_FROM_WIRE.get(answer.certainty),
-        code=answer.code,
-        leader=answer.leader.address,
-    )
-
-
-def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: str) -> RequestFailed:
-    """Return what a call means that ended with an error of gRPC: no node was reached, or the answer was lost."""
-    message = describe(address, code, details, service)
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return RequestFailed(Reason.UNSUPPORTED, message)
-    if never_left(code, details):
-        return RequestFailed(Reason.NOT_REACHED, message)
-    is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED
-    return RequestFailed(Reason.ANSWER_LATE if is_late else Reason.ANSWER_LOST, message)

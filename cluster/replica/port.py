@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from cluster.protocol.route_table import BrokerNode
@@ -19,6 +20,20 @@ from store.model.commit_log import PutOutcome
 from store.model.message import Host, Message
 
 NO_DIVIDE = -1
+
+
+class ReadMode(Enum):
+    """How new a read must be.
+
+    Attributes:
+        LINEARIZABLE: it covers all that was acknowledged before; a majority confirms the leader.
+        LEASE: the same, but a leader may trust its lease.
+        LOCAL: it covers what this node knows.
+    """
+
+    LINEARIZABLE = "linearizable"
+    LEASE = "lease"
+    LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +139,8 @@ class Replica(Protocol):
         """
         ...
 
-    async def confirm(self, mode: int) -> None:
-        """Return when what is read here now is as new as `mode` asks for: a `dledger.v1.ReadMode`.
+    async def confirm(self, mode: ReadMode) -> None:
+        """Return when what is read here now is as new as `mode` asks for.
 
         Raises:
             cluster.protocol.errors.RequestFailed, dledger.errors.DLedgerError: it cannot be promised.

@@ -25,7 +25,7 @@ from typing import Final, Self
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.opening import OpenedReplica, ReplicatedConfig, open_replica
-from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.state_import import StateImport
 from cluster.state.broker_state import Applied, BrokerState
@@ -36,7 +36,6 @@ from dledger.driver.trace import Trace
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.types import Role
-from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.dispatch.catch_up import Progress
 from store.errors import Certainty, DiskFull
@@ -313,17 +312,17 @@ class ReplicatedReplica:
         """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""
         return await self._background.wait(topic, queue_id, offset, time_limit_s, tags)
 
-    async def confirm(self, mode: int) -> None:
+    async def confirm(self, mode: ReadMode) -> None:
         """Return when everything that was acknowledged before the call is applied and dispatched here.
 
         Raises:
             dledger.pending.reads.RequestRefused: no leader is known, or this node has stopped.
             store.errors.StoreStopped: this node has stopped.
         """
-        if mode == ReadMode.READ_MODE_LOCAL:
+        if mode is ReadMode.LOCAL:
             return
         self._check_imported()
-        index = await self.node.read_index(is_lease_allowed=mode == ReadMode.READ_MODE_LEASE)
+        index = await self.node.read_index(is_lease_allowed=mode is ReadMode.LEASE)
         await self.node.wait_applied(index)
         await self._background.dispatched_to(self.parts.log.end_offset_of(index))
 

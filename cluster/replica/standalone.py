@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState
-from cluster.replica.port import NO_DIVIDE, Puts, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
 from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
-from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.fs.ports import Files
 from store.maintenance.service import StoreService
@@ -153,13 +152,13 @@ class StandaloneReplica:
         """Change the state, durably; return what became of the command."""
         return await self._local.change(command)
 
-    async def confirm(self, mode: int) -> None:
+    async def confirm(self, mode: ReadMode) -> None:
         """Dispatch what is durable here: there is no other leader, so all of it was acknowledged.
 
         Raises:
             store.errors.StoreStopped: the store has stopped.
         """
-        if mode != ReadMode.READ_MODE_LOCAL:
+        if mode is not ReadMode.LOCAL:
             await self._service.dispatched_to(self._plain.log.end_offset)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:

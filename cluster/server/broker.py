@@ -24,7 +24,7 @@ from typing import Final, Self
 from prometheus_client import CollectorRegistry
 
 from cluster.api.broker_service import BrokerService
-from cluster.api.shared import BrokerCore, BrokerOptions
+from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page

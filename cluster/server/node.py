@@ -124,7 +124,7 @@ async def _serve_messages(
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return what ends with the error after which the process must stop."""
     # Only here: a log of raw entries needs none of it.
-    from cluster.api.shared import BrokerOptions  # noqa: PLC0415
+    from cluster.broker.core import BrokerOptions  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
 

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.answer_pb2 import Answer
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS

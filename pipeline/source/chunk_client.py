@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from cluster.protocol.errors import Reason, RequestFailed, check_answer
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import ReadMode
 from pipeline.common.errors import DataLost, LostRange

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from cluster import Consumer, Producer
-from cluster.api.shared import wall_clock_ms
+from cluster.broker.core import wall_clock_ms
 from cluster.client.broker_calls import BrokerCalls
 from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.outgoing import OutgoingMessage

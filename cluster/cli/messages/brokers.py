@@ -100,7 +100,7 @@ def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
 
 def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
     from cluster.client.name_server_calls import TIMEOUT_S
-    from cluster.protocol.errors import check_answer
+    from cluster.protocol.wire.answers import check_answer
     from cluster.v1.nameserver_pb2 import SetWritableRequest
 
     def ask(stub: NameServerStub) -> int:

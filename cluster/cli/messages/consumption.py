@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.broker_calls import BrokerCalls, records_in
-from cluster.protocol.skipped_messages import skipped_of
+from cluster.protocol.wire.skipped import skipped_of
 from cluster.v1 import broker_pb2 as pb
 from commitlog.offline.message_filter import parse_time
 

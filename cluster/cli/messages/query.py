@@ -43,7 +43,7 @@ def by_key(
         dledger query key orders o-17 --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
     from cluster.client.broker_calls import records_in
-    from cluster.protocol.skipped_messages import skipped_of
+    from cluster.protocol.wire.skipped import skipped_of
     from cluster.v1 import broker_pb2 as pb
 
     found: list[Record] = []
@@ -119,7 +119,7 @@ def by_time(
         dledger query time orders 2026-11-21T09:00:00 2026-11-21T09:05:00
     """
     from cluster.client.broker_calls import records_in
-    from cluster.protocol.skipped_messages import skipped_of
+    from cluster.protocol.wire.skipped import skipped_of
     from cluster.v1 import broker_pb2 as pb
     from commitlog.offline.message_filter import parse_time
 

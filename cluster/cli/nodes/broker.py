@@ -98,7 +98,7 @@ def broker(
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Only now: gRPC and the store are slow to load.
-    from cluster.api.shared import BrokerOptions
+    from cluster.broker.core import BrokerOptions
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 

@@ -10,7 +10,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from cluster.protocol.errors import RequestFailed, check_answer
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.wire.answers import check_answer
 from cluster.replica.port import NO_DIVIDE
 from cluster.v1.broker_pb2 import BrokerStatusRequest, BrokerStatusResponse
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub

@@ -10,7 +10,8 @@ from contextlib import suppress
 import grpc.aio
 
 from cluster.client.routing.broker_nodes import BrokerNodes
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
 from dledger.client.aio.stream_end import StreamEnded, next_response
 from dledger.client.retry import HOPS_MAX, Backoff

@@ -21,8 +21,10 @@ from cluster.client.consumer.received import ReceivedMessage, messages_of
 from cluster.client.consumer.replica_fallback import OtherNodes
 from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.client.routing.queue_choice import BrokerQueue
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
-from cluster.protocol.skipped_messages import SkippedMessages, skipped_of
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.skipped_messages import SkippedMessages
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.skipped import skipped_of
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
 from dledger.client.aio.stream_end import StreamEnded, next_response

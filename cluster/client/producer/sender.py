@@ -27,7 +27,8 @@ import grpc.aio
 from cluster.client.outcomes import outcome_of_failure
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, PutBatch, SendItem
 from cluster.client.routing.broker_nodes import BrokerNodes
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.aio.batching_sender import BatchingSender, SendVerdict
 from dledger.client.retry import Backoff

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import BrokerRoute
+from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.answer_pb2 import Answer
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS

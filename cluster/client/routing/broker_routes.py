@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 import grpc.aio
 
 from cluster.client.routing.finder import LookedUp, RouteFinder
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
-from cluster.protocol.route_messages import routes_of
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import BrokerRoute
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.routes import routes_of
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from cluster.v1.nameserver_pb2 import RouteRequest, RouteResponse
 from dledger.client.reaching import PATIENCE_S

@@ -20,8 +20,9 @@ import grpc
 import grpc.aio
 
 from cluster.client.routing.cache import RouteCache, Routes
-from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
-from cluster.protocol.route_messages import routes_of
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.routes import routes_of
 from cluster.v1 import nameserver_pb2
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints

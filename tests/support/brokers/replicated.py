@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.local.node import choose_ports
 from cluster.protocol.errors import RequestFailed, failure_of, reason_of_put
+from cluster.replica.port import ReadMode
 from cluster.replica.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
@@ -202,7 +203,7 @@ class Group:
         """Wait until all that are open have applied and dispatched the same, and the leader's all."""
 
         async def committed(leader):
-            await leader.confirm(0)
+            await leader.confirm(ReadMode.LINEARIZABLE)
             return leader.node.commit_index
 
         leader, index = await self.of_leader(committed)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import grpc.aio
 
-from cluster.api.shared import BrokerOptions
+from cluster.broker.core import BrokerOptions
 from cluster.local.node import choose_ports
 from cluster.process.loop_thread import LoopThread
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from cluster.api.shared import BrokerOptions
+from cluster.broker.core import BrokerOptions
 from cluster.local.node import choose_ports
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.broker import Broker

@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 
 from cluster.api.message_columns import encode_host
-from cluster.protocol.errors import Reason, RequestFailed, answer_of
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import answer_of
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from commitlog.record.properties import RawProperties

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from cluster.api.shared import wall_clock_ms
+from cluster.broker.core import wall_clock_ms
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb

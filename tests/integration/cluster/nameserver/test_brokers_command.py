@@ -8,8 +8,8 @@ import grpc
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
-from cluster.protocol.route_messages import register_request
 from cluster.protocol.route_table import BrokerNode, Registration, TopicQueues
+from cluster.protocol.wire.routes import register_request
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.support.waiting import PATIENCE_S
 

@@ -16,8 +16,8 @@ from cluster.nameserver import witnesses as registration_witnesses
 from cluster.nameserver.registration import Registrar
 from cluster.nameserver.witnesses import NODES_ASKED_MAX
 from cluster.process.loop_thread import LoopThread
-from cluster.protocol.route_messages import register_request
 from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerNode, Extent, Registration, TopicQueues
+from cluster.protocol.wire.routes import register_request
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.config import Address

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from cluster.api.name_server import NameServer
-from cluster.api.shared import BrokerOptions
+from cluster.broker.core import BrokerOptions
 from cluster.local.node import choose_ports
 from cluster.protocol.topic_config import TopicConfig
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica

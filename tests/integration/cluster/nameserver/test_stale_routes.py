@@ -18,8 +18,8 @@ from cluster.client.routing import finder as route_finder
 from cluster.client.routing.broker_routes import BrokerRouteFinder
 from cluster.client.routing.finder import RouteFinder
 from cluster.local.node import choose_ports
-from cluster.protocol.route_messages import register_request, route_response
 from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.protocol.wire.routes import register_request, route_response
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.port import ReadMode
 from cluster.state.commands import SetTopic
 from store.errors import Certainty, StorageFailed
 from store.fs.linux.files import OsFiles
@@ -58,7 +59,7 @@ def test_full_disk_refuses_puts_while_reads_continue_and_takes_them_again_by_its
                 assert count > 3
                 expected = [(number, b"%d" % number) for number in range(count)]
                 for replica in group.open.values():
-                    await replica.confirm(0)
+                    await replica.confirm(ReadMode.LINEARIZABLE)
                     assert read_queue(replica) == expected
                 disk.is_full = False
                 await until(lambda: not leader.node.status().is_disk_full)
@@ -82,7 +83,7 @@ def test_queues_that_find_no_room_hold_up_reading_and_lose_nothing(tmp_path):
             disk.is_full = True
             # A file of the queue holds a hundred: the log has room for the next one, the queue has not.
             await put(leader, *numbered(range(50, 150), size=10))
-            confirming = asyncio.create_task(leader.confirm(0))
+            confirming = asyncio.create_task(leader.confirm(ReadMode.LINEARIZABLE))
             await until(lambda: leader.store.derived.dispatcher.offset < leader.parts.log.end_offset)
             assert leader.store.max_offset("T", 0) <= 100
             assert not confirming.done()

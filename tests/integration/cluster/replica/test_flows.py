@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from cluster import Producer
-from cluster.api.shared import BrokerOptions
+from cluster.broker.core import BrokerOptions
 from cluster.protocol.topic_config import TopicConfig
 from cluster.server.broker import Broker
 from cluster.state.commands import SetTopic

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.protocol.errors import RequestFailed
+from cluster.replica.port import ReadMode
 from store.errors import Certainty
 from store.model.message import Message
 from tests.support.brokers.replicated import STORE, configs_in, read_queue, running_group
@@ -116,7 +117,7 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledg
                 with monkeypatch.context() as held:
                     held.setattr(follower.store, "dispatch_turn", lambda: False)
                     _, (place,) = await group.put(Message("T", b"acknowledged"))
-                    confirming = asyncio.create_task(follower.confirm(0))
+                    confirming = asyncio.create_task(follower.confirm(ReadMode.LINEARIZABLE))
                     await until(lambda: follower.parts.log.end_offset > place.physical_offset)
                     await follower.node.read_index()
                     assert not confirming.done()

@@ -5,23 +5,23 @@ import asyncio
 import pytest
 
 from cluster.api.put_calls import PutCalls
-from cluster.api.shared import BrokerCore, BrokerOptions
+from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.port import ReadMode
 from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import SetTopic
 from cluster.v1.broker_pb2 import PutRequest
-from dledger.v1.log_pb2 import ReadMode
 from store.maintenance import background
 from store.model.message import Host
 from tests.support.brokers.replicated import configs_in, numbered, put, read_queue, running_group, units_of
 from tests.support.waiting import PATIENCE_S, run, until
 
 LINEARIZABLE, LOCAL, LEASE = (
-    ReadMode.READ_MODE_LINEARIZABLE,
-    ReadMode.READ_MODE_LOCAL,
-    ReadMode.READ_MODE_LEASE,
+    ReadMode.LINEARIZABLE,
+    ReadMode.LOCAL,
+    ReadMode.LEASE,
 )
 
 

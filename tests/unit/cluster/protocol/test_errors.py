@@ -5,17 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from cluster.protocol.errors import (
-    CAUSES,
-    Reason,
-    RequestFailed,
-    answer_of,
-    check_answer,
-    failure_of,
-    failure_of_call,
-    failure_of_code,
-    reason_of_put,
-)
+from cluster.protocol.errors import CAUSES, Reason, RequestFailed, Status, failure_of, failure_of_code, reason_of_put
 from cluster.protocol.route_table import (
     IllegalRegistration,
     StaleRegistration,
@@ -23,6 +13,7 @@ from cluster.protocol.route_table import (
     UnconfirmedRegistration,
     UnknownBroker,
 )
+from cluster.protocol.wire.answers import answer_of, check_answer, failure_of_call
 from cluster.v1 import answer_pb2
 from dledger.errors import DLedgerError, InvariantBroken, ResponseCode, outcome_of
 from dledger.pending.reads import RequestRefused
@@ -32,6 +23,11 @@ from store.errors import Certainty
 from store.model.commit_log import PutStatus
 
 LEADER = LeaderHint(id="n1", address="127.0.0.1:20922")
+
+
+def test_statuses_have_the_names_and_numbers_of_grpc() -> None:
+    numbers = {code.name: code.value[0] for code in grpc.StatusCode}
+    assert {each.name: each.value for each in Status} == {each.name: numbers[each.name] for each in Status}
 
 
 def test_every_cause_has_its_row_and_every_failed_put_its_cause() -> None:

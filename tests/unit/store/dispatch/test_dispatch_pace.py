@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from cluster.replica.port import ReadMode
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from commitlog.plain.store import PlainStoreConfig
-from dledger.v1.log_pb2 import ReadMode
 from store.errors import Certainty, StoreStopped
 from store.fs.linux.files import OsFiles
 from store.maintenance import background
@@ -193,9 +193,9 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
         for number in range(20):
             place = await put(broker, number)
             assert not found_at(broker, place, number)
-            await broker.confirm(ReadMode.READ_MODE_LOCAL)
+            await broker.confirm(ReadMode.LOCAL)
             assert not found_at(broker, place, number)
-            await broker.confirm(ReadMode.READ_MODE_LEASE if number % 2 else ReadMode.READ_MODE_LINEARIZABLE)
+            await broker.confirm(ReadMode.LEASE if number % 2 else ReadMode.LINEARIZABLE)
             assert found_at(broker, place, number)
 
     with_broker(tmp_path, story)
@@ -255,12 +255,12 @@ def test_what_was_not_dispatched_at_the_end_is_there_after_a_restart(tmp_path):
 def test_waiters_for_dispatch_fail_when_the_store_has_stopped(tmp_path):
     async def story(broker):
         await put(broker, 1)
-        waiting = asyncio.create_task(broker.confirm(ReadMode.READ_MODE_LINEARIZABLE))
+        waiting = asyncio.create_task(broker.confirm(ReadMode.LINEARIZABLE))
         await asyncio.sleep(0)
         broker.service.background.fail(StoreStopped("the disk is gone"))
         with pytest.raises(StoreStopped, match="the disk is gone"):
             await waiting
         with pytest.raises(StoreStopped, match="the disk is gone"):
-            await broker.confirm(ReadMode.READ_MODE_LINEARIZABLE)
+            await broker.confirm(ReadMode.LINEARIZABLE)
 
     with_broker(tmp_path, story)

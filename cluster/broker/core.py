@@ -1,35 +1,24 @@
-"""What all calls of `BrokerService` share: the rules for topics and groups, changes of state, and how failures read.
+"""The rules of a broker that hold for all requests: topics, groups, changes of state, and what leads.
 
-Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`).
+Not here: what a request does and how it travels (`cluster.api`).
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from cluster.broker.metrics import BrokerMetrics
-from cluster.protocol.errors import Reason, RequestFailed, answer_of, failure_of
-from cluster.protocol.skipped_messages import damaged_to_wire, skipped_to_wire
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
-from cluster.replica.port import Replica
+from cluster.replica.port import ReadMode, Replica
 from cluster.state.broker_state import Applied
 from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
-from cluster.v1 import answer_pb2
-from cluster.v1 import broker_pb2 as pb
-from dledger.errors import DLedgerError
-from dledger.v1.log_pb2 import LeaderHint, ReadMode
-from store.access.skipped_messages import Skip, SkipCause
-from store.errors import IllegalMessage, StoreError
-from store.model.dispatch_batch import Skipped
+from store.errors import IllegalMessage
 from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
 
-logger = logging.getLogger(__name__)
-
-DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
 _MS_PER_S: Final = 1000
 
 
@@ -54,13 +43,6 @@ class BrokerOptions:
     auto_create_subscription_group: bool = True
 
 
-class _Answering(Protocol):
-    def __init__(self, *, answer: answer_pb2.Answer) -> None: ...
-
-
-Response = TypeVar("Response", bound=_Answering)
-
-
 class BrokerCore:
     """One broker's replica, options and metrics, and the rules that hold for all calls.
 
@@ -77,42 +59,6 @@ class BrokerCore:
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _at_once
         self.life_digests: tuple[bytes, ...] = ()
-
-    # ---------------------------------------------------------------------------------------------------- answers
-
-    async def answered(
-        self, kind: Callable[..., Response], work: Awaitable[Response], *, is_read: bool = False
-    ) -> Response:
-        """Return the response that `work` gives, or one that says why it failed."""
-        try:
-            return await work
-        except (StoreError, DLedgerError) as error:
-            return kind(answer=self.refusal(error, is_read=is_read))
-
-    def refusal(self, error: StoreError | DLedgerError, *, is_read: bool = False) -> answer_pb2.Answer:
-        """Return the answer to a request that failed, and count it."""
-        self.metrics.count_refusal(failure_of(error).name)
-        return answer_of(error, self.leader_hint(), is_read=is_read)
-
-    def leader_hint(self) -> LeaderHint:
-        """Return the node to ask instead of this one."""
-        status = self.replica.status()
-        return LeaderHint(id=status.leader_id, address=status.leader_address)
-
-    def skipped_to_pb(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
-        """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
-        for each in skips:
-            self.metrics.count_skipped(each.cause, each.end - each.begin)
-            if each.record is not None:
-                _log_damaged(topic, queue_id, each.record)
-        return list(skipped_to_wire(queue_id, skips))
-
-    def damaged_to_pb(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
-        """Return the report of damaged records that may be what was looked for; count and log them."""
-        for each in records:
-            self.metrics.count_skipped(SkipCause.DAMAGED, 1)
-            _log_damaged(topic, -1, each)
-        return list(damaged_to_wire(records))
 
     # ---------------------------------------------------------------------------------------------------- changes
 
@@ -138,7 +84,7 @@ class BrokerCore:
         if not self.replica.status().is_serving_puts:
             await self.confirm()
 
-    async def confirm(self, mode: int = ReadMode.READ_MODE_LINEARIZABLE) -> None:
+    async def confirm(self, mode: ReadMode = ReadMode.LINEARIZABLE) -> None:
         """Return when what is read here now is as new as `mode` asks for."""
         await self.replica.confirm(mode)
 
@@ -267,18 +213,6 @@ def _how_to_permit(topic: str, permission: str) -> str:
     if "w" in permission and not is_topic_name(topic):
         return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it is only read: take a shorter one"
     return f"`dledger topic alter {topic} --permission {permission}` permits it"
-
-
-def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:
-    logger.error(
-        "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
-        topic,
-        queue_id,
-        record.path,
-        record.position,
-        record.expected,
-        record.found,
-    )
 
 
 async def _at_once() -> None:

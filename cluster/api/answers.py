@@ -1,0 +1,95 @@
+"""How the calls of `BrokerService` answer: refusals, reports of messages that a reader does not get, read modes.
+
+Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`), and the rules
+(`cluster.broker.core`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from cluster.broker.core import BrokerCore
+from cluster.protocol.errors import failure_of
+from cluster.protocol.wire.answers import answer_of
+from cluster.protocol.wire.skipped import damaged_to_wire, skipped_to_wire
+from cluster.replica.port import ReadMode
+from cluster.v1 import answer_pb2
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from dledger.v1 import log_pb2
+from store.access.skipped_messages import Skip, SkipCause
+from store.errors import StoreError
+from store.model.dispatch_batch import Skipped
+
+logger = logging.getLogger(__name__)
+
+DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
+_READ_MODES: Final[dict[int, ReadMode]] = {
+    log_pb2.READ_MODE_LOCAL: ReadMode.LOCAL,
+    log_pb2.READ_MODE_LEASE: ReadMode.LEASE,
+}
+
+
+class _Answering(Protocol):
+    def __init__(self, *, answer: answer_pb2.Answer) -> None: ...
+
+
+Response = TypeVar("Response", bound=_Answering)
+
+
+async def answered(
+    core: BrokerCore, kind: Callable[..., Response], work: Awaitable[Response], *, is_read: bool = False
+) -> Response:
+    """Return the response that `work` gives, or one that says why it failed."""
+    try:
+        return await work
+    except (StoreError, DLedgerError) as error:
+        return kind(answer=refusal(core, error, is_read=is_read))
+
+
+def refusal(core: BrokerCore, error: StoreError | DLedgerError, *, is_read: bool = False) -> answer_pb2.Answer:
+    """Return the answer to a request that failed, and count it."""
+    core.metrics.count_refusal(failure_of(error).name)
+    return answer_of(error, leader_hint(core), is_read=is_read)
+
+
+def leader_hint(core: BrokerCore) -> log_pb2.LeaderHint:
+    """Return the node to ask instead of this one."""
+    status = core.replica.status()
+    return log_pb2.LeaderHint(id=status.leader_id, address=status.leader_address)
+
+
+def skipped_to_pb(core: BrokerCore, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
+    """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
+    for each in skips:
+        core.metrics.count_skipped(each.cause, each.end - each.begin)
+        if each.record is not None:
+            _log_damaged(topic, queue_id, each.record)
+    return list(skipped_to_wire(queue_id, skips))
+
+
+def damaged_to_pb(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
+    """Return the report of damaged records that may be what was looked for; count and log them."""
+    for each in records:
+        core.metrics.count_skipped(SkipCause.DAMAGED, 1)
+        _log_damaged(topic, -1, each)
+    return list(damaged_to_wire(records))
+
+
+def read_mode_of(mode: int) -> ReadMode:
+    """Return how new a read must be; linearizable where a newer client asks for a mode that is not known here."""
+    return _READ_MODES.get(mode, ReadMode.LINEARIZABLE)
+
+
+def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:
+    logger.error(
+        "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
+        topic,
+        queue_id,
+        record.path,
+        record.position,
+        record.expected,
+        record.found,
+    )

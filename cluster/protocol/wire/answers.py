@@ -1,0 +1,73 @@
+"""Failures as answers and calls carry them: `cluster.v1.Answer`, and calls that gRPC ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+from cluster.protocol.errors import CAUSES, Reason, RequestFailed, failure_of
+from cluster.v1 import answer_pb2
+from dledger.client.failures import describe, never_left
+from dledger.errors import DLedgerError
+from dledger.v1.log_pb2 import LeaderHint
+from store.errors import Certainty, StoreError
+
+_CERTAINTY_TO_WIRE: Final = {
+    Certainty.APPENDED: answer_pb2.CERTAINTY_DONE,
+    Certainty.NOT_APPENDED: answer_pb2.CERTAINTY_NOT_DONE,
+    Certainty.UNKNOWN: answer_pb2.CERTAINTY_UNKNOWN,
+}
+_CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTAINTY_TO_WIRE.items()}
+
+
+def answer_of(
+    error: DLedgerError | StoreError, leader: LeaderHint | None = None, *, is_read: bool = False
+) -> answer_pb2.Answer:
+    """Return the answer to a request that failed.
+
+    Args:
+        error: the exception in the server.
+        leader: the node to ask instead; only reported where that may help.
+        is_read: the request changes nothing.
+    """
+    failure = failure_of(error)
+    certainty = answer_pb2.CERTAINTY_NONE if is_read else _CERTAINTY_TO_WIRE[failure.certainty]
+    answer = answer_pb2.Answer(code=failure.code, reason=failure.name, message=failure.message, certainty=certainty)
+    if leader is not None and failure.reason is not None and CAUSES[failure.reason].is_passing:
+        answer.leader.CopyFrom(leader)
+    return answer
+
+
+def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
+    """Return when the answer says that all went well.
+
+    Args:
+        answer: of a response.
+        address: the node that answered; for the message.
+
+    Raises:
+        RequestFailed: what it says.
+    """
+    if not answer.code:
+        return
+    who = f"{address} answered: " if address else ""
+    raise RequestFailed(
+        answer.reason,
+        f"{who}{answer.message or answer.reason}",
+        # None where the request changes nothing: then the table says what it says.
+        certainty=_CERTAINTY_FROM_WIRE.get(answer.certainty),
+        code=answer.code,
+        leader=answer.leader.address,
+    )
+
+
+def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: str) -> RequestFailed:
+    """Return what a call means that ended with an error of gRPC: no node was reached, or the answer was lost."""
+    message = describe(address, code, details, service)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return RequestFailed(Reason.UNSUPPORTED, message)
+    if never_left(code, details):
+        return RequestFailed(Reason.NOT_REACHED, message)
+    is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED
+    return RequestFailed(Reason.ANSWER_LATE if is_late else Reason.ANSWER_LOST, message)
