@@ -26,13 +26,6 @@ from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 _FAREWELL_TIMEOUTS = 4
 
 
-class _Refused(Exception):
-    def __init__(self, code: ResponseCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
 def on_change(state: State, event: ChangeMembership) -> None:
     """Begin the requested change, or answer why not. Idempotent: a change that is already in force succeeds."""
     try:
@@ -45,6 +38,13 @@ def on_change(state: State, event: ChangeMembership) -> None:
         return
     _append(state, wanted)
     state.leader.change = Change(event.request_id, state.log.last_index)
+
+
+class _Refused(Exception):
+    def __init__(self, code: ResponseCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
 def _wanted(state: State, event: ChangeMembership) -> Membership:

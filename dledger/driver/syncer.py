@@ -40,42 +40,6 @@ _STALL_PENALTY_S = 5.0
 _KEPT = 0.9
 
 
-class SyncPolicy:
-    """Decides from past syncs and present load where the next one runs; holds no resources.
-
-    Times are seconds of any monotonic clock.
-    """
-
-    def __init__(self) -> None:
-        self._slow_s = _FAST_S
-        self._stalled_until_s = float("-inf")
-
-    def observe(self, duration_s: float, now_s: float) -> None:
-        """Take note of a finished sync."""
-        self._slow_s = max(duration_s, self._slow_s * _KEPT)
-        if duration_s >= _STALL_S:
-            self._stalled_until_s = now_s + _STALL_PENALTY_S
-            # The penalty is the answer to a stall; after it recent syncs decide again.
-            self._slow_s = _FAST_S
-
-    def is_inline(self, now_s: float, *, is_lightly_loaded: bool) -> bool:
-        """Return whether the next sync should run on the event loop."""
-        return is_lightly_loaded and self._slow_s < _FAST_S and now_s >= self._stalled_until_s
-
-
-class SyncListener(Protocol):
-    """The node, which owns the driver. Calls come from the event loop."""
-
-    def is_lightly_loaded(self) -> bool:
-        """Return whether loop and disk have so little to do that a short stop of the loop delays no other work."""
-
-    def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
-        """`ticket` is durable; call `Driver.synced`."""
-
-    def on_sync_failed(self, error: Exception) -> None:
-        """A sync failed; stop the node, and do not sync again."""
-
-
 class GroupSyncer:
     """The driver's syncer port: runs one ticket at a time where the policy says. Construct it in the event loop.
 
@@ -136,3 +100,39 @@ class GroupSyncer:
     def _ended(self, ticket: EntriesTicket, duration_s: float) -> None:
         self._policy.observe(duration_s, self._now_s())
         self._listener.on_synced(ticket, duration_s)
+
+
+class SyncPolicy:
+    """Decides from past syncs and present load where the next one runs; holds no resources.
+
+    Times are seconds of any monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._slow_s = _FAST_S
+        self._stalled_until_s = float("-inf")
+
+    def observe(self, duration_s: float, now_s: float) -> None:
+        """Take note of a finished sync."""
+        self._slow_s = max(duration_s, self._slow_s * _KEPT)
+        if duration_s >= _STALL_S:
+            self._stalled_until_s = now_s + _STALL_PENALTY_S
+            # The penalty is the answer to a stall; after it recent syncs decide again.
+            self._slow_s = _FAST_S
+
+    def is_inline(self, now_s: float, *, is_lightly_loaded: bool) -> bool:
+        """Return whether the next sync should run on the event loop."""
+        return is_lightly_loaded and self._slow_s < _FAST_S and now_s >= self._stalled_until_s
+
+
+class SyncListener(Protocol):
+    """The node, which owns the driver. Calls come from the event loop."""
+
+    def is_lightly_loaded(self) -> bool:
+        """Return whether loop and disk have so little to do that a short stop of the loop delays no other work."""
+
+    def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
+        """`ticket` is durable; call `Driver.synced`."""
+
+    def on_sync_failed(self, error: Exception) -> None:
+        """A sync failed; stop the node, and do not sync again."""

@@ -40,36 +40,6 @@ _DELETE_INTERVAL_MS: Final = 500
 _KEYS: Final = ("beginIndex", "lastIndex", "caughtUpIndex")
 
 
-@dataclass(frozen=True, slots=True)
-class AsideRecord:
-    """What is known of a log that was set aside.
-
-    Attributes:
-        begin_index, last_index: its first and last entry.
-        caught_up_index: it may be deleted once the new log is committed and durable up to this entry.
-    """
-
-    begin_index: int
-    last_index: int
-    caught_up_index: int
-
-    @property
-    def content(self) -> bytes:
-        """The bytes of the file that says this."""
-        values = (self.begin_index, self.last_index, self.caught_up_index)
-        return format_checked(dict(zip(_KEYS, map(str, values), strict=True)))
-
-    @classmethod
-    def parse(cls, content: bytes) -> Self:
-        """Return what the file says.
-
-        Raises:
-            ValueError, KeyError: it is damaged.
-        """
-        pairs = parse_checked(content)
-        return cls(*(int(pairs[key]) for key in _KEYS))
-
-
 class Aside:
     """The folder of one node. Construct it by `open`. Loop thread only.
 
@@ -276,3 +246,33 @@ class Aside:
         files.remove_directory(self._path)
         files.sync_directory(self._directory)
         self._has_record, self.record = False, None
+
+
+@dataclass(frozen=True, slots=True)
+class AsideRecord:
+    """What is known of a log that was set aside.
+
+    Attributes:
+        begin_index, last_index: its first and last entry.
+        caught_up_index: it may be deleted once the new log is committed and durable up to this entry.
+    """
+
+    begin_index: int
+    last_index: int
+    caught_up_index: int
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file that says this."""
+        values = (self.begin_index, self.last_index, self.caught_up_index)
+        return format_checked(dict(zip(_KEYS, map(str, values), strict=True)))
+
+    @classmethod
+    def parse(cls, content: bytes) -> Self:
+        """Return what the file says.
+
+        Raises:
+            ValueError, KeyError: it is damaged.
+        """
+        pairs = parse_checked(content)
+        return cls(*(int(pairs[key]) for key in _KEYS))

@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from store.fs.ports import File
 
 
-class EntriesTicket(SyncTicket):
-    """The files that must be synced for entries up to `last_index` to be durable.
-
-    Attributes:
-        last_index: the last entry that the sync covers; a truncation lowers it. Loop thread only.
-    """
-
-    __slots__ = ("last_index",)
-
-    def __init__(self, last_index: int, files: Sequence[File]) -> None:
-        super().__init__(files)
-        self.last_index = last_index
-
-
 class EntriesFlushProgress:
     """Which entries are durable. Loop thread only."""
 
@@ -67,3 +53,17 @@ class EntriesFlushProgress:
         self._durable_index = durable_index
         for ticket in self._open:
             ticket.last_index = NO_INDEX
+
+
+class EntriesTicket(SyncTicket):
+    """The files that must be synced for entries up to `last_index` to be durable.
+
+    Attributes:
+        last_index: the last entry that the sync covers; a truncation lowers it. Loop thread only.
+    """
+
+    __slots__ = ("last_index",)
+
+    def __init__(self, last_index: int, files: Sequence[File]) -> None:
+        super().__init__(files)
+        self.last_index = last_index

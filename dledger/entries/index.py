@@ -31,17 +31,6 @@ _Fields = tuple[int, int, int, int, int]
 _NONE: _Fields = (0, 0, 0, -1, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexUnit:
-    """One record of the index; `position` is that of the entry in this node's files."""
-
-    magic: int
-    position: int
-    size: int
-    index: int
-    term: int
-
-
 class EntryIndex:
     """Reads and writes index units in a queue of index files."""
 
@@ -241,3 +230,14 @@ class EntryIndex:
         position = offset - file.begin_offset
         found = IndexUnit(*INDEX_UNIT.unpack_from(file.file.view(), position))
         return CorruptData(file.path, position, f"the index unit of entry {index}", str(found))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUnit:
+    """One record of the index; `position` is that of the entry in this node's files."""
+
+    magic: int
+    position: int
+    size: int
+    index: int
+    term: int

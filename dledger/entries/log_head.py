@@ -37,19 +37,6 @@ _CHAIN_KEY = "prevChainCrc"
 _RESET_KEY = "isReset"
 
 
-class LogHeadUnreadable(StoreError):
-    """The file that says where the log begins is there and cannot be read."""
-
-    def __init__(self, path: str, found: str) -> None:
-        super().__init__(
-            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their checksum, found "
-            f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
-            "the node an empty directory: it is filled again"
-        )
-        self.path = path
-        self.found = found
-
-
 @dataclass(frozen=True, slots=True)
 class LogHead:
     """The beginning of a log; see the module's text."""
@@ -64,6 +51,19 @@ class LogHead:
     def chain_crc(self) -> int:
         """What the chain of the first entry starts from; UNKNOWN (-1) when that is gone."""
         return chain_before(self.begin_index) if self.prev_chain_crc == UNKNOWN else self.prev_chain_crc
+
+
+class LogHeadUnreadable(StoreError):
+    """The file that says where the log begins is there and cannot be read."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their checksum, found "
+            f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
+            "the node an empty directory: it is filled again"
+        )
+        self.path = path
+        self.found = found
 
 
 class LogHeadFile:

@@ -29,33 +29,6 @@ if TYPE_CHECKING:
 _LEAVE_NAME = "begin-at"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenLog:
-    """What an open store consists of.
-
-    Attributes:
-        data: the data files.
-        index: the index files.
-        checkpoint_file: where checkpoints go.
-        checkpoint: the one that was found.
-        head_file: where the log's beginning is noted.
-        aside: the log that a reset replaced, if it is still there.
-        lock: held until the store is closed.
-        log: what recovery found.
-        notes: what opening repaired or cut, one sentence each.
-    """
-
-    data: MappedFileQueue
-    index: EntryIndex
-    checkpoint_file: CheckpointFile
-    checkpoint: Checkpoint
-    head_file: LogHeadFile
-    aside: Aside
-    lock: DirectoryLock
-    log: RecoveredEntries
-    notes: tuple[str, ...]
-
-
 def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec, give_up: GiveUp) -> OpenLog:
     """Lock and recover the log in `directory`; arguments and errors as of `EntryStore.open`."""
     notes: list[str] = []
@@ -88,6 +61,33 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """What an open store consists of.
+
+    Attributes:
+        data: the data files.
+        index: the index files.
+        checkpoint_file: where checkpoints go.
+        checkpoint: the one that was found.
+        head_file: where the log's beginning is noted.
+        aside: the log that a reset replaced, if it is still there.
+        lock: held until the store is closed.
+        log: what recovery found.
+        notes: what opening repaired or cut, one sentence each.
+    """
+
+    data: MappedFileQueue
+    index: EntryIndex
+    checkpoint_file: CheckpointFile
+    checkpoint: Checkpoint
+    head_file: LogHeadFile
+    aside: Aside
+    lock: DirectoryLock
+    log: RecoveredEntries
+    notes: tuple[str, ...]
 
 
 def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:

@@ -38,63 +38,6 @@ _SCAN_FILE_COUNT = 3
 _ANY = WalkState(UNKNOWN, 0, UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveredEntries:
-    """What the files hold.
-
-    Attributes:
-        begin_index: the first entry, or the one that an empty log will begin with.
-        begin_position: the position of that entry, also of one not yet written.
-        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
-        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
-        last_index: the last entry; `begin_index - 1` when there is none.
-        last_term: its term; -1 when there is none.
-        end_position: after it.
-        chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
-            beginning is gone.
-    """
-
-    begin_index: int
-    begin_position: int
-    begin_prev_term: int
-    begin_chain_crc: int
-    last_index: int
-    last_term: int
-    end_position: int
-    chain_crc: int
-
-
-@dataclass(frozen=True, slots=True)
-class DamagePolicy:
-    """What recovery makes of a damaged tail.
-
-    Attributes:
-        is_ours: no other program began this log: after its end there are only zeros.
-        give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
-            refuses.
-    """
-
-    is_ours: bool
-    give_up: GiveUp
-
-
-@dataclass(frozen=True, slots=True)
-class _Cursor:
-    """A place between two entries.
-
-    Attributes:
-        number: which data file.
-        offset: in that file.
-        state: what the next entry must agree with.
-        end_position: after the last entry before it: the cut, should nothing good follow.
-    """
-
-    number: int
-    offset: int
-    state: WalkState
-    end_position: int
-
-
 def recover(
     data: MappedFileQueue,
     index: EntryIndex,
@@ -153,6 +96,63 @@ def recover(
         end_position=end.end_position,
         chain_crc=begin_chain_crc if last_index < begin_index else end.state.chain_crc,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredEntries:
+    """What the files hold.
+
+    Attributes:
+        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_position: the position of that entry, also of one not yet written.
+        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
+        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
+        last_index: the last entry; `begin_index - 1` when there is none.
+        last_term: its term; -1 when there is none.
+        end_position: after it.
+        chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
+            beginning is gone.
+    """
+
+    begin_index: int
+    begin_position: int
+    begin_prev_term: int
+    begin_chain_crc: int
+    last_index: int
+    last_term: int
+    end_position: int
+    chain_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagePolicy:
+    """What recovery makes of a damaged tail.
+
+    Attributes:
+        is_ours: no other program began this log: after its end there are only zeros.
+        give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
+            refuses.
+    """
+
+    is_ours: bool
+    give_up: GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place between two entries.
+
+    Attributes:
+        number: which data file.
+        offset: in that file.
+        state: what the next entry must agree with.
+        end_position: after the last entry before it: the cut, should nothing good follow.
+    """
+
+    number: int
+    offset: int
+    state: WalkState
+    end_position: int
 
 
 def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) -> _Cursor:

@@ -29,22 +29,6 @@ _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
 
 
-def core_ms() -> int:
-    """Return what a core takes for now: milliseconds of the loop's clock."""
-    return int(asyncio.get_running_loop().time() * 1000)
-
-
-class Job(NamedTuple):
-    """What a node does again and again, between turns; an error of it stops the node.
-
-    All of them are in docs/architecture.md, "Periodic jobs", by their names.
-    """
-
-    name: str
-    interval_s: float
-    action: Callable[[], None]
-
-
 class EventBatches:
     """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
 
@@ -202,3 +186,19 @@ class EventBatches:
         # Whatever became of the batches in flight, nothing waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._turn()
+
+
+def core_ms() -> int:
+    """Return what a core takes for now: milliseconds of the loop's clock."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class Job(NamedTuple):
+    """What a node does again and again, between turns; an error of it stops the node.
+
+    All of them are in docs/architecture.md, "Periodic jobs", by their names.
+    """
+
+    name: str
+    interval_s: float
+    action: Callable[[], None]

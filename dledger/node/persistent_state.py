@@ -23,11 +23,6 @@ class PersistentState:
     memberships: tuple[MembershipEntry, ...]
 
 
-def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
-    """Say whether a node ran in this directory, ours or another program's: it may have made promises there."""
-    return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
-
-
 class MembershipKeeper:
     """The driver's port `Memberships`: the file."""
 
@@ -68,6 +63,11 @@ class MembershipKeeper:
         if held != entries:
             self._file.save(held)
         return PersistentState(saved, held)
+
+
+def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
+    """Say whether a node ran in this directory, ours or another program's: it may have made promises there."""
+    return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
 
 
 def _check_founding(store: EntryStore, membership: Membership) -> None:

@@ -30,72 +30,6 @@ _SPARSE_STEP_SIZE_BYTES = 16 << 20
 _WHOLE = object()
 
 
-class StateMachine(Protocol):
-    """A program's state, changed by committed entries and by nothing else.
-
-    It must be deterministic: equal entries lead to equal states, on every node and after every restart. No method may
-    wait for anything. An exception stops the node.
-    """
-
-    def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
-        """Change the state by `entries`, in order; return a result for each, for its proposer on this node."""
-        ...
-
-    def snapshot_save(self) -> Iterable[bytes]:
-        """Return the whole state, in chunks of any size; all of it is taken before the next `apply`."""
-        ...
-
-    def snapshot_load(self, content: bytes) -> None:
-        """Put the state that `snapshot_save` returned, as one piece, in place of the one there is."""
-        ...
-
-
-@runtime_checkable
-class LoadsInPieces(Protocol):
-    """A state machine with so much state that a running node must not load it in one piece."""
-
-    def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do what `StateMachine.snapshot_load` does, a piece for each `next`, of some milliseconds.
-
-        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must find the
-        state as it was before, or all of the new one. An iterator that is dropped before its end has loaded nothing:
-        another snapshot is loaded then, or the node stops.
-        """
-        ...
-
-
-class _Loading(NamedTuple):
-    """A snapshot that is being loaded."""
-
-    info: SnapshotInfo
-    pieces: Iterator[None]
-
-
-class StateMachineFailed(DLedgerError):
-    """The program's state machine raised an exception, or broke its contract. The node must stop."""
-
-    def __init__(self, operation: str, index: int, found: str) -> None:
-        super().__init__(
-            f"the state machine failed in {operation} at entry {index}: {found}. The node must stop, for its state is "
-            "not known; mend the program and start it again: the log is replayed from the last snapshot"
-        )
-        self.operation = operation
-        self.index = index
-
-
-class StateLost(StoreError):
-    """The log no longer holds entries that the state lacks. The node must stop."""
-
-    def __init__(self, applied_index: int, begin_index: int, damaged: Sequence[SnapshotDamaged]) -> None:
-        why = "; ".join(str(fault) for fault in damaged) or "no newer snapshot was found"
-        super().__init__(
-            f"the state goes up to entry {applied_index}, the log begins at {begin_index}: {why}. The node must stop; "
-            "keep a copy of its directory and give it an empty one: it is filled again"
-        )
-        self.applied_index = applied_index
-        self.begin_index = begin_index
-
-
 class Applier:
     """Feeds one state machine from one log.
 
@@ -313,6 +247,72 @@ class Applier:
         self._applied_index, self._applied_term = info.index, info.term
         self._commit_index = max(self._commit_index, info.index)
         self._next_snapshot_at = info.index + self._threshold
+
+
+class StateMachine(Protocol):
+    """A program's state, changed by committed entries and by nothing else.
+
+    It must be deterministic: equal entries lead to equal states, on every node and after every restart. No method may
+    wait for anything. An exception stops the node.
+    """
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
+        """Change the state by `entries`, in order; return a result for each, for its proposer on this node."""
+        ...
+
+    def snapshot_save(self) -> Iterable[bytes]:
+        """Return the whole state, in chunks of any size; all of it is taken before the next `apply`."""
+        ...
+
+    def snapshot_load(self, content: bytes) -> None:
+        """Put the state that `snapshot_save` returned, as one piece, in place of the one there is."""
+        ...
+
+
+@runtime_checkable
+class LoadsInPieces(Protocol):
+    """A state machine with so much state that a running node must not load it in one piece."""
+
+    def snapshot_loading(self, content: bytes) -> Iterator[None]:
+        """Do what `StateMachine.snapshot_load` does, a piece for each `next`, of some milliseconds.
+
+        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must find the
+        state as it was before, or all of the new one. An iterator that is dropped before its end has loaded nothing:
+        another snapshot is loaded then, or the node stops.
+        """
+        ...
+
+
+class _Loading(NamedTuple):
+    """A snapshot that is being loaded."""
+
+    info: SnapshotInfo
+    pieces: Iterator[None]
+
+
+class StateMachineFailed(DLedgerError):
+    """The program's state machine raised an exception, or broke its contract. The node must stop."""
+
+    def __init__(self, operation: str, index: int, found: str) -> None:
+        super().__init__(
+            f"the state machine failed in {operation} at entry {index}: {found}. The node must stop, for its state is "
+            "not known; mend the program and start it again: the log is replayed from the last snapshot"
+        )
+        self.operation = operation
+        self.index = index
+
+
+class StateLost(StoreError):
+    """The log no longer holds entries that the state lacks. The node must stop."""
+
+    def __init__(self, applied_index: int, begin_index: int, damaged: Sequence[SnapshotDamaged]) -> None:
+        why = "; ".join(str(fault) for fault in damaged) or "no newer snapshot was found"
+        super().__init__(
+            f"the state goes up to entry {applied_index}, the log begins at {begin_index}: {why}. The node must stop; "
+            "keep a copy of its directory and give it an empty one: it is filled again"
+        )
+        self.applied_index = applied_index
+        self.begin_index = begin_index
 
 
 def _pieces_of(machine: StateMachine, content: bytes) -> Iterator[None]:

@@ -17,47 +17,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownLeader:
-    """Where clients find the leader; both fields empty while none is known, the address while it is not."""
-
-    id: str = ""
-    client_address: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
-    """The replication state of one peer, as its leader sees it.
-
-    Attributes:
-        id: the peer's.
-        address: of its peer transport.
-        client_address: of its LogService; empty until the peer has sent it.
-        match_index: last index known to be durable there; -1 when nothing is known.
-        lag_entries: entries that it lacks up to the leader's end.
-        lag_bytes: the same in bytes of the log.
-        is_live: it answered within an election timeout.
-        is_voter: it votes and counts, if it is counted.
-        is_healthy: its disk does its work, as it says.
-        is_counted: it is the one that the members name, not one that was wiped since.
-        is_refusing_corrupt: it could not verify the last entries that it was sent.
-        is_contradicting: it said last that other entries are committed than it was sent.
-    """
-
-    id: str
-    address: str
-    client_address: str
-    match_index: int
-    lag_entries: int
-    lag_bytes: int
-    is_live: bool
-    is_voter: bool
-    is_healthy: bool
-    is_counted: bool
-    is_refusing_corrupt: bool
-    is_contradicting: bool
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """One node at one moment.
 
@@ -98,6 +57,47 @@ class NodeStatus:
     snapshot_index: int
     aside_files: int
     aside: AsideRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLeader:
+    """Where clients find the leader; both fields empty while none is known, the address while it is not."""
+
+    id: str = ""
+    client_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """The replication state of one peer, as its leader sees it.
+
+    Attributes:
+        id: the peer's.
+        address: of its peer transport.
+        client_address: of its LogService; empty until the peer has sent it.
+        match_index: last index known to be durable there; -1 when nothing is known.
+        lag_entries: entries that it lacks up to the leader's end.
+        lag_bytes: the same in bytes of the log.
+        is_live: it answered within an election timeout.
+        is_voter: it votes and counts, if it is counted.
+        is_healthy: its disk does its work, as it says.
+        is_counted: it is the one that the members name, not one that was wiped since.
+        is_refusing_corrupt: it could not verify the last entries that it was sent.
+        is_contradicting: it said last that other entries are committed than it was sent.
+    """
+
+    id: str
+    address: str
+    client_address: str
+    match_index: int
+    lag_entries: int
+    lag_bytes: int
+    is_live: bool
+    is_voter: bool
+    is_healthy: bool
+    is_counted: bool
+    is_refusing_corrupt: bool
+    is_contradicting: bool
 
 
 def status_of(

@@ -24,23 +24,6 @@ from store.queues.consume_queues import ConsumeQueues
 Progress = Callable[[int, int], None]
 
 
-class QueuesPromise:
-    """What the checkpoint promised of the queues when the store was opened.
-
-    Attributes:
-        is_withdrawn: it holds no more.
-    """
-
-    def __init__(self, last: LastState) -> None:
-        self.is_withdrawn = False
-        self._last = last
-
-    def withdraw(self) -> None:
-        """Take the promise back, durably, before units below its end are removed or appended again."""
-        self.is_withdrawn = True
-        self._last.withdraw()
-
-
 class DerivedCatchUp:
     """Brings loaded queues and index to what the log says."""
 
@@ -197,3 +180,20 @@ class DerivedCatchUp:
     def _report_progress(self, done: int, total: int) -> None:
         if self._on_progress is not None:
             self._on_progress(done, total)
+
+
+class QueuesPromise:
+    """What the checkpoint promised of the queues when the store was opened.
+
+    Attributes:
+        is_withdrawn: it holds no more.
+    """
+
+    def __init__(self, last: LastState) -> None:
+        self.is_withdrawn = False
+        self._last = last
+
+    def withdraw(self) -> None:
+        """Take the promise back, durably, before units below its end are removed or appended again."""
+        self.is_withdrawn = True
+        self._last.withdraw()

@@ -69,6 +69,59 @@ class StoreCheckpoint(NamedTuple):
     is_sealed: bool = False
 
 
+class StoreCheckpointFile:
+    """The open file. Construct it by `open`.
+
+    Attributes:
+        checkpoint: as last written.
+    """
+
+    __slots__ = ("_file", "checkpoint")
+
+    def __init__(self, file: File, checkpoint: StoreCheckpoint) -> None:
+        self._file = file
+        self.checkpoint = checkpoint
+
+    @classmethod
+    def open(cls, files: Files, root: str) -> StoreCheckpointFile:
+        """Open or create the checkpoint of a store.
+
+        Raises:
+            store.errors.WrongFileSize: what is there is no checkpoint.
+            store.errors.DiskFull: there is no room for it.
+        """
+        path = f"{root}/{NAME}"
+        checkpoint = read_checkpoint(files, root)
+        content = files.read_bytes(path)
+        if content == b"":  # a crash cut its creation short
+            files.remove(path)
+        if not content:
+            files.create(path, FILE_SIZE_BYTES).close()
+            files.sync_directory(root)
+        return cls(files.open(path), checkpoint)
+
+    def write(self, checkpoint: StoreCheckpoint) -> None:
+        """Write the checkpoint, sealed, into the page cache; what it promises must be durable already.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._file.write(encode_checkpoint(checkpoint), 0)
+        self.checkpoint = checkpoint._replace(is_sealed=True)
+
+    def sync(self) -> None:
+        """Make what was written durable; any thread may call it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file without syncing it."""
+        self._file.close()
+
+
 class SealState(Enum):
     """Whether the seal of a page says what its numbers say."""
 
@@ -123,56 +176,3 @@ def read_checkpoint(files: Files, root: str) -> StoreCheckpoint:
     if len(content) != FILE_SIZE_BYTES:
         raise WrongFileSize(path, FILE_SIZE_BYTES, len(content))
     return decode_checkpoint(content)
-
-
-class StoreCheckpointFile:
-    """The open file. Construct it by `open`.
-
-    Attributes:
-        checkpoint: as last written.
-    """
-
-    __slots__ = ("_file", "checkpoint")
-
-    def __init__(self, file: File, checkpoint: StoreCheckpoint) -> None:
-        self._file = file
-        self.checkpoint = checkpoint
-
-    @classmethod
-    def open(cls, files: Files, root: str) -> StoreCheckpointFile:
-        """Open or create the checkpoint of a store.
-
-        Raises:
-            store.errors.WrongFileSize: what is there is no checkpoint.
-            store.errors.DiskFull: there is no room for it.
-        """
-        path = f"{root}/{NAME}"
-        checkpoint = read_checkpoint(files, root)
-        content = files.read_bytes(path)
-        if content == b"":  # a crash cut its creation short
-            files.remove(path)
-        if not content:
-            files.create(path, FILE_SIZE_BYTES).close()
-            files.sync_directory(root)
-        return cls(files.open(path), checkpoint)
-
-    def write(self, checkpoint: StoreCheckpoint) -> None:
-        """Write the checkpoint, sealed, into the page cache; what it promises must be durable already.
-
-        Raises:
-            store.errors.StorageFailed: the node must stop.
-        """
-        self._file.write(encode_checkpoint(checkpoint), 0)
-        self.checkpoint = checkpoint._replace(is_sealed=True)
-
-    def sync(self) -> None:
-        """Make what was written durable; any thread may call it.
-
-        Raises:
-            store.errors.StorageFailed: the node must stop.
-        """
-        self._file.sync()
-
-    def close(self) -> None:
-        """Close the file without syncing it."""
-        self._file.close()

@@ -33,43 +33,6 @@ logger = logging.getLogger(__name__)
 _FLUSHED_AT_ONCE_MAX = 256
 
 
-class DerivedTicket:
-    """What must be synced for queues and index to be durable as far as they go; see their own tickets."""
-
-    __slots__ = ("index", "queues")
-
-    def __init__(self, queues: UnitsTicket | None, index: DerivedFilesTicket | None) -> None:
-        self.queues = queues
-        self.index = index
-
-    @property
-    def left_count(self) -> int:
-        """Of how many queues units are not written yet."""
-        return 0 if self.queues is None else self.queues.left_count
-
-    def step(self) -> bool:
-        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
-        """
-        if self.queues is not None and not self.queues.is_synced:
-            if self.queues.step() or self.index is not None:
-                return True
-        elif self.index is not None:
-            self.index.sync()
-        return False
-
-    def sync(self) -> None:
-        """Sync files and names; any thread may call it, once.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
-        """
-        while self.step():
-            continue
-
-
 class DerivedData:
     """Queues and index. Construct it by `open`.
 
@@ -254,3 +217,40 @@ class DerivedData:
         self.queues.close()
         if self.index is not None:
             self.index.close()
+
+
+class DerivedTicket:
+    """What must be synced for queues and index to be durable as far as they go; see their own tickets."""
+
+    __slots__ = ("index", "queues")
+
+    def __init__(self, queues: UnitsTicket | None, index: DerivedFilesTicket | None) -> None:
+        self.queues = queues
+        self.index = index
+
+    @property
+    def left_count(self) -> int:
+        """Of how many queues units are not written yet."""
+        return 0 if self.queues is None else self.queues.left_count
+
+    def step(self) -> bool:
+        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        if self.queues is not None and not self.queues.is_synced:
+            if self.queues.step() or self.index is not None:
+                return True
+        elif self.index is not None:
+            self.index.sync()
+        return False
+
+    def sync(self) -> None:
+        """Sync files and names; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        while self.step():
+            continue

@@ -19,40 +19,6 @@ from store.model.tag_filter import EVERYTHING, TagFilter
 from store.model.tags_codes import may_match
 
 
-class Waiter:
-    """One reader that waits.
-
-    Attributes:
-        key: the queue.
-        queue_offset: it wants a message from here on.
-    """
-
-    __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
-
-    def __init__(
-        self,
-        waiters: MessageWaiters,
-        key: QueueKey,
-        queue_offset: int,
-        tag_filter: TagFilter,
-        notify: Callable[[], None],
-    ) -> None:
-        self._waiters = waiters
-        self._notify = notify
-        self.key = key
-        self.queue_offset = queue_offset
-        self.tag_filter = tag_filter
-
-    def cancel(self) -> None:
-        """Wait no longer; it is not notified. Doing so twice, or after it was notified, is allowed."""
-        self._waiters.remove(self)
-
-    def notify(self) -> None:
-        """Notify it that there may be a message, unless it has left since."""
-        if self._waiters.remove(self):
-            self._notify()
-
-
 class MessageWaiters:
     """All readers that wait.
 
@@ -121,3 +87,37 @@ class MessageWaiters:
         for of_queue in list(self._by_queue.values()):
             for waiter in tuple(of_queue):
                 waiter.notify()
+
+
+class Waiter:
+    """One reader that waits.
+
+    Attributes:
+        key: the queue.
+        queue_offset: it wants a message from here on.
+    """
+
+    __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
+
+    def __init__(
+        self,
+        waiters: MessageWaiters,
+        key: QueueKey,
+        queue_offset: int,
+        tag_filter: TagFilter,
+        notify: Callable[[], None],
+    ) -> None:
+        self._waiters = waiters
+        self._notify = notify
+        self.key = key
+        self.queue_offset = queue_offset
+        self.tag_filter = tag_filter
+
+    def cancel(self) -> None:
+        """Wait no longer; it is not notified. Doing so twice, or after it was notified, is allowed."""
+        self._waiters.remove(self)
+
+    def notify(self) -> None:
+        """Notify it that there may be a message, unless it has left since."""
+        if self._waiters.remove(self):
+            self._notify()

@@ -30,45 +30,6 @@ _TELL_TALE: Final = 0x04
 _TELL_TALE_MASK: Final = 0x0C
 
 
-@dataclass(frozen=True, slots=True)
-class WalkState:
-    """What the next entry must agree with.
-
-    Attributes:
-        index: the index that it must have; UNKNOWN (-1): any.
-        term: the lowest term that it may have.
-        chain_crc: the chain_crc field of the entry before it; UNKNOWN (-1): the chain is not checked.
-    """
-
-    index: int
-    term: int
-    chain_crc: int
-
-
-@dataclass(frozen=True, slots=True)
-class EntryWalk:
-    """The end of a walk.
-
-    Attributes:
-        units: index units of the good entries.
-        special: the numbers, among them, of entries that are not a client's.
-        offset: in the buffer, after the last good entry.
-        state: what the next entry must agree with.
-        is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
-    """
-
-    units: list[bytes]
-    special: list[int]
-    offset: int
-    state: WalkState
-    is_stopped: bool
-
-
-def chain_before(begin_index: int) -> int:
-    """Return what the chain of a log's first entry starts from: 0 for entry 0, else UNKNOWN, for the past is gone."""
-    return UNKNOWN if begin_index else NO_CHAIN
-
-
 def walk(
     buffer: memoryview,
     offset: int,
@@ -129,6 +90,45 @@ def walk(
         special.pop()
     is_stopped = offset < end and count_max > 0
     return EntryWalk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class WalkState:
+    """What the next entry must agree with.
+
+    Attributes:
+        index: the index that it must have; UNKNOWN (-1): any.
+        term: the lowest term that it may have.
+        chain_crc: the chain_crc field of the entry before it; UNKNOWN (-1): the chain is not checked.
+    """
+
+    index: int
+    term: int
+    chain_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryWalk:
+    """The end of a walk.
+
+    Attributes:
+        units: index units of the good entries.
+        special: the numbers, among them, of entries that are not a client's.
+        offset: in the buffer, after the last good entry.
+        state: what the next entry must agree with.
+        is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
+    """
+
+    units: list[bytes]
+    special: list[int]
+    offset: int
+    state: WalkState
+    is_stopped: bool
+
+
+def chain_before(begin_index: int) -> int:
+    """Return what the chain of a log's first entry starts from: 0 for entry 0, else UNKNOWN, for the past is gone."""
+    return UNKNOWN if begin_index else NO_CHAIN
 
 
 def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
