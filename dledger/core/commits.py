@@ -25,7 +25,7 @@ def advance_commit(state: State, commit_index: int) -> None:
     assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
     state.commit_index, state.kept_term = commit_index, state.term
     if membership.is_changing(state):
-        membership.settle(state)
+        membership.commit(state)
     state.emit(Commit(commit_index))
     if isinstance(state.office, Follower):
         asked_reads = state.office.asked_reads

@@ -84,7 +84,7 @@ def _enter(
     if leader_id is not None:
         if state.role is Role.FOLLOWER:
             state.turns_left_to_others = 0
-        settle_transfer(state, leader_id)
+        end_transfer(state, leader_id)
 
 
 # ------------------------------------------------------------------------------------------------------ the causes
@@ -178,7 +178,7 @@ def _leave(state: State) -> None:
                 state.emit(ReadRefused(asked.read_id))
 
 
-def settle_transfer(state: State, leader_id: str) -> None:
+def end_transfer(state: State, leader_id: str) -> None:
     """Say how a transfer ended: `leader_id` leads now."""
     transfer, state.transfer = state.transfer, None
     if transfer is None or transfer.request_id is None:

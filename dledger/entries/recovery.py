@@ -78,7 +78,7 @@ def recover(
     start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index, codec)
     end = _scan(data, index, start, codec, notes)
     place = _bad_place(data, index, begin_index, end, codec, damage)
-    _settle(data, index, place, end.end_position, checkpoint, notes, damage)
+    _decide_tail(data, index, place, end.end_position, checkpoint, notes, damage)
     data.sync_all()
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
@@ -275,7 +275,7 @@ def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
     return True
 
 
-def _settle(
+def _decide_tail(
     data: MappedFileQueue,
     index: EntryIndex,
     place: BadEntryPlace,

@@ -111,7 +111,7 @@ class NodeMachine:
         """
         self.truncated(0)
         # Hardly ever is one being saved just now; the files of both must not meet.
-        self._worker.settle()
+        self._worker.drain()
         self._applier.on_reset(begin_index, snapshot_index)
         # Also if nothing is left to apply: readers may wait for what the snapshot contains.
         self._step_soon()

@@ -196,7 +196,7 @@ class MappedFileQueue:
             store.errors.StorageFailed: it could not be made; the node must stop.
         """
         if self._next is not None and self._next.is_made:
-            self._settle_next()
+            self._take_up_next()
 
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write `data` at `offset`, into the page cache; it must lie within one existing file.
@@ -234,7 +234,7 @@ class MappedFileQueue:
             data_end: after the last byte that is not zero, as the owner knows it.
             is_durable: sync the zeros before returning.
         """
-        self._settle_next()
+        self._take_up_next()
         while len(self._mapped_files) > 1 and self._mapped_files[-1].begin_offset >= offset:
             self._drop(self._mapped_files.pop())
         self._reserved_end = min(self._reserved_end, self.end_offset)
@@ -257,7 +257,7 @@ class MappedFileQueue:
 
     def remove_all(self) -> None:
         """Remove every file, last first; the queue is then as new."""
-        self._settle_next()
+        self._take_up_next()
         while self._mapped_files:
             self._drop(self._mapped_files.pop())
         self._reserved_end = 0
@@ -302,7 +302,7 @@ class MappedFileQueue:
     def close(self) -> None:
         """Close all files without syncing them; the queue is then as new."""
         with suppress(StorageFailed):  # the next file is not used yet
-            self._settle_next()
+            self._take_up_next()
         for file in self._mapped_files:
             file.file.close()
         self._mapped_files.clear()
@@ -323,7 +323,7 @@ class MappedFileQueue:
         return file
 
     def _create(self, offset: int) -> None:
-        self._settle_next()
+        self._take_up_next()
         if self._mapped_files and self.end_offset > offset:
             return
         if self._is_sparse and self._mapped_files:
@@ -337,7 +337,7 @@ class MappedFileQueue:
             self._files.sync_directory(self._directory)
         self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
 
-    def _settle_next(self) -> None:
+    def _take_up_next(self) -> None:
         """Take up the file that `prepare_next` promised, once it is made; without one do nothing."""
         job, self._next = self._next, None
         file = None if job is None else job.make()

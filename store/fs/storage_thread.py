@@ -21,7 +21,7 @@ class Worker(Protocol):
     def run(self, job: Job, finished: Finished) -> None:
         """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
 
     async def stop(self) -> None:
@@ -50,13 +50,13 @@ class StorageThread:
         self._jobs_count += 1
         self._jobs.put((job, finished))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
         if self._jobs_count:
-            settled = threading.Event()
+            is_drained = threading.Event()
             # Jobs run in order, so that all before this one have run when it does.
-            self._jobs.put((settled.set, None))
-            settled.wait()
+            self._jobs.put((is_drained.set, None))
+            is_drained.wait()
 
     async def stop(self) -> None:
         """Wait for all jobs and their `finished` calls, then end the thread."""

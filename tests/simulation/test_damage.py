@@ -33,7 +33,7 @@ class Group:
             memberships=memberships,
             is_founding=False,
             incarnation=incarnation,
-            settled_group_id=known[0].group_id,
+            committed_group_id=known[0].group_id,
             founding_group_id=NO_GROUP,
         )
         return self.damage.runs(node_id, SimpleNamespace(state=state))

@@ -44,7 +44,7 @@ class State:
         self_id: the id of this node.
         memberships, voters, incarnations: see `core.membership`, which keeps them.
         group_id: of the membership in force; what we send carries it.
-        settled_group_id: of the membership that is known to be committed: nothing of another group is believed.
+        committed_group_id: of the membership that is known to be committed: nothing of another group is believed.
         term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
         role, leader_id: what this node is in its term, and the leader of it, if known.
         office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
@@ -102,7 +102,7 @@ class State:
     # This node's own id exactly while it leads; None while it is a candidate.
     leader_id: str | None = None
     group_id: int = NO_GROUP
-    settled_group_id: int = NO_GROUP
+    committed_group_id: int = NO_GROUP
     # In `[log.begin_index - 1, log.last_index]`. It may exceed `persisted_index`: then a majority without this node has
     # made the entries durable.
     commit_index: int = NO_INDEX

@@ -21,13 +21,13 @@ from dledger.types import NO_INDEX, MembershipEntry
 
 def refresh(state: State) -> None:
     """Derive the voters, incarnations and group id from `state.memberships` again."""
-    settled = state.memberships[0].membership
+    committed = state.memberships[0].membership
     current = state.memberships[-1].membership
-    state.group_id, state.settled_group_id = current.group_id, settled.group_id
+    state.group_id, state.committed_group_id = current.group_id, committed.group_id
     state.voters = current.voters
     state.incarnations = {}
     for member in current.members:
-        before = settled.get(member.id)
+        before = committed.get(member.id)
         counted = before if before is not None and before.is_voter else member
         if member.is_voter:
             state.incarnations[member.id] = counted.incarnation
@@ -50,7 +50,7 @@ def cut(state: State, first_index: int) -> None:
         state.emit(SaveMemberships(tuple(state.memberships)))
 
 
-def settle(state: State) -> None:
+def commit(state: State) -> None:
     """Forget the memberships in front of the newest one that is committed."""
     known = 0
     for number, entry in enumerate(state.memberships):

@@ -67,8 +67,8 @@ def past_of(state: State) -> Past:
     """
     known = state.incarnations.get(state.self_id)
     if known is None and len(state.memberships) > 1:
-        settled = state.memberships[0].membership.get(state.self_id)
-        known = settled.incarnation if settled is not None and settled.is_voter else None
+        committed = state.memberships[0].membership.get(state.self_id)
+        known = committed.incarnation if committed is not None and committed.is_voter else None
     if known is None:
         return Past.OUTSIDE
     if state.is_founding:
@@ -134,8 +134,8 @@ def believed_group_id(state: State) -> int:
     their votes for that founding with this id, and saved it: a node that knows it refuses every founding of another
     group, which would need its vote, too; and elections by a majority need the votes of nodes that know it.
     """
-    if state.settled_group_id != NO_GROUP or state.is_founding:
-        return state.settled_group_id
+    if state.committed_group_id != NO_GROUP or state.is_founding:
+        return state.committed_group_id
     return state.founding_group_id
 
 

@@ -105,7 +105,7 @@ class Damage:
         self._memberships[node_id] = state.memberships[-1].membership
         self._settled[node_id] = state.memberships[0].membership
         # Read where it is kept: what the core makes of it is what the run is to find out.
-        self._believed[node_id] = state.settled_group_id or (0 if state.is_founding else state.founding_group_id)
+        self._believed[node_id] = state.committed_group_id or (0 if state.is_founding else state.founding_group_id)
         if state.is_founding:
             self._incarnations.pop(node_id, None)
             return []

@@ -91,7 +91,7 @@ class Stranger:
             Violation: one side obeyed the other.
         """
         raft, foreign = self.process.raft, self._foreign
-        found = (raft.last_index, raft.term, raft.role is Role.LEADER, raft.state.settled_group_id)
+        found = (raft.last_index, raft.term, raft.role is Role.LEADER, raft.state.committed_group_id)
         if found[:3] != (len(foreign.bodies), foreign.term, False) or found[3] not in (foreign.group_id, 0):
             raise Violation("strangers", f"{self.process.node_id} of another group became {found}, was {foreign}")
         for process in others:

@@ -189,7 +189,7 @@ def group_of(cluster: Cluster, words: list[str]) -> None:
             state = machine.node.raft.state
             drawn += [] if state.group_id in drawn else [state.group_id]
             shown = "none" if state.group_id == NO_GROUP else f"group {drawn.index(state.group_id) + 1}"
-            known = "" if state.settled_group_id == state.group_id else ", not committed"
+            known = "" if state.committed_group_id == state.group_id else ", not committed"
             cluster.story.row(f"{machine.id}  {shown}{known}")
 
 

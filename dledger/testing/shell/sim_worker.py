@@ -75,7 +75,7 @@ class SimWorker:
         if len(self._jobs) == 1:
             self._scheduler.after(duration_us, self._work)
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Run all jobs now: the loop is blocked until they have run."""
         while self._jobs:
             self._work_once()

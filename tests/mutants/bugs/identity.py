@@ -130,7 +130,7 @@ def late_answer_of_an_earlier_life_is_believed(patch):
 
 
 def only_what_is_committed_says_the_group(patch):
-    patch.setattr(dledger.core.state.pasts, "believed_group_id", lambda state: state.settled_group_id)
+    patch.setattr(dledger.core.state.pasts, "believed_group_id", lambda state: state.committed_group_id)
 
 
 def promised_group_is_not_saved(patch):

@@ -112,16 +112,16 @@ def voters_of_a_membership_that_was_cut_still_count(patch):
     patch.setattr(dledger.core.state.membership, "cut", cut)
 
 
-def membership_is_settled_when_it_is_durable_here(patch):
-    original = dledger.core.state.membership.settle
+def membership_is_committed_when_it_is_durable_here(patch):
+    original = dledger.core.state.membership.commit
 
-    def settle(state):
+    def commit(state):
         commit_index = state.commit_index
         state.commit_index = max(commit_index, state.persisted_index)
         original(state)
         state.commit_index = commit_index
 
-    patch.setattr(dledger.core.state.membership, "settle", settle)
+    patch.setattr(dledger.core.state.membership, "commit", commit)
 
 
 def memberships_that_follow_a_cut_are_not_taken(patch):
@@ -191,7 +191,7 @@ def reset_is_not_reported_to_the_state_machine(patch):
     patch.setattr(Applier, "on_reset", lambda self, begin_index, snapshot_index: None)
 
 
-def commits_are_counted_by_the_settled_membership(patch):
+def commits_are_counted_by_the_committed_membership(patch):
     original = dledger.core.state.membership.refresh
 
     def refresh(state):
@@ -246,7 +246,7 @@ ALL = (
     (checkpoint_outlives_a_cut, "a store opens after a crash"),
     (deleted_entries_are_not_reported_to_the_core, "pushes begin where the log does"),
     (reset_is_not_reported_to_the_state_machine, "the state machine sees every entry"),
-    (commits_are_counted_by_the_settled_membership, "a quorum in common"),
+    (commits_are_counted_by_the_committed_membership, "a quorum in common"),
     (learners_are_counted_as_soon_as_they_are_added, "a quorum of voters"),
     (follower_whose_disk_was_full_is_left_alone, "liveness"),
     (installation_that_was_lost_on_its_way_is_not_begun_again, "liveness"),
@@ -260,7 +260,7 @@ LEASES = (
 CUT = (
     cut_keeps_the_membership_that_is_cut,
     voters_of_a_membership_that_was_cut_still_count,
-    membership_is_settled_when_it_is_durable_here,
+    membership_is_committed_when_it_is_durable_here,
     memberships_that_follow_a_cut_are_not_taken,
 )
 MUTANTS = (

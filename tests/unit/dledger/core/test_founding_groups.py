@@ -47,7 +47,7 @@ def test_member_of_a_founding_believes_no_other_group_though_nothing_is_committe
         effects = [effect for message in foreign for effect in node.step(Received("c", message))]
 
         assert effects == [Distrusted("c", Distrust.GROUP, type(message).__name__, 9) for message in foreign]
-        assert (node.saved.founding_group_id, node.raft.state.settled_group_id) == (drawn, NO_GROUP)
+        assert (node.saved.founding_group_id, node.raft.state.committed_group_id) == (drawn, NO_GROUP)
         assert (node.raft.last_index, node.raft.term) == (NO_INDEX, 1)
 
 
@@ -60,7 +60,7 @@ def test_id_of_a_founding_whose_entry_was_lost_is_that_of_the_next_leader():
     cluster.campaign("a")
     cluster.tick(100)
 
-    assert [node.raft.state.settled_group_id for node in cluster.nodes.values()] == [drawn] * 3
+    assert [node.raft.state.committed_group_id for node in cluster.nodes.values()] == [drawn] * 3
 
 
 def test_founding_node_promises_what_it_votes_for_last():

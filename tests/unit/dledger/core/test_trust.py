@@ -272,7 +272,7 @@ def test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed(group
 
     drawn = leader.raft.membership.group_id
     assert 0 < drawn < GROUP_ID_END
-    assert [node.raft.state.settled_group_id for node in cluster.nodes.values()] == [drawn] * 3
+    assert [node.raft.state.committed_group_id for node in cluster.nodes.values()] == [drawn] * 3
     assert [node.terms for node in cluster.nodes.values()] == [[1]] * 3
     # The next leader keeps it, and begins with a no-op.
     cluster.campaign("b")
@@ -300,4 +300,4 @@ def test_group_that_was_drawn_and_never_committed_gives_way(group):
 
     drawn = cluster["b"].raft.membership.group_id
     assert lost not in (NO_GROUP, drawn)
-    assert [node.raft.state.settled_group_id for node in cluster.nodes.values()] == [drawn] * 3
+    assert [node.raft.state.committed_group_id for node in cluster.nodes.values()] == [drawn] * 3
