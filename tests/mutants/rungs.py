@@ -95,7 +95,7 @@ def _shell_seeds(rung: ShellSeeds, known_seed: int | None, began: float) -> Catc
     events = 0
     known = [] if known_seed is None else [known_seed]
     for seed in (*known, *range(FIRST_SEED, FIRST_SEED + rung.count_max)):
-        simulation = ShellSimulation(rung.shape(draw_shell_options(seed)))
+        simulation = ShellSimulation(rung.shape(draw_shell_options(seed, may_have_state=False)))
         failure = ""
         try:
             simulation.run()

@@ -13,7 +13,7 @@ from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
-from tests.mutants.bugs import shell, shell_strangers
+from tests.mutants.bugs import shell, shell_snapshots, shell_strangers
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
 from tests.mutants.rungs import FIRST_SEED, run
@@ -40,17 +40,17 @@ def test_names_are_different_and_seeds_are_of_mutants_that_are_there():
     assert set(BLIND) <= set(MUTANTS)
 
 
-@pytest.mark.parametrize("shape", [*shell.SOUND, *shell_strangers.SOUND])
+@pytest.mark.parametrize("shape", [*shell.SOUND, *shell_snapshots.SOUND, *shell_strangers.SOUND])
 def test_shapes_of_the_shells_mutants_hold_without_them(shape):
     for seed in range(FIRST_SEED, FIRST_SEED + SHELL_SEEDS):
         print(f"seed {seed}")
-        ShellSimulation(shape(draw_shell_options(seed))).run()
+        ShellSimulation(shape(draw_shell_options(seed, may_have_state=False))).run()
 
 
 def test_every_shape_of_a_mutant_is_tried_without_it():
     shapes = {mutant.rung.shape for mutant in MUTANTS.values() if isinstance(mutant.rung, (Seeds, ShellSeeds))}
 
-    assert shapes - {*SOUND, *shell.SOUND, *shell_strangers.SOUND} == {
+    assert shapes - {*SOUND, *shell.SOUND, *shell_snapshots.SOUND, *shell_strangers.SOUND} == {
         as_drawn,
         shell_as_drawn,
         acknowledged_from_the_page_cache,

@@ -19,7 +19,7 @@ from tests.mutants.bugs import shell
 def hash_of(run):
     """Return the hash of one run: `SEED` as drawn, or `SEED:SHAPE`."""
     seed, _, shape = run.partition(":")
-    options = draw_shell_options(int(seed))
+    options = draw_shell_options(int(seed), may_have_state=not shape)
     return ShellSimulation(getattr(shell, shape)(options) if shape else options).run().state_hash
 
 

@@ -8,7 +8,7 @@ from tests.simulation.shell_hashes import hash_of
 from tests.support.waiting import STORY_S
 
 # The last one has a client that cancels several calls at once, in the order of a set until that was mended.
-RUNS = ("3", "14", "10037:with_elections")
+RUNS = ("3", "14", "12", "10037:with_elections")
 
 
 def hashes_of_another_process(hash_seed):

@@ -124,6 +124,7 @@ class SimDisk:
             were made.
         moves: (old path, new path) of directories that were renamed and whose new parent was not synced since.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
+        others_ratio: part of the disk, from 0 to 1, that files of other programs are said to take.
         spares: paths for whose replacement room was set aside.
         read_trouble, write_trouble, sync_trouble: decide which reads, writes and syncs fail.
     """
@@ -135,6 +136,7 @@ class SimDisk:
         "directories",
         "made",
         "moves",
+        "others_ratio",
         "read_trouble",
         "spares",
         "sync_trouble",
@@ -148,6 +150,7 @@ class SimDisk:
         self.made: dict[str, None] = {}
         self.moves: list[tuple[str, str]] = []
         self.capacity_bytes = UNLIMITED_BYTES
+        self.others_ratio = 0.0
         self.spares: dict[str, None] = {}
         self.read_trouble = IoTrouble()
         self.write_trouble = IoTrouble()

@@ -305,7 +305,7 @@ class SimFiles:
     def disk_used_ratio(self, path: str) -> float:
         """Return the part of the capacity that is taken by files."""
         assert path in self._disk.directories, path
-        return self._disk.used_bytes / self._disk.capacity_bytes
+        return min(1.0, self._disk.others_ratio + self._disk.used_bytes / self._disk.capacity_bytes)
 
     def lock(self, path: str) -> SimLock:
         """Hold a directory for this process.

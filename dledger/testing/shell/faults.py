@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.shell.mishaps import Mishaps
 from dledger.testing.shell.options import RARE_TROUBLES, ShellTrouble
+from dledger.testing.shell.snapshot_troubles import SnapshotTroubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,10 @@ class ShellNemesis:
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
         self.mishaps = Mishaps(world, machines)
+        state = world.options.state
+        self._snapshot_troubles = (
+            None if state is None else SnapshotTroubles(world, state, machines, clients, self.mishaps)
+        )
         self._orders: dict[ShellTrouble, Callable[[], None]] = {
             ShellTrouble.KILL: lambda: self._any().kill(),
             ShellTrouble.STOP: lambda: self._any().stop(),
@@ -73,10 +78,14 @@ class ShellNemesis:
         """Order the first trouble after a while, if this run has any."""
         if self._world.options.troubles:
             self._wait()
+        if self._snapshot_troubles is not None:
+            self._snapshot_troubles.start()
 
     def stop(self) -> None:
         """Order nothing any more; what is under way is for the owner to heal."""
         self._is_stopped = True
+        if self._snapshot_troubles is not None:
+            self._snapshot_troubles.stop()
 
     def restart(self, machine: ShellMachine) -> None:
         """Bring a machine that has gone down back after a while; soon, when all is healed (it was about to stop)."""
@@ -92,7 +101,7 @@ class ShellNemesis:
             )
 
     def _bring_back(self, machine: ShellMachine) -> None:
-        if machine.process is None:
+        if machine.process is None and not machine.is_held:
             self.mishaps.mend(machine)
             machine.boot()
 

@@ -61,6 +61,10 @@ class Life:
     store: EntryStore
     commit_index: int = -1
     term: int = 0
+    applied_index: int = -1
+    deleted_files_count: int = 0
+    # The term in which an install that is under way was last seen; None: there is none.
+    install_term: int | None = None
 
 
 class History:
@@ -240,6 +244,17 @@ class History:
             raise Violation("linearizable read", f"a read ends before {next_index}, {floor} was known when it began")
         self.floor = max(self.floor, next_index - 1)
         self.read_count += 1
+
+    def state_read(self, node_id: str, applied_index: int, floor: int) -> None:
+        """Judge a linearizable read of a state; `floor` was in force when it began.
+
+        Raises:
+            Violation: the state lacks what was acknowledged, or read, before.
+        """
+        if applied_index < floor:
+            text = f"the state of {node_id} was read at {applied_index}, {floor} was known when the read began"
+            raise Violation("linearizable read", text)
+        self.floor = max(self.floor, applied_index)
 
 
 def _entries(store: EntryStore, index: int, last_index: int) -> Iterator[Entry]:

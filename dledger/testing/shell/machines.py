@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import DLedgerError, InvariantBroken
 from dledger.metrics import NodeMetrics
 from dledger.node.host import NodeHost
 from dledger.node.node import Node
 from dledger.service.log import log_services
-from dledger.testing.checks.all_checks import STORE_BASE_DIRECTORY
 from dledger.testing.clock import SimClock
 from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.history import Life
-from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
+from dledger.testing.shell.options import CLIENT_PORT, ShellFault
+from dledger.testing.shell.program import StateProgram
 from dledger.testing.shell.promises import PromiseWatch
 from dledger.testing.shell.rpc.server import RpcServer
 from dledger.testing.shell.sim_loop import SimLoop
 from dledger.testing.shell.sim_worker import DiskTime, SimWorker
+from dledger.testing.shell.state import ShellStateMachine, StateWork
+from dledger.testing.shell.world import config_of
 from dledger.types import NO_GROUP
 from store.errors import DiskFull, StorageFailed, StoreError
 from store.fs.retention_rules import ClockReading
@@ -42,10 +43,11 @@ if TYPE_CHECKING:
     from dledger.storage.identity import Identity
     from dledger.testing.shell.world import ShellWorld
 
-_MAX_WAIT_ACK_MS = 1_000
 _NOON_HOUR = 12
 # Shorter than in production, as all is here.
 _GRACE_S = 0.1
+# With a state machine the disk is so full that old files are deleted, and not so full that appends are refused.
+_OTHERS_RATIO = 0.87
 
 
 class NodeProcess:
@@ -79,13 +81,18 @@ class NodeProcess:
         host = NodeHost(
             now_s=self.loop.now_s,
             random=Random(f"{options.seed}/node/{self.node_id}/{number}"),
-            new_worker=lambda _: SimWorker(world.scheduler, self.loop, disk_time),
+            new_worker=lambda name: SimWorker(
+                world.scheduler, self.loop, disk_time, machine.save_us if name.startswith("snapshot") else None
+            ),
             read_clocks=self._read_clocks,
         )
         metrics = NodeMetrics(CollectorRegistry(), machine.config.group, self.node_id)
-        self.node = Node(machine.config, metrics, self.files, host=host)
+        self.state = None if options.state is None else self._new_state(options.state.pieces_count)
+        self.node = Node(machine.config, metrics, self.files, state_machine=self.state, host=host)
         self.life: Life | None = None
-        self._is_leaving = False
+        self.program: StateProgram | None = None
+        # Whether a snapshot was begun since the last look.
+        self.is_saving = False
         self._stopping: asyncio.Future[None] = self.loop.create_future()
         self._main = self.loop.run(self._serve())
 
@@ -99,14 +106,53 @@ class NodeProcess:
             served.add(served.servicer, cast("grpc.aio.Server", server))
         await server.start(self.node_id, CLIENT_PORT)
         self._world.trace.note(self.node_id, "is up: last index %d", self.life.store.last_index)
+        run = self._run_program()
         ends: list[asyncio.Future[Any]] = [node.failed, self._stopping]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await server.stop(_GRACE_S)
-        # From here on its store may be closed, and no answer goes out any more.
-        self._is_leaving = True
+        if self.program is not None:
+            self.program.is_stopping = True
         await node.stop()
+        if run is not None:
+            await run
         if node.failed.done():
             raise node.failed.result()
+
+    def _new_state(self, pieces_count: int) -> ShellStateMachine:
+        return ShellStateMachine(
+            pieces_count=pieces_count,
+            spend=self.loop.spend,
+            delay_us=self._machine.apply_us,
+            on_saving=self._saving,
+            on_loaded=self._loaded,
+        )
+
+    def _saving(self) -> None:
+        self.is_saving = True
+        self._world.states.add(StateWork.SNAPSHOT_SAVED)
+        self._machine.on_saving(self._machine)
+
+    def _loaded(self) -> None:
+        is_install = self.life is not None
+        self._world.states.add(StateWork.SNAPSHOT_INSTALLED if is_install else StateWork.SNAPSHOT_LOADED)
+
+    def _run_program(self) -> asyncio.Task[None] | None:
+        """Start the program around the node, and look for old files far more often than in production."""
+        state = self._world.options.state
+        if state is None:
+            return None
+        interval_s = state.retention_interval_us / 1e6
+
+        def look() -> None:
+            if self.node.is_running:
+                retention = self.node._retention  # noqa: SLF001 - the only way to shorten the interval
+                self.node._turns.soon(lambda _: retention.look())  # noqa: SLF001 - as above
+                self.loop.call_later(interval_s, look)
+
+        self.loop.call_later(interval_s, look)
+        self.program = StateProgram(self._world, self.node, self._random)
+        self.program.is_stopping = self._machine.is_quiet
+        return self.loop.create_task(self.program.run())
 
     def stop(self) -> None:
         """Ask it to stop in good order (SIGTERM)."""
@@ -133,10 +179,14 @@ class NodeProcess:
             self._machine.crashed()
         elif self._main.done():
             self._machine.ended(None if self._main.cancelled() else self._main.exception())
-        elif self.life is not None and not self._is_leaving and not self.node.failed.done():
-            # One that failed may be in the middle of a step: it is silent, whatever it believes.
+        elif self.life is not None and self.node.is_running:
+            # One that failed may be in the middle of a step: it is silent, whatever it believes. One that stops commits
+            # what waits for its answer, and saves it in a snapshot, until it leaves its group and closes its store.
             try:
                 self._world.history.look(self.life)
+                if self.state is not None:
+                    self.is_saving = False
+                    self._world.states.look(self.life, self.state)
             except Violation as violation:
                 self._world.violate(violation)
             except StoreError as error:
@@ -199,6 +249,10 @@ class ShellMachine:
         sync_delay_us: how much longer a sync takes now.
         hurt: what was done to the disk, so that the node need not run on it; None: nothing, or it was mended.
         is_refused: since then the node has stopped, and said why.
+        is_held: it is kept down for now, whatever else is ordered.
+        is_quiet: programs around its node begin nothing any more.
+        apply_delay_us: how much longer the state machine takes for an entry now.
+        on_saving: is called when the node begins to save a snapshot.
         lives_count: processes so far.
     """
 
@@ -209,10 +263,15 @@ class ShellMachine:
         self.sync_delay_us = 0
         self.hurt: str | None = None
         self.is_refused = False
+        self.is_held = False
+        self.is_quiet = False
+        self.apply_delay_us = 0
+        self.on_saving: Callable[[ShellMachine], None] = _ignore
         self.lives_count = 0
         self.disk = SimDisk(Random(f"{options.seed}/disk/{node_id}"), world.disk_counts)
+        self.disk.others_ratio = 0.0 if options.state is None else _OTHERS_RATIO
         self.clock = SimClock(world.scheduler, options.clock_rates_ppm[number])
-        self.config = _config_of(world, node_id)
+        self.config = config_of(world.options, node_id)
         self._world = world
         self._on_down = on_down
         self._random = Random(f"{options.seed}/machine/{node_id}")
@@ -223,6 +282,18 @@ class ShellMachine:
         if self.sync_delay_us:
             self._world.tally.add(ShellFault.SLOW_SYNC)
         return 50 + int(self._random.random() * self._world.options.sync_max_us) + self.sync_delay_us
+
+    def save_us(self) -> int:
+        """Draw how long saving a snapshot takes now, in microseconds."""
+        state = self._world.options.state
+        assert state is not None, "there is a state machine"
+        return self.sync_us() + int(self._random.random() * state.save_max_us)
+
+    def apply_us(self) -> int:
+        """Return how long the state machine takes for an entry now, in microseconds."""
+        if self.apply_delay_us:
+            self._world.tally.add(ShellFault.SLOW_APPLY)
+        return self.apply_delay_us
 
     def boot(self) -> None:
         """Start a process if none runs."""
@@ -258,6 +329,8 @@ class ShellMachine:
     def crashed(self) -> None:
         """Record that the process died at its crash point."""
         self._world.tally.add(ShellFault.CRASHED_IN_STEP)
+        if self.process is not None and self.process.is_saving:
+            self._world.tally.add(ShellFault.DIED_IN_SAVE)
         if self._is_death_a_power_cut:
             self._world.network.power_lost(self.node_id)
         self._fall("dies in a step")
@@ -300,6 +373,23 @@ class ShellMachine:
         return self.process is not None and self.process.is_counted
 
     @property
+    def is_leading(self) -> bool:
+        """Whether a process runs that leads, as far as it knows."""
+        return self.process is not None and self.process.node.is_leader
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether a process runs that is receiving a snapshot."""
+        life = None if self.process is None else self.process.life
+        return life is not None and life.node.is_running and life.install_term is not None
+
+    def quieten(self) -> None:
+        """Let the programs around the node begin nothing any more."""
+        self.is_quiet = True
+        if self.process is not None and self.process.program is not None:
+            self.process.program.is_stopping = True
+
+    @property
     def links_count(self) -> int:
         """Connections that the process uses."""
         return 0 if self.process is None else self.process.links_count
@@ -331,7 +421,8 @@ class ShellMachine:
 
     def heal(self) -> None:
         """Repair everything and start the process if it is down."""
-        self.sync_delay_us = 0
+        self.sync_delay_us = self.apply_delay_us = 0
+        self.is_held = False
         self.disk.capacity_bytes = UNLIMITED_BYTES
         self.disk.write_trouble.heal()
         self.disk.sync_trouble.heal()
@@ -347,31 +438,18 @@ class ShellMachine:
             return
         self._world.trace.note(self.node_id, how)
         process.files.crash_point.is_dead = True
+        if process.program is not None:
+            process.program.died()
         self._world.left += process.loop.kill()
         self._world.network.process_ended(self.node_id)
         self._on_down(self)
+
+
+def _ignore(_machine: ShellMachine) -> None:
+    """Do nothing when a snapshot is saved."""
 
 
 def _names_directory(error: BaseException | None, node_id: str) -> bool:
     """Say whether a node ended because of its directory, and says which one that is."""
     is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
     return is_refusal and node_id in str(error)
-
-
-def _config_of(world: ShellWorld, node_id: str) -> NodeConfig:
-    options = world.options
-    return NodeConfig(
-        group="shell",
-        self_id=node_id,
-        peers=tuple(Peer(each, Address(each, PEER_PORT)) for each in options.node_ids),
-        store_base_dir=STORE_BASE_DIRECTORY,
-        client_address=Address(node_id, CLIENT_PORT),
-        mapped_file_size_for_entry_data=options.data_file_size_bytes,
-        mapped_file_size_for_entry_index=options.index_file_size_bytes,
-        is_flush_sync=options.is_flush_sync,
-        max_pending_requests_num=options.pending_max,
-        max_wait_ack_time_ms=_MAX_WAIT_ACK_MS,
-        checkpoint_interval_ms=500,
-        enable_disk_force_clean=False,
-        raft=options.raft,
-    )

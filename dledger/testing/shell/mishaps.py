@@ -10,6 +10,7 @@ all that it promised. What runs on a hurt disk is refused by name, or has no vot
 | of another group, with a higher term | no peer takes a term or an entry of it |
 | an older copy of its own, or of the disk before it | a peer that met a later life refuses it, and the node stops |
 | exchanged for that of another node | neither starts |
+| flipped bytes of a snapshot | it is neither loaded nor sent; the node saves another one, or names it and stops |
 
 In the end of a run whatever is hurt is replaced by an empty disk, or exchanged back.
 """
@@ -41,6 +42,7 @@ _FOREIGN_GROUP = 7
 _FOREIGN_TERM = 1_000_000
 _FLIPPED_BYTES_MAX = 3
 _LOCK_NAME = "lock"
+_SNAPSHOT_DIRECTORY = "/snapshot"
 _LOOK_AGAIN_US = 20_000
 # How often the disk is replaced by an empty one as soon as it was copied.
 _REPLACED_RATE = 0.3
@@ -63,6 +65,7 @@ class Mishaps:
         self._world = world
         self._machines = machines
         self._random = Random(f"{world.options.seed}/mishaps")
+        self._random_of_snapshots = Random(f"{world.options.seed}/mishaps of snapshots")
         self._victim = machines[self._random.choice(list(machines))]
         self._copy: dict[str, Directory] | None = None
         # Which directory it is, the nodes that met it, and those that met a later start or directory since, durably.
@@ -101,6 +104,24 @@ class Mishaps:
         for _ in range(random.randint(1, _FLIPPED_BYTES_MAX)):
             inode.flip(random.randrange(used), 1 << random.randrange(8), is_cached=True)
         self._world.tally.add(ShellFault.BYTES_FLIPPED)
+        victim.hurt = _FLIPPED
+
+    def flip_snapshot(self) -> None:
+        """Flip a byte of one of the victim's snapshots, often of the newest, and perhaps while the node runs."""
+        victim, random = self._victim, self._random_of_snapshots
+        snapshots = [
+            inode
+            for path, directory in victim.disk.directories.items()
+            for name, inode in sorted(directory.durable.items())
+            if path.endswith(_SNAPSHOT_DIRECTORY) and name.isdigit() and any(inode.durable)
+        ]
+        if not snapshots or not self._may_be_hurt():
+            return
+        if random.random() < 0.5:
+            victim.kill()
+        inode = snapshots[-1] if random.random() < 0.7 else random.choice(snapshots)
+        inode.flip(random.randrange(len(inode.durable)), 1 << random.randrange(8), is_cached=True)
+        self._world.tally.add(ShellFault.SNAPSHOT_DAMAGED)
         victim.hurt = _FLIPPED
 
     def put_foreign(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
 from dledger.core.config import RaftConfig
+from dledger.testing.shell.state_options import SnapshotTrouble, StateOptions, draw_state
 
 PEER_PORT = 7
 CLIENT_PORT = 9
@@ -64,6 +65,23 @@ class ShellFault(StrEnum):
     OLD_COPY = "old_copy"
     EXCHANGED = "exchanged"
     REFUSED_BY_NAME = "refused_by_name"
+    STRANDED = "stranded"
+    INSTALL_INTERRUPTED = "install_interrupted"
+    INSTALL_CHANGED_LEADER = "install_changed_leader"
+    SNAPSHOT_DAMAGED = "snapshot_damaged"
+    DIED_IN_SAVE = "died_in_save"
+    SLOW_APPLY = "slow_apply"
+
+
+# They take effect only in runs with state machines.
+STATE_FAULTS = (
+    ShellFault.STRANDED,
+    ShellFault.INSTALL_INTERRUPTED,
+    ShellFault.INSTALL_CHANGED_LEADER,
+    ShellFault.SNAPSHOT_DAMAGED,
+    ShellFault.DIED_IN_SAVE,
+    ShellFault.SLOW_APPLY,
+)
 
 
 class FaultTally:
@@ -127,6 +145,7 @@ class ShellOptions:
         downtime_max_us: a dead node comes back within this.
         safety_us: length of the phase with faults.
         liveness_us: within this time of peace an append must succeed, and all logs become equal.
+        state: of the state machines of the nodes; None: they have none.
     """
 
     seed: int
@@ -153,6 +172,7 @@ class ShellOptions:
     downtime_max_us: int
     safety_us: int
     liveness_us: int
+    state: StateOptions | None = None
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -174,6 +194,7 @@ class ShellOptions:
             f"network={self.links.min_us}..{self.links.max_us}us spikes={self.links.spike_rate:g} "
             f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
             f"leases={self.lease_share:g} troubles={','.join(self.troubles) or 'none'}"
+            f"{'' if self.state is None else f' {self.state.describe()}'}"
         )
 
 
@@ -190,10 +211,41 @@ RARE_TROUBLES = (ShellTrouble.FLIP_FRAMES, ShellTrouble.CHANGE_MEMBERS, *MISHAPS
 # A process that acknowledges from its page cache promises nothing of these.
 _DURABILITY_TROUBLES = (ShellTrouble.CUT_POWER, ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.FAIL_SYNC)
 _DRIFT_PPM = 50_000
+_STATE_SHARE = 1 / 3
+# Room for what an entry needs besides its body, and for the end of a file; a membership is no larger than a few bodies.
+_ENTRY_HEAD_MAX_BYTES = 150
 
 
-def draw_shell_options(seed: int) -> ShellOptions:
-    """Draw the shape of run `seed` of the shell."""
+def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOptions:
+    """Draw the shape of run `seed` of the shell.
+
+    Args:
+        seed: any integer.
+        may_have_state: a third of the runs have state machines; False: none has one.
+    """
+    options = _draw(seed)
+    if may_have_state and Random(f"{seed}/has state machines").random() < _STATE_SHARE:
+        return with_state_machines(options)
+    return options
+
+
+def with_state_machines(options: ShellOptions) -> ShellOptions:
+    """Return the same run with state machines; what they are like is drawn from a random stream of its own."""
+    state = draw_state(Random(f"{options.seed}/state machines"))
+    if ShellTrouble.CHANGE_MEMBERS in options.troubles:
+        # Where members are removed, none of those that stay may lose anything.
+        troubles = tuple(each for each in state.troubles if each is not SnapshotTrouble.DAMAGE_SNAPSHOT)
+        state = replace(state, troubles=troubles)
+    return replace(
+        options,
+        state=state,
+        raft=replace(options.raft, snapshot_chunk_size_bytes=state.chunk_size_bytes),
+        data_file_size_bytes=state.file_entries * (options.body_size_max_bytes + _ENTRY_HEAD_MAX_BYTES),
+        safety_us=state.safety_us,
+    )
+
+
+def _draw(seed: int) -> ShellOptions:
     random = Random(f"{seed}/shell options")
     node_count = random.choice((3, 3, 3, 5))
     is_flush_sync = random.random() < 0.85

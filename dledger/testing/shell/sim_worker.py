@@ -56,13 +56,17 @@ class SimWorker:
     Args:
         scheduler: lets time pass.
         loop: of the process.
-        disk: draws how long a job takes.
+        disk: of the process.
+        duration_us: draws how long a job takes; None: as long as a sync.
     """
 
-    def __init__(self, scheduler: Scheduler, loop: SimLoop, disk: DiskTime) -> None:
+    def __init__(
+        self, scheduler: Scheduler, loop: SimLoop, disk: DiskTime, duration_us: Callable[[], int] | None = None
+    ) -> None:
         self._scheduler = scheduler
         self._loop = loop
         self._disk = disk
+        self._duration_us = duration_us or disk.duration_us
         self._jobs: deque[tuple[Job, Finished, int]] = deque()
         self._unfinished_count = 0
         self._idle: asyncio.Future[None] | None = None
@@ -70,7 +74,7 @@ class SimWorker:
     def run(self, job: Job, finished: Finished) -> None:
         """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
         self._unfinished_count += 1
-        duration_us = self._disk.duration_us()
+        duration_us = self._duration_us()
         self._jobs.append((job, finished, duration_us))
         if len(self._jobs) == 1:
             self._scheduler.after(duration_us, self._work)

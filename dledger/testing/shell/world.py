@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dledger.config import Address, NodeConfig, Peer
+from dledger.testing.checks.all_checks import STORE_BASE_DIRECTORY
 from dledger.testing.faults import SimulatedCrash, Violation
+from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
     from dledger.testing.shell.history import History
     from dledger.testing.shell.network import Network
     from dledger.testing.shell.options import FaultTally, ShellOptions
+    from dledger.testing.shell.state import StateChecks
     from dledger.testing.trace import Trace
+
+_MAX_WAIT_ACK_MS = 1_000
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class ShellWorld:
     scheduler: Scheduler
     network: Network
     history: History
+    states: StateChecks
     tally: FaultTally
     disk_counts: FaultCounts
     trace: Trace
@@ -50,3 +57,23 @@ class ShellWorld:
         violation = Violation("no error gets lost", f"{who}: {message}: {type(error).__name__}: {error}")
         violation.__cause__ = error
         self.violate(violation)
+
+
+def config_of(options: ShellOptions, node_id: str) -> NodeConfig:
+    """Return the settings of a node of a run."""
+    return NodeConfig(
+        group="shell",
+        self_id=node_id,
+        peers=tuple(Peer(each, Address(each, PEER_PORT)) for each in options.node_ids),
+        store_base_dir=STORE_BASE_DIRECTORY,
+        client_address=Address(node_id, CLIENT_PORT),
+        mapped_file_size_for_entry_data=options.data_file_size_bytes,
+        mapped_file_size_for_entry_index=options.index_file_size_bytes,
+        is_flush_sync=options.is_flush_sync,
+        max_pending_requests_num=options.pending_max,
+        max_wait_ack_time_ms=_MAX_WAIT_ACK_MS,
+        checkpoint_interval_ms=500,
+        snapshot_threshold=1 if options.state is None else options.state.snapshot_threshold,
+        enable_disk_force_clean=options.state is not None,
+        raft=options.raft,
+    )

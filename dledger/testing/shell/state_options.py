@@ -1,0 +1,76 @@
+"""What shapes the state machine of a run of the shell's simulator, and the troubles around its snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from random import Random
+
+_TROUBLE_RATE = 0.7
+
+
+class SnapshotTrouble(StrEnum):
+    """What a run with a state machine may order besides every `ShellTrouble`."""
+
+    STRAND = "strand"
+    INTERRUPT_INSTALLS = "interrupt_installs"
+    DIE_IN_SAVES = "die_in_saves"
+    DAMAGE_SNAPSHOT = "damage_snapshot"
+    SLOW_APPLY = "slow_apply"
+
+
+@dataclass(frozen=True, slots=True)
+class StateOptions:
+    """The shape of a run whose nodes have a state machine.
+
+    Attributes:
+        snapshot_threshold: entries applied between two snapshots.
+        chunk_size_bytes: of a snapshot in one message.
+        save_max_us: how long saving a snapshot takes at most, besides its syncs.
+        pieces_count: in which a snapshot is loaded.
+        retention_interval_us: time between two looks for old data files; the disks are always so full that each file
+            is deleted as soon as nothing needs it.
+        file_entries: entries of the largest size that fill a data file: few, so that there are old files.
+        safety_us: length of the phase with faults.
+        think_max_us: pause of the program around a node between two calls.
+        troubles: what may be ordered.
+        trouble_interval_us: mean time between two orders.
+    """
+
+    snapshot_threshold: int
+    chunk_size_bytes: int
+    save_max_us: int
+    pieces_count: int
+    retention_interval_us: int
+    file_entries: int
+    safety_us: int
+    think_max_us: int
+    troubles: tuple[SnapshotTrouble, ...]
+    trouble_interval_us: int
+
+    def describe(self) -> str:
+        """Return what distinguishes this run, for its line."""
+        return (
+            f"snapshots={self.snapshot_threshold} chunks={self.chunk_size_bytes} save<={self.save_max_us}us "
+            f"pieces={self.pieces_count} "
+            f"snapshot-troubles={','.join(self.troubles) or 'none'}"
+        )
+
+
+def draw_state(random: Random) -> StateOptions:
+    """Draw the shape of a state machine and of its troubles."""
+    return StateOptions(
+        snapshot_threshold=random.choice((4, 12, 25)),
+        chunk_size_bytes=random.choice((400, 2_000, 1 << 20)),
+        save_max_us=random.choice((500, 5_000, 20_000)),
+        pieces_count=random.choice((1, 3, 10)),
+        retention_interval_us=random.choice((20_000, 100_000)),
+        file_entries=random.choice((4, 4, 12)),
+        safety_us=random.choice((2_500_000, 4_000_000)),
+        think_max_us=random.choice((20_000, 80_000)),
+        troubles=tuple(each for each in SnapshotTrouble if random.random() < _TROUBLE_RATE),
+        trouble_interval_us=random.choice((60_000, 200_000)),
+    )

@@ -1,0 +1,162 @@
+"""Planted bugs of the shell around the state machine: applying, results, snapshots, installs and what they let go."""
+
+from dataclasses import replace
+
+from dledger.node.node import Node
+from dledger.node.observer import NodeObserver
+from dledger.node.retention import RetentionFloor
+from dledger.node.state_machine import Applier
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.testing.shell.options import ShellTrouble, with_state_machines
+from dledger.testing.shell.state_options import SnapshotTrouble
+from tests.mutants.bugs.shell import FAILED, READ, STUCK
+from tests.mutants.mutant import Mutant, ShellSeeds
+
+STATE = ("Violation: state machine safety", "Violation: applied index", "Violation: a restart finds its state")
+
+
+def with_snapshots(*troubles, usual=()):
+    def shape(options):
+        shaped = with_state_machines(replace(options, troubles=usual, trouble_interval_us=200_000))
+        state = replace(shaped.state, snapshot_threshold=4, troubles=troubles, trouble_interval_us=100_000)
+        return replace(shaped, state=state, lease_share=0.0)
+
+    return shape
+
+
+with_installs = with_snapshots(SnapshotTrouble.STRAND, SnapshotTrouble.INTERRUPT_INSTALLS)
+with_restarts = with_snapshots(SnapshotTrouble.DIE_IN_SAVES, usual=(ShellTrouble.KILL,))
+with_damaged_snapshots = with_snapshots(SnapshotTrouble.DAMAGE_SNAPSHOT, usual=(ShellTrouble.KILL,))
+with_slow_states = with_snapshots(SnapshotTrouble.SLOW_APPLY, usual=(ShellTrouble.ISOLATE,))
+
+
+def with_lost_snapshots(options):
+    """Cut the power of saving nodes, whose disk then holds what was synced."""
+    shaped = with_snapshots(SnapshotTrouble.DIE_IN_SAVES, usual=(ShellTrouble.CUT_POWER_OF_ALL,))(options)
+    return replace(shaped, is_flush_sync=True)
+
+
+# Production code must hold in each of them.
+SOUND = (with_installs, with_restarts, with_damaged_snapshots, with_slow_states, with_lost_snapshots)
+
+
+def restart_applies_the_last_entry_of_the_snapshot_again(patch):
+    original = Applier._load_piece
+
+    def load_piece(self, loading):
+        original(self, loading)
+        if not self.is_loading and loading.info.index >= self._log.begin_index:
+            self._applied_index -= 1
+
+    patch.setattr(Applier, "_load_piece", load_piece)
+
+
+def install_keeps_the_old_state(patch):
+    original = Applier.on_reset
+
+    def on_reset(self, begin_index, snapshot_index):
+        if snapshot_index > self._applied_index:
+            self._applied_index = self._commit_index = snapshot_index
+            self._snapshot = self._snapshots.latest()
+        original(self, begin_index, snapshot_index)
+
+    patch.setattr(Applier, "on_reset", on_reset)
+
+
+def snapshot_is_named_after_what_is_committed(patch):
+    """The entries that are committed and not applied yet are in no state that is restored from it."""
+    original = Applier.save_snapshot
+
+    def save_snapshot(self):
+        applied_index, self._applied_index = self._applied_index, max(self._applied_index, self._commit_index)
+        try:
+            return original(self)
+        finally:
+            self._applied_index = applied_index
+
+    patch.setattr(Applier, "save_snapshot", save_snapshot)
+
+
+def snapshot_has_its_name_before_it_is_durable(patch):
+    """Its files are synced with the next one; the log is deleted meanwhile."""
+    original = SnapshotStore._take_in
+
+    def take_in(self, name, info):
+        sync_directory, self._files.sync_directory = self._files.sync_directory, lambda _: None
+        try:
+            original(self, name, info)
+        finally:
+            self._files.sync_directory = sync_directory
+
+    patch.setattr(SnapshotStore, "_take_in", take_in)
+
+
+def log_is_deleted_beyond_the_snapshot(patch):
+    patch.setattr(RetentionFloor, "index", lambda self: self._core.retention_floor)
+
+
+def damaged_snapshot_is_loaded(patch):
+    def open_checked(self, info):
+        return self._files.open(self._path_of(info.index))
+
+    patch.setattr(SnapshotStore, "_open_checked", open_checked)
+
+
+def entries_wait_after_a_save_for_the_next_commit(patch):
+    original = NodeMachine._saved
+
+    def saved(self, error):
+        ask_step = self._ask_step
+        self._ask_step = lambda: None
+        original(self, error)
+        self._turns.soon(lambda _: setattr(self, "_ask_step", ask_step))
+
+    patch.setattr(NodeMachine, "_saved", saved)
+
+
+def append_is_answered_before_it_is_applied(patch):
+    def on_commit(self, commit_index):
+        self._answers.on_committed(commit_index)
+        if self._machine is not None:
+            self._machine.committed(commit_index)
+        self._commits.wake()
+        self._tell_listeners()
+
+    patch.setattr(NodeObserver, "on_commit", on_commit)
+
+
+def reader_of_the_state_waits_for_nothing(patch):
+    async def wait_applied(self, index):
+        del self, index
+
+    patch.setattr(Node, "wait_applied", wait_applied)
+
+
+MUTANTS = (
+    Mutant(
+        restart_applies_the_last_entry_of_the_snapshot_again,
+        "each entry is applied once",
+        ShellSeeds(STATE, with_restarts),
+    ),
+    Mutant(install_keeps_the_old_state, "the state machine sees every entry", ShellSeeds(STATE, with_installs)),
+    Mutant(
+        snapshot_is_named_after_what_is_committed,
+        "the state machine sees every entry",
+        ShellSeeds(STATE + FAILED, with_restarts),
+    ),
+    Mutant(
+        snapshot_has_its_name_before_it_is_durable,
+        "a restart finds its state",
+        ShellSeeds(STATE + FAILED, with_lost_snapshots),
+    ),
+    Mutant(log_is_deleted_beyond_the_snapshot, "a restart finds its state", ShellSeeds(STATE + FAILED, with_restarts)),
+    Mutant(damaged_snapshot_is_loaded, "damage is not used", ShellSeeds(STATE + FAILED, with_damaged_snapshots)),
+    Mutant(entries_wait_after_a_save_for_the_next_commit, "liveness", ShellSeeds(STUCK, with_slow_states)),
+    Mutant(
+        append_is_answered_before_it_is_applied,
+        "acknowledged is applied",
+        ShellSeeds((*FAILED, "Violation: acknowledged is applied"), with_slow_states),
+    ),
+    Mutant(reader_of_the_state_waits_for_nothing, "reads are linearizable", ShellSeeds(READ, with_slow_states)),
+)
