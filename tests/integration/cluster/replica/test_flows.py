@@ -17,7 +17,7 @@ from cluster.state.commands import SetTopic
 from cluster.v1 import broker_pb2, broker_pb2_grpc
 from tests.support.brokers.replicated import configs_in, running_group
 from tests.support.call_order import CallOrder, faults_of
-from tests.support.waiting import run
+from tests.support.waiting import PATIENCE_S, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_put_get_and_recovery_go_the_ways_that_the_documents_show(tmp_path: Path
 
 
 def check_put(order: CallOrder, endpoints: list[str]) -> None:
-    with Producer(endpoints) as producer:
+    with Producer(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=PATIENCE_S) as producer:
         producer.send("orders", b"finds the route")
         for _ in range(TRIES):
             order.forget()
