@@ -149,7 +149,7 @@ def test_wiped_voter_that_no_entry_can_readmit_stops_no_leader(caplog):
     node = leader.node
     member = node.raft.membership.get("n3")
     # As in a log of an older version: it took what could not be written with longer numbers.
-    node.store._config = replace(node.store._config, data_file_size_bytes=48 + 8 + len(_entry(node)) + 5)
+    node.store.max_body_bytes = len(_entry(node)) + 5
 
     for _ in range(3):
         answer = HeartbeatResponse(node.raft.term, 1, incarnation=2**62 - 1)
