@@ -137,13 +137,13 @@ class FilePool:
         file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
         return self._admit(PooledFile(self, path, size, file))
 
-    def open(self, path: str) -> PooledFile:
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> PooledFile:
         """Open an existing file for reading and writing; one that was not used for long may be closed for it."""
-        file = self._with_room(lambda: self._open_file(path))
+        file = self._with_room(lambda: self._open_file(path, is_cache_trusted=is_cache_trusted))
         return self._admit(PooledFile(self, path, file.size, file))
 
     def resting(self, path: str, size: int) -> PooledFile:
-        """Return a file that is there and has this size; it opens itself when it is used."""
+        """Return a file that `Files.glance` has seen, and that has this size; it opens itself when it is used."""
         return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:
@@ -168,14 +168,17 @@ class FilePool:
             self._is_synced_later = False
 
     def reopen(self, pooled: PooledFile) -> File:
-        """Open a file that rests."""
-        file = self._with_room(lambda: self._open_file(pooled.path))
+        """Open a file that rests: this process has looked at it, and it was synced before it was closed.
+
+        Where its sync was left to the caller (`synced_later`), the caller's sync finds what the disk has refused.
+        """
+        file = self._with_room(lambda: self._open_file(pooled.path, is_cache_trusted=True))
         self._admit(pooled)
         return file
 
-    def _open_file(self, path: str) -> File:
+    def _open_file(self, path: str, *, is_cache_trusted: bool) -> File:
         """Open a file; of one that is nearly all hole nothing is read ahead, for that fills memory with zeros."""
-        file = self._files.open(path)
+        file = self._files.open(path, is_cache_trusted=is_cache_trusted)
         ranges = file.data_ranges(0)
         if not ranges or ranges[-1][1] <= _LITTLE_DATA_BYTES:
             file.advise_random()

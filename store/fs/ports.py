@@ -129,7 +129,7 @@ class QueueFiles(Protocol):
         """Create a file of `size` zero bytes, with disk blocks or sparse, as `Files.create` does."""
         ...
 
-    def open(self, path: str) -> File:
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> File:
         """Open an existing file for reading and writing."""
         ...
 
@@ -213,8 +213,15 @@ class Files(Protocol):
         """
         ...
 
-    def open(self, path: str) -> File:
-        """Open an existing file for reading and writing."""
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> File:
+        """Open an existing file for reading and writing.
+
+        Args:
+            path: where.
+            is_cache_trusted: this process had the file open before, or has looked at it, and every sync of it since
+                then has succeeded. False: what the system keeps in memory of the file, and has not to write any more,
+                is read from the disk again, for another process may have been refused it by the disk.
+        """
         ...
 
     def read_bytes(self, path: str) -> bytes | None:

@@ -84,7 +84,7 @@ class ReadOnlyFiles(OsReading):
         """Return whether a name is in use, if only by a link that leads nowhere."""
         return self.exists(path) or Path(path).is_symlink()
 
-    def open(self, path: str) -> ReadOnlyFile:
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> ReadOnlyFile:  # noqa: ARG002
         """Open an existing file for reading and map it."""
         try:
             return ReadOnlyFile(path)

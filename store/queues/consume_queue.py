@@ -20,7 +20,7 @@ from store.fs.mapped_file_queue import MappedFileQueue, name_of
 from store.fs.ports import File, Files
 from store.model.message import QueueKey
 from store.queues.glance import SeenQueue
-from store.queues.pending_units import PendingUnits
+from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.queue_units import QueueUnits, check_full, used_count
 from store.queues.unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 
@@ -125,11 +125,11 @@ class ConsumeQueue:
         self.is_begun = bool(files)
         self._units.begin_offset = self.min_offset = seen.begin_offset
         self.max_offset = seen.max_offset
+        self.max_physical_offset = seen.max_physical_offset
         self._first_place = seen.first_place
-        self._units.newest = seen.newest
-        self._find_last()
-        if not is_kept or not seen.is_newest_whole:
-            self._units.newest = None
+        if is_kept and seen.is_newest_whole:
+            self._units.newest = newest = UnitTail(seen.newest_begin)
+            newest.data += seen.newest
 
     def _find_last(self) -> None:
         last = self.message_before(self.max_offset)
@@ -348,6 +348,24 @@ class ConsumeQueue:
         # Blanks after the last message belong to one that is given up; those before the first one stay, for they say
         # where the queue ends.
         self.cut(end if last is None else last + 1, is_durable=is_durable)
+
+    @property
+    def newest(self) -> UnitTail | None:
+        """All units of the last file as they were found, while the store is opened; None: look into the files."""
+        return self._units.newest
+
+    def keep_all(self, is_message: IsMessage | None) -> bool:
+        """Keep all units, as `truncate` does where each of them can be right; return False where it must decide.
+
+        Args:
+            is_message: see `truncate`.
+        """
+        assert self._units.newest is not None, self.key
+        last = self.max_offset - 1
+        if is_message is not None and not is_message(self.key, last, *self._units.unit(last)[:2]):
+            return False
+        self._units.newest = None
+        return True
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
         """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""

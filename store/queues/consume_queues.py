@@ -22,6 +22,7 @@ from store.model.dispatch_batch import DispatchBatch
 from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic
 from store.queues.consume_queue import ConsumeQueue, IsMessage
+from store.queues.intact import are_intact
 from store.queues.loading import OnDamage, QueueLoading
 from store.queues.out_of_order_units import OutOfOrderUnit, place
 from store.queues.pending_units import PENDING_BYTES_MAX, PendingUnits
@@ -252,9 +253,14 @@ class ConsumeQueues:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
+        loaded = [(queue, queue.newest) for queue in self._queues.values()]
+        known = [(queue, newest.data) for queue, newest in loaded if newest is not None]
+        is_right = are_intact([units for _, units in known], physical_offset)
+        intact = {queue.key for (queue, _), is_intact in zip(known, is_right.tolist(), strict=True) if is_intact}
         with self._pool.synced_later():
             for queue in self._queues.values():
-                queue.truncate(physical_offset, is_message, is_durable=False)
+                if not (queue.key in intact and queue.keep_all(is_message)):
+                    queue.truncate(physical_offset, is_message, is_durable=False)
             # All at once, for there may be thousands, and also what an earlier process has written and this one has
             # nothing to change about: it counts as durable from now on.
             self._files.sync_tree(self._directory)

@@ -7,14 +7,17 @@ closely, refuses or repairs; both come to the same result where both have one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from store.fs.mapped_file_queue import name_of
 from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
-from store.queues.pending_units import UnitTail
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE
+
+_SIZE_AT: Final = 8
+_SIZE: Final = struct.Struct(">i")
+_ZEROS: Final = bytes(GLANCE_SIZE_BYTES + UNIT_SIZE)
 
 
 class SeenQueue(NamedTuple):
@@ -23,16 +26,23 @@ class SeenQueue(NamedTuple):
     Attributes:
         begin_offset: the queue offset at which its first file begins.
         max_offset: after its last unit.
+        max_physical_offset: after the message of its last unit; 0: there is none.
         first_place: where the message of its first unit begins in the log; -1: there is none.
-        newest: the units at the end of its last file, if it has any.
+        newest_begin: the queue offset at which `newest` begins.
+        newest: the units at the end of its last file; none where it has none.
         is_newest_whole: they are all of that file.
     """
 
     begin_offset: int = 0
     max_offset: int = 0
+    max_physical_offset: int = 0
     first_place: int = -1
-    newest: UnitTail | None = None
+    newest_begin: int = 0
+    newest: bytes = b""
     is_newest_whole: bool = False
+
+
+_NO_FILES: Final = SeenQueue()
 
 
 def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
@@ -43,58 +53,77 @@ def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
         file_size: bytes that each must have.
     """
     if not files:
-        return SeenQueue()
-    if not _are_in_order(files, file_size):
+        return _NO_FILES
+    begin = _begin(files, file_size)
+    if begin is None or not all(_is_begun(file) and _is_full(file) for file in files[:-1]):
         return None
-    begin = int(files[0].name)
     last = files[-1]
     if not last.ranges:
         return SeenQueue(begin // UNIT_SIZE, begin // UNIT_SIZE) if len(files) == 1 else None
-    if any(_size_of(file.head, 0) <= 0 for file in files) or any(not _is_full(file) for file in files[:-1]):
+    data_end = last.ranges[-1][1]
+    position = -(-max(data_end - GLANCE_SIZE_BYTES, 0) // UNIT_SIZE) * UNIT_SIZE
+    newest, used_count = _used(last.tail[len(last.tail) - (data_end - position) :], min(data_end, last.size) - position)
+    if not used_count or not _is_begun(last):
         return None
-    newest, is_whole = _newest(last)
-    places = range(
-        -(-min(last.ranges[-1][1], last.size) // UNIT_SIZE) + int(last.name) // UNIT_SIZE - newest.begin_offset
-    )
-    used_count = bisect_left(places, 1, key=lambda at: _size_of(newest.data, at) <= 0)
     first_place, first_size, _ = UNIT.unpack_from(files[0].head)
-    if not used_count or BLANK_SIZE in (first_size, _size_of(newest.data, used_count - 1)):
+    place, size, _ = UNIT.unpack_from(newest, (used_count - 1) * UNIT_SIZE)
+    if BLANK_SIZE in (first_size, size):
         return None
-    return SeenQueue(begin // UNIT_SIZE, newest.begin_offset + used_count, first_place, newest, is_whole)
+    newest_begin = (begin + (len(files) - 1) * file_size + position) // UNIT_SIZE
+    end = newest_begin + used_count
+    return SeenQueue(begin // UNIT_SIZE, end, place + size, first_place, newest_begin, newest, position == 0)
 
 
-def _are_in_order(files: Sequence[FileGlance], file_size: int) -> bool:
-    """Return whether names and sizes are right, and the data of each file is in one piece."""
-    if not files[0].name.isdecimal() or int(files[0].name) % file_size:
-        return False
-    begin = int(files[0].name)
-    return all(
-        file.name == name_of(begin + number * file_size)
-        and file.size == file_size
-        and len(file.ranges) <= 1
-        and all(first == 0 for first, _ in file.ranges)
-        for number, file in enumerate(files)
-    )
+def _begin(files: Sequence[FileGlance], file_size: int) -> int | None:
+    """Return where the first file begins; None unless names and sizes are right, and the data of each is one piece."""
+    begin = int(files[0].name) if files[0].name.isdecimal() else -1
+    if begin % file_size:
+        return None
+    at = begin
+    for name, size, ranges, _, _ in files:
+        if size != file_size or name != name_of(at) or len(ranges) > 1 or (ranges and ranges[0][0]):
+            return None
+        at += file_size
+    return begin
+
+
+def _is_begun(file: FileGlance) -> bool:
+    """Return whether the first place of a file has a unit."""
+    return len(file.head) >= UNIT_SIZE and _size_of(file.head, 0) > 0
 
 
 def _is_full(file: FileGlance) -> bool:
     """Return whether the last place of a file has a unit."""
-    return bool(file.ranges) and file.ranges[-1][1] == file.size and _size_of(file.tail[-UNIT_SIZE:], 0) > 0
+    if not file.ranges or file.ranges[-1][1] != file.size or len(file.tail) < UNIT_SIZE:
+        return False
+    return _size_of(file.tail, len(file.tail) - UNIT_SIZE) > 0
 
 
-def _newest(file: FileGlance) -> tuple[UnitTail, bool]:
-    """Return the units at the end of a file with data, and whether they are all of it."""
-    data_end = file.ranges[-1][1]
-    position = -(-max(data_end - GLANCE_SIZE_BYTES, 0) // UNIT_SIZE) * UNIT_SIZE
-    newest = UnitTail((int(file.name) + position) // UNIT_SIZE)
-    data = file.tail[len(file.tail) - (data_end - position) :].rstrip(b"\0")
-    newest.data += data.ljust(-(-len(data) // UNIT_SIZE) * UNIT_SIZE, b"\0")
-    return newest, position == 0
+def _used(data: bytes, size: int) -> tuple[bytes, int]:
+    """Return the units at the end of a file up to the last one that is not zero, and how many from the first are used.
+
+    Args:
+        data: from the begin of a unit to the end of what is not a hole.
+        size: bytes from there to the last place that may have a unit.
+    """
+    count = -(-len(data) // UNIT_SIZE)
+    data = data.ljust(count * UNIT_SIZE, b"\0")
+    # As `unit_units.used_count` searches, so that both have the same result whatever the file holds.
+    low, high = 0, -(-size // UNIT_SIZE)
+    while low < high:
+        middle = (low + high) // 2
+        if middle < count and _size_of(data, middle * UNIT_SIZE) > 0:
+            low = middle + 1
+        else:
+            high = middle
+    used = data[: low * UNIT_SIZE]
+    if data[len(used) :] != _ZEROS[: len(data) - len(used)]:
+        used = data.rstrip(b"\0")
+        used = used.ljust(-(-len(used) // UNIT_SIZE) * UNIT_SIZE, b"\0")
+    return used, low
 
 
-def _size_of(units: bytes | bytearray, number: int) -> int:
-    """Return the size that a unit names; 0 where there is none."""
-    if len(units) < (number + 1) * UNIT_SIZE:
-        return 0
-    size: int = UNIT.unpack_from(units, number * UNIT_SIZE)[1]
+def _size_of(units: bytes, position: int) -> int:
+    """Return the size that the unit at a position names."""
+    size: int = _SIZE.unpack_from(units, position + _SIZE_AT)[0]
     return size

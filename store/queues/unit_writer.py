@@ -133,7 +133,8 @@ class UnitWriter:
         if file is None:
             is_there = self._files.exists(path)
             if is_there:
-                opened = self._files.open(path)
+                # Known to this process since it has loaded the queues, or made the file, and synced ever since.
+                opened = self._files.open(path, is_cache_trusted=True)
             else:
                 self._make_room_for_name(directory, offset, group)
                 opened = self._files.create(path, self._file_size, is_sparse=True)

@@ -88,8 +88,8 @@ class FaultyDisk:
             self.files_left -= 1
         self.counts["create"] += 1
 
-    def open(self, path):
-        return FaultyFile(self, self._files.open(path))
+    def open(self, path, *, is_cache_trusted=False):
+        return FaultyFile(self, self._files.open(path, is_cache_trusted=is_cache_trusted))
 
     def remove(self, path):
         self.removed.append(path)

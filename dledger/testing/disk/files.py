@@ -180,10 +180,11 @@ class SimFiles:
         inode.write(content, 0)
         inode.sync()
 
-    def open(self, path: str) -> SimFile:
-        """Open an existing file for reading and writing; pages that wait for no sync are read from the disk again."""
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> SimFile:
+        """Open a file for reading and writing; pages that wait for no sync are read again, unless they are trusted."""
         inode = self._existing(path)
-        inode.drop_clean_pages()
+        if not is_cache_trusted:
+            inode.drop_clean_pages()
         return SimFile(self, path, inode)
 
     def read_bytes(self, path: str) -> bytes | None:

@@ -181,13 +181,14 @@ class OsFiles(OsReading):
         finally:
             os.close(descriptor)
 
-    def open(self, path: str) -> OsFile:
+    def open(self, path: str, *, is_cache_trusted: bool = False) -> OsFile:
         """Open an existing file for reading and writing; its clean pages are dropped from the page cache."""
         descriptor = _open(path, os.O_RDWR, "open")
         try:
             # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
             # syncs them with success, would count on what is nowhere on the disk; so clean pages are read again.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not is_cache_trusted:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return OsFile(path, descriptor)
         except OSError as error:
             os.close(descriptor)

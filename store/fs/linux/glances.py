@@ -1,13 +1,18 @@
 """Looks at the files of many directories, several at a time: what `Files.glance` is on the operating system.
 
 A store has thousands of queues, whose files are nearly all holes. To open, map and search each by itself costs a
-millisecond; the few bytes that say where a queue ends are read here with some ten calls of the system.
-Directories are looked at in several threads, because a disk answers several questions in hardly more time than one.
+millisecond; the few bytes that show where a queue ends are read here with some ten system calls.
+
+One thread reads what the system has in memory: several would only compete for Python's lock. Where a look waits for the
+disk, the pages of the following files are requested in advance, as they are where all must be read from the disk. Where
+it waits all the same, the rest is looked at in several threads: a disk answers several requests in hardly more time
+than one.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,16 +20,16 @@ from typing import Final
 
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
-from store.fs.linux.regular_files import data_ranges, open_regular
+from store.fs.linux.regular_files import data_ranges, open_with_status
 from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
 
-# More contend for Python's lock and not for the disk.
+# More compete for Python's lock and not for the disk.
 _THREADS: Final = 4
 # Directories that one thread looks at before it is handed others, and directories whose files are in memory at a time.
 _PART: Final = 64
 _AT_A_TIME: Final = 1024
-# Fewer are not worth the way to another thread.
-_ALONE_MAX: Final = 64
+# In the directories of one part: a thread that slept more often waits for the disk, and not now and then for a lock.
+_WAITS_MAX: Final = 32
 
 
 def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
@@ -34,46 +39,96 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
         StorageFailed: a file cannot be opened or read.
     """
     look = partial(_look_at_some, is_cache_trusted=is_cache_trusted)
-    if len(directories) <= _ALONE_MAX:
-        yield from look(directories)
-        return
-    with ThreadPoolExecutor(_THREADS, "glance") as threads:
-        for first in range(0, len(directories), _AT_A_TIME):
-            end = min(first + _AT_A_TIME, len(directories))
-            parts = [directories[at : min(at + _PART, end)] for at in range(first, end, _PART)]
-            for found in threads.map(look, parts):
-                yield from found
+    is_read_ahead = not is_cache_trusted
+    for first in range(0, len(directories), _AT_A_TIME):
+        end = min(first + _AT_A_TIME, len(directories))
+        parts = [directories[at : min(at + _PART, end)] for at in range(first, end, _PART)]
+        is_alone = True
+        while parts and is_alone:
+            waits, blocks = _waits(), _blocks_read()
+            found = look(parts.pop(0), is_read_ahead=is_read_ahead)
+            if _waits() - waits > _WAITS_MAX:
+                # If pages are not all that was waited for, but directories too, reading ahead is not enough.
+                is_alone = not is_read_ahead
+                is_read_ahead = True
+            elif _blocks_read() == blocks:
+                is_read_ahead = not is_cache_trusted
+            yield from found
+        if parts:
+            with ThreadPoolExecutor(_THREADS, "glance") as threads:
+                for found in threads.map(partial(look, is_read_ahead=True), parts):
+                    yield from found
 
 
-def _look_at_some(directories: Sequence[str], *, is_cache_trusted: bool) -> list[list[FileGlance]]:
-    return [_look_at(directory, is_cache_trusted=is_cache_trusted) for directory in directories]
+def _waits() -> int:
+    """Return how often this thread has slept until something happened."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
-def _look_at(directory: str, *, is_cache_trusted: bool) -> list[FileGlance]:
-    """Return what the files of one directory show."""
+def _blocks_read() -> int:
+    """Return how much this thread had to have read from disks, by itself or ahead."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+def _look_at_some(directories: Sequence[str], *, is_cache_trusted: bool, is_read_ahead: bool) -> list[list[FileGlance]]:
+    names = [_names(directory) for directory in directories]
+    if is_read_ahead:
+        for directory, names_there in zip(directories, names, strict=True):
+            for name in names_there:
+                _read_ahead(f"{directory}/{name}", is_cache_trusted=is_cache_trusted)
+    return [
+        [_glance(f"{directory}/{name}", name) for name in names_there]
+        for directory, names_there in zip(directories, names, strict=True)
+    ]
+
+
+def _names(directory: str) -> list[str]:
+    """Return the names in a directory, in order; none when there is no such directory."""
     try:
-        with with_descriptor(directory, "list", lambda: os.scandir(directory)) as entries:
-            names = sorted(entry.name for entry in entries)
+        return sorted(with_descriptor(directory, "list", partial(os.listdir, directory)))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise StorageFailed(directory, "list", error) from error
-    return [_glance(directory, name, is_cache_trusted=is_cache_trusted) for name in names]
 
 
-def _glance(directory: str, name: str, *, is_cache_trusted: bool) -> FileGlance:
-    path = f"{directory}/{name}"
+def _open(path: str) -> tuple[int, int]:
+    """Return descriptor and size of a file; -1 for both: it is a directory."""
     try:
-        descriptor = with_descriptor(path, "open", lambda: open_regular(path, os.O_RDWR))
+        descriptor, status = with_descriptor(path, "open", partial(open_with_status, path, os.O_RDWR))
     except IsADirectoryError:
-        return FileGlance(name, -1)
+        return -1, -1
     except OSError as error:
         raise StorageFailed(path, "open", error) from error
+    return descriptor, status.st_size
+
+
+def _read_ahead(path: str, *, is_cache_trusted: bool) -> None:
+    """Have the system begin to read what `_glance` needs of a file; forget before what is not trusted."""
+    descriptor, size = _open(path)
+    if descriptor < 0:
+        return
     try:
         if not is_cache_trusted:
             # See `OsFiles.open`.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        size = os.fstat(descriptor).st_size
+        ranges = data_ranges(descriptor, 0, size)
+        if ranges:
+            os.posix_fadvise(descriptor, 0, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+        if ranges and ranges[-1][1] > GLANCE_SIZE_BYTES:
+            position = ranges[-1][1] - GLANCE_SIZE_BYTES
+            os.posix_fadvise(descriptor, position, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+    except OSError as error:
+        raise StorageFailed(path, "read", error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _glance(path: str, name: str) -> FileGlance:
+    descriptor, size = _open(path)
+    if descriptor < 0:
+        return FileGlance(name, -1)
+    try:
         ranges = data_ranges(descriptor, 0, size)
         if not ranges:
             return FileGlance(name, size)

@@ -20,10 +20,20 @@ def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     Raises:
         OSError: there is no such file, it cannot be opened, or it is something else.
     """
+    return open_with_status(path, flags, mode)[0]
+
+
+def open_with_status(path: str, flags: int, mode: int = 0o644) -> tuple[int, os.stat_result]:
+    """Do the same, and return what the system says of the file, too.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
-    kind = os.fstat(descriptor).st_mode
+    status = os.fstat(descriptor)
+    kind = status.st_mode
     if stat.S_ISREG(kind):
-        return descriptor
+        return descriptor, status
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

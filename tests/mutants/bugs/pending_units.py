@@ -1,13 +1,17 @@
 """Planted bugs of units that wait in memory, of opening many queues by one look at their files, and of directories."""
 
+import numpy as np
 from crc32c import crc32c
 
+import store.queues.consume_queues
 import store.queues.glance
 from dledger.testing.disk.files import SimFiles
 from store.dispatch.catch_up import QueuesPromise
 from store.fs.linux.files import OsFiles
+from store.queues.consume_queue import ConsumeQueue
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PendingUnits, UnitTail
+from store.queues.unit import UNIT
 from store.queues.unit_writer import UnitsTicket, UnitWriter
 from tests.mutants.mutant import Mutant, Tests
 
@@ -76,6 +80,30 @@ def full_files_are_not_asked_for(patch):
     patch.setattr(store.queues.glance, "_is_full", lambda file: True)
 
 
+def queues_that_look_right_are_not_compared_with_the_log(patch):
+    original = ConsumeQueue.keep_all
+    patch.setattr(ConsumeQueue, "keep_all", lambda self, is_message: original(self, None))
+
+
+def units_out_of_order_count_as_right(patch):
+    """The pass over all queues judges each unit by itself."""
+
+    def are_intact(queues, physical_offset):
+        return np.array([all(0 <= at < physical_offset for at, _, _ in UNIT.iter_unpack(each)) for each in queues])
+
+    patch.setattr(store.queues.consume_queues, "are_intact", are_intact)
+
+
+def memory_of_the_system_is_believed_after_a_kill(patch):
+    """It may hold what the disk has refused to the process that was killed."""
+    original = SimFiles.glance
+    patch.setattr(
+        SimFiles,
+        "glance",
+        lambda self, directories, *, is_cache_trusted: original(self, directories, is_cache_trusted=True),
+    )
+
+
 def directory_that_exists_is_taken_for_durable(patch):
     """It may be the last thing that a killed process made."""
     patch.setattr(OsFiles, "_sync_name", lambda self, directory: None)
@@ -137,6 +165,21 @@ MUTANTS = (
         withdrawn_promise_is_given_again,
         RULE,
         Tests(OPENING + "test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again"),
+    ),
+    Mutant(
+        queues_that_look_right_are_not_compared_with_the_log,
+        RULE,
+        Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
+    ),
+    Mutant(
+        units_out_of_order_count_as_right,
+        RULE,
+        Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
+    ),
+    Mutant(
+        memory_of_the_system_is_believed_after_a_kill,
+        RULE,
+        Tests(OPENING + "test_units_that_the_disk_refused_to_a_killed_process_are_not_believed"),
     ),
     Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_says_what_opening_them_says")),
 )

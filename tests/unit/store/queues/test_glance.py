@@ -1,16 +1,21 @@
 """A look at the files of many queues says the same as opening each of them, and what is not ordinary is opened."""
 
+import itertools
 import random
+import threading
 
+import numpy as np
 import pytest
 
 import store.fs.linux.glances
+import store.queues.consume_queues
 import store.queues.loading
 from store.errors import StoreError
 from store.fs.linux.files import OsFiles
 from store.fs.linux.glances import glances
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
+from store.queues.intact import are_intact
 from store.queues.unit import BLANK, UNIT, UNIT_SIZE
 from tests.support.dispatch_batches import batch_of
 
@@ -121,7 +126,7 @@ def test_look_at_files_says_what_opening_them_says(tmp_path, monkeypatch, state,
 def test_ordinary_queues_are_neither_opened_nor_mapped(tmp_path, monkeypatch):
     fill(tmp_path, 0, 150)
     queues = ConsumeQueues(OsFiles(), str(tmp_path), FILE_SIZE)
-    monkeypatch.setattr(OsFiles, "open", lambda _, path: pytest.fail(f"{path} is opened"))
+    monkeypatch.setattr(OsFiles, "open", lambda _, path, **__: pytest.fail(f"{path} is opened"))
 
     queues.load(is_truncated_next=True)
     queues.truncate(1 << 40, lambda *_: True)
@@ -149,3 +154,94 @@ def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
     assert [file.size for (file,) in found] == [len(content) for content in contents]
     assert [file.head for (file,) in found] == [content[:4096] for content in contents]
     assert [file.tail for (file,) in found] == [content[-4096:] for content in contents]
+
+
+def test_directories_after_one_that_had_to_wait_for_the_disk_are_looked_at_in_threads(tmp_path, monkeypatch):
+    """What is in memory is read by the calling thread alone; the result is the same."""
+    monkeypatch.setattr(store.fs.linux.glances, "_PART", 8)
+    for number in range(60):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_bytes(bytes([number % 255 + 1]) * (number * 100))
+    directories = [str(tmp_path / str(number)) for number in range(60)]
+    original = store.fs.linux.glances._look_at_some
+    seen_by = set()
+
+    def look(part, **options):
+        seen_by.add(threading.current_thread())
+        return original(part, **options)
+
+    monkeypatch.setattr(store.fs.linux.glances, "_look_at_some", look)
+    monkeypatch.setattr(store.fs.linux.glances, "_waits", lambda: 0)
+    alone = list(glances(directories, is_cache_trusted=True))
+    assert seen_by == {threading.current_thread()}
+
+    waits = itertools.count(0, 100)
+    monkeypatch.setattr(store.fs.linux.glances, "_waits", lambda: next(waits))
+    together = list(glances(directories, is_cache_trusted=True))
+
+    assert len(seen_by) > 1
+    assert together == alone == list(glances(directories, is_cache_trusted=False))
+
+
+def units_of(*places_and_sizes):
+    return b"".join(UNIT.pack(place, size, 0) for place, size in places_and_sizes)
+
+
+@pytest.mark.parametrize(
+    ("units", "is_intact"),
+    [
+        (units_of((0, 100)), True),
+        (units_of((0, 100), (100, 100), (500, 100)), True),
+        (units_of((0, 100), (1000, 100)), False),
+        (units_of((999, 100)), True),
+        (units_of((100, 100), (199, 100)), False),
+        (units_of((100, 0), (200, 100)), False),
+        (units_of((100, -5), (200, 100)), False),
+        (units_of((-1, 100)), False),
+        (units_of((0, 0x7FFFFFFF)), False),
+        (units_of((0, 100), (0, 0x7FFFFFFF)), False),
+    ],
+)
+def test_queues_are_intact_whose_units_can_all_be_right_and_begin_below_the_place(units, is_intact):
+    """Each is judged by itself, whatever the queue before it holds."""
+    before, after = units_of((900, 100)), units_of((0, 10))
+
+    assert are_intact([before, units, after], 1000).tolist() == [True, is_intact, True]
+    assert are_intact([], 1000).tolist() == []
+
+
+def test_cutting_many_queues_at_once_has_the_result_of_cutting_each(tmp_path, monkeypatch):
+    """Random units, random damage, the log lacks some messages: with the pass over all queues, and without it."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    results = []
+    for name, is_used in (("one", True), ("other", False)):
+        draw = random.Random(seed)
+        queues = ConsumeQueues(OsFiles(), str(tmp_path / name), FILE_SIZE)
+        queues.load()
+        ends = [0] * 40
+        for place in range(1500):
+            number = draw.randrange(40)
+            queues.append(batch_of([("orders", number, ends[number], place * SIZE, SIZE)]))
+            ends[number] += 1
+        queues.flush()
+        queues.close()
+        for number in draw.sample(range(40), 12):
+            path = tmp_path / name / f"consumequeue/orders/{number}/{0:020d}"
+            put_at(path, draw.randrange(ends[number]) * UNIT_SIZE, draw.choice([BLANK, bytes(20), UNIT.pack(7, 3, 0)]))
+        if not is_used:
+            monkeypatch.setattr(store.queues.consume_queues, "are_intact", lambda found, _: np.zeros(len(found), bool))
+        queues.load(is_truncated_next=True)
+        queues.truncate(1480 * SIZE, lambda _key, _offset, place, size: size == SIZE and place % 7 and not place % SIZE)
+        results.append(
+            sorted(
+                (key, each.min_offset, each.max_offset, each.unit_bytes(0, 1000))
+                for key in queues
+                for each in [queues.get(key)]
+            )
+        )
+        queues.close()
+        files = sorted((tmp_path / name / "consumequeue").rglob("0*0"))
+        results[-1].append([path.read_bytes() for path in files if path.is_file()])
+
+    assert results[0] == results[1]

@@ -10,10 +10,12 @@ from dledger.testing.disk.disk import SimDisk, Survival
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
 from store.dispatch.checkpoint import read_checkpoint
+from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
 from store.fs.linux.tree_sync import sync_one_by_one, sync_tree
+from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
-from store.queues.unit import UNIT_SIZE
+from store.queues.unit import UNIT, UNIT_SIZE
 from tests.support.dispatch_batches import batch_of
 from tests.support.message_stores import Clock, numbered, open_small, queued
 from tests.support.store_damage import be_killed
@@ -42,6 +44,27 @@ def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(mon
     again = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
     again.load()
     assert {again.get(key).max_offset for key in again} == {1}
+
+
+def test_units_that_the_disk_refused_to_a_killed_process_are_not_believed():
+    """Linux calls a page clean that it could not write: what only memory holds must not count as durable."""
+    disk = SimDisk(random.Random(1), FaultCounts())
+    files = SimFiles(disk, random.Random(1), FaultCounts())
+    files.make_directory("/store")
+    queues = ConsumeQueues(files, "/store", FILE_SIZE)
+    queues.append(batch_of([("orders", 0, 0, 0, 100)]))
+    queues.flush()
+    path = f"/store/consumequeue/orders/0/{0:020d}"
+    file = files.open(path)
+    file.write(UNIT.pack(100, 100, 0), UNIT_SIZE)
+    disk.sync_trouble.arm(1, is_lasting=False)
+    with pytest.raises(StorageFailed):
+        file.sync()
+
+    again = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
+    again.load(is_truncated_next=True)
+
+    assert again.get(QueueKey("orders", 0)).max_offset == 1
 
 
 @pytest.fixture

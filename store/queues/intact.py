@@ -1,0 +1,35 @@
+"""Finds, of many queues at once, those of which nothing has to be cut: one pass of numpy instead of one for each queue.
+
+Not here: what is cut of the others (`ConsumeQueue.truncate`, which comes to the same result for those found here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from store.model.dispatch_batch import Bools
+from store.queues.unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
+
+
+def are_intact(queues: Sequence[bytes | bytearray], physical_offset: int) -> Bools:
+    """Return of which queues all units can be right (`Units.sound_count`), are not blank, and begin below an offset.
+
+    Args:
+        queues: of each the units of its last file, at least one.
+        physical_offset: in the log.
+    """
+    if not queues:
+        return np.zeros(0, bool)
+    units = np.frombuffer(b"".join(queues), UNIT_TYPE)
+    places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+    is_right = (places >= 0) & (places < physical_offset) & (sizes > 0) & (sizes != BLANK_SIZE)
+    follows = np.ones(len(units), bool)
+    follows[1:] = places[1:] >= (places + sizes)[:-1]
+    counts = np.array([len(each) // UNIT_SIZE for each in queues], np.int64)
+    firsts = np.cumsum(counts) - counts
+    # The unit before the first one of a queue is another queue's.
+    follows[firsts] = True
+    found: Bools = np.logical_and.reduceat(is_right & follows, firsts)
+    return found
