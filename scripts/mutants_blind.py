@@ -31,7 +31,7 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     names: list[str] = list(importlib.import_module("tests.mutants.catalogue").MUTANTS)
     found: dict[str, str | None] = json.loads(FOUND.read_text("utf-8"))
-    wanted = [name for name in names if options.only in name and (options.again or name not in found)]
+    wanted = [name for name in names if options.only.replace("_", " ") in name and (options.again or name not in found)]
     with ProcessPoolExecutor(max_workers=options.jobs) as pool:
         running = {pool.submit(judge, name): name for name in wanted}
         for verdict in as_completed(running):
