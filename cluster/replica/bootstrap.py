@@ -51,6 +51,7 @@ from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from commitlog.plain.accepted_damage import load_accepted
 from commitlog.plain.recovery import LastExit
 from commitlog.plain.store import LOG_DIRECTORY
+from commitlog.plain.units_past_end import StoredQueues
 from dledger.config import NodeConfig
 from dledger.entries.format.codec import EntryCodec
 from dledger.entries.store import EntryStoreConfig
@@ -184,7 +185,14 @@ class _Start:
         checkpoint = read_checkpoint(files, root)
         synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
         is_clean, accepted = was_closed_in_order(files, root), load_accepted(files, root)
-        last_exit = LastExit(is_clean, synced_timestamp, checkpoint.log_end, accepted)
+        last_exit = LastExit(
+            is_clean,
+            synced_timestamp,
+            checkpoint.log_end,
+            accepted,
+            checkpoint.java_derived_timestamp,
+            StoredQueues(files, root).newest_units,
+        )
         divide, _, self._notes = fill_old_files(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)

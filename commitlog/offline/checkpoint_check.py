@@ -8,13 +8,13 @@ Source: RocketMQ `StoreCheckpoint`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from commitlog.offline.log_promise import LogPromise
-from store.check.queue_view import unreadable_file
+from store.check.queue_view import QueueView, unreadable_file
 from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, seal_state
 from store.errors import StorageFailed
 from store.fs.read_only_files import ReadOnlyFiles
@@ -104,8 +104,13 @@ class CheckpointCheck:
         is_known = np.isin(offsets, batch.physical_offsets) | np.isin(offsets, ends)
         self._known.update(offsets[is_known].tolist())
 
-    def finish(self, log_end: int) -> Iterator[Finding]:
-        """Yield what is wrong with it."""
+    def finish(self, log_end: int, queues: Collection[QueueView] = ()) -> Iterator[Finding]:
+        """Yield what is wrong with it.
+
+        Args:
+            log_end: where the log ends.
+            queues: of the store.
+        """
         if self._unreadable is not None:
             yield self._unreadable
             return
@@ -114,12 +119,13 @@ class CheckpointCheck:
             yield self._finding(0, f"{SIZE} bytes", found, "the next start recovers from the beginning of the log")
         if self._content is None or self._fields is None:
             return
-        lost = list(self._promise.lost_end(log_end, self._last_timestamp))
+        lost = list(self._promise.lost_end(log_end, self._last_timestamp, queues))
+        promised = max(self._promise.timestamp, self._promise.derived_timestamp)
         for number, (name, value) in enumerate(self._fields.named().items()):
             is_time = number < 3
             if value in self._known:
                 continue
-            if is_time and lost and self._last_timestamp < value <= self._promise.timestamp:
+            if is_time and lost and self._last_timestamp < value <= promised:
                 # Not the checkpoint is wrong, but the log.
                 continue
             if is_time and self._first_timestamp < 0:

@@ -7,6 +7,7 @@ reports it as damage, and `dledger rebuild` refuses it: the checkpoint that it w
 | ------------------------- | ------------------------------------------------------------------------------------ |
 | any                       | records stored before `physicMsgTimestamp` were durable                              |
 | of a store closed in order | the last record was stored at that time                                             |
+| of one that Java closed   | messages up to `logicsMsgTimestamp` were there, if units point past the log's end   |
 | with our seal             | records below an offset were durable, however the store was left                     |
 
 A time in the future that no seal confirms is no promise but damage of the checkpoint, which a rebuild mends.
@@ -19,14 +20,17 @@ Source: RocketMQ `StoreCheckpoint`, `CommitLog.recoverAbnormally`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from commitlog.plain.tail import is_one_bit_off, timestamp_of_damaged
-from store.dispatch.checkpoint import FILE_SIZE_BYTES, SEAL_POSITION, decode_checkpoint
+from commitlog.plain.units_past_end import UNITS_LOOKED_AT_MAX, are_past_end
+from store.check.queue_view import QueueView
+from store.dispatch.checkpoint import FILE_SIZE_BYTES, LOGICS_POSITION, SEAL_POSITION, decode_checkpoint
 from store.model.dispatch_batch import Skipped
 from store.model.finding import Area, Finding
+from store.queues.unit import units_of
 
 RESTORE: Final = (
     "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
@@ -45,12 +49,14 @@ class LogPromise:
         end_offset: every record below it was durable; 0: not known.
         timestamp: every record stored before was durable; 0: not known.
         is_clean: the store was closed in order: a record of that time was there.
+        derived_timestamp: RocketMQ put messages up to this time into queues or index; 0: not known.
     """
 
     path: str
     end_offset: int = 0
     timestamp: int = 0
     is_clean: bool = False
+    derived_timestamp: int = 0
 
     @classmethod
     def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> LogPromise:
@@ -69,7 +75,8 @@ class LogPromise:
         latest_ms = time.time_ns() // _NS_PER_MS + _FUTURE_MAX_MS
         timestamp = found.physic_msg_timestamp
         is_believed = is_plain and (found.is_sealed or 0 < timestamp <= latest_ms)
-        return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean)
+        derived_timestamp = found.java_derived_timestamp if is_plain else 0
+        return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
         """Say why the bytes at the end of a plain log are no torn write, which the next start may cut; empty: they are.
@@ -95,12 +102,13 @@ class LogPromise:
         """
         return max(last_timestamp, 0) < self.timestamp
 
-    def lost_end(self, log_end: int, last_timestamp: int) -> Iterator[Finding]:
+    def lost_end(self, log_end: int, last_timestamp: int, queues: Collection[QueueView] = ()) -> Iterator[Finding]:
         """Yield what is wrong if the log ends before what was durable.
 
         Args:
             log_end: where the log ends.
             last_timestamp: of its last record; -1 when there is none.
+            queues: of the store.
         """
         if self.end_offset > log_end:
             lost = f"the last {self.end_offset - log_end} bytes of the log are lost"
@@ -111,7 +119,19 @@ class LogPromise:
             expected = f"a record stored at {self.timestamp}, which was durable"
             found = f"the log's end at offset {log_end}, after a record stored at {last_timestamp}"
             position = 0
+        elif self.is_clean and max(last_timestamp, 0) < self.derived_timestamp and _point_past(queues, log_end):
+            lost = "the end of the log is lost"
+            expected = f"records up to the time {self.derived_timestamp}, which were dispatched"
+            found = f"the log's end at offset {log_end}, after a record stored at {last_timestamp}"
+            found += ", and units of consume queues that point past it"
+            position = LOGICS_POSITION
         else:
             return
         meaning = f"{lost}: files of it were removed, or damaged"
         yield Finding(Area.LOG, self.path, position, expected, found, meaning, RESTORE)
+
+
+def _point_past(queues: Collection[QueueView], log_end: int) -> bool:
+    """Return whether units of queues prove that there were messages past the log's end."""
+    newest = (units_of(queue.units(max(queue.end - UNITS_LOOKED_AT_MAX, queue.begin), queue.end)) for queue in queues)
+    return are_past_end(newest, log_end)

@@ -250,7 +250,7 @@ class Rebuild:
     def _check_end(self, log_end: int) -> None:
         """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
         promise, last_timestamp = self._parts.promise, self._last_timestamp
-        for finding in promise.lost_end(log_end, last_timestamp):
+        for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
             if not self._is_skipping:
                 raise LogDamaged(finding)
             self._rebuilt.notes.append(f"{finding.meaning}; it is given up")

@@ -252,7 +252,7 @@ class Verification:
             yield from queues.finish(directory.begin_offset, walk.end_offset, ignored_from)
             if not parts.is_live:
                 yield from index.finish(walk.end_offset)
-                yield from checkpoint.finish(walk.end_offset)
+                yield from checkpoint.finish(walk.end_offset, parts.queues.values())
         self.counts.units = queues.unit_count
 
     def _check_structures(self) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
@@ -23,6 +23,7 @@ import numpy as np
 
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace, accept
 from commitlog.plain.tail import BadRecordPlace, GoodRecord, TailVerdict, describe, find_facts, find_lost_end, judge
+from commitlog.plain.units_past_end import are_past_end
 from commitlog.record.columns import count_good
 from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record.scan import walk
@@ -30,6 +31,7 @@ from store.errors import CorruptData
 from store.fs.mapped_file import MappedFile
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.model.dispatch_batch import Int64s
+from store.queues.unit import Units
 
 _NOTHING: Final = AcceptedDamage()
 _ADVICE: Final = (
@@ -39,6 +41,11 @@ _ADVICE: Final = (
 # Java's margin below the timestamps of the checkpoint.
 _MARGIN_MS: Final = 3000
 NO_TIMESTAMP: Final = -1
+
+
+def _no_units() -> Iterable[Units]:
+    """Return none: the queues are not known."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,27 @@ class LastExit:
             checkpoint); 0: not known.
         log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
         accepted: damage that an operator has accepted; it is passed over as long as its bytes are the same.
+        derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: not known.
+        newest_units: returns the newest units of the queues; it is called only if the log ends before that time.
     """
 
     is_clean: bool = False
     synced_timestamp: int = 0
     log_end: int = 0
     accepted: AcceptedDamage = _NOTHING
+    derived_timestamp: int = 0
+    newest_units: Callable[[], Iterable[Units]] = _no_units
+
+    def has_units_past(self, end_offset: int, store_timestamp: int) -> bool:
+        """Return whether checkpoint and queues prove that a log lost its end after an exit in order.
+
+        Args:
+            end_offset: where the log ends.
+            store_timestamp: of its last record; below 0: there is none.
+        """
+        if not self.is_clean or max(store_timestamp, 0) >= self.derived_timestamp:
+            return False
+        return are_past_end(self.newest_units(), end_offset)
 
 
 UNKNOWN_EXIT: Final = LastExit()
@@ -190,8 +212,9 @@ def _check_end(
 ) -> None:
     """Refuse a log that lost its end, for what was acknowledged is then missing and would be overwritten.
 
-    The seal of our checkpoint says up to where records were durable. RocketMQ's only has the time of the last of them,
-    which is certain after an exit in order; after any other one a log that ends earlier is noted.
+    The seal of our checkpoint says up to where records were durable. RocketMQ's only has a time of the last of them,
+    which is certain after an exit in order; after any other one a log that ends earlier is noted. That time may be
+    seconds too early; what the queues hold then proves the loss (`commitlog.plain.units_past_end`).
 
     Raises:
         store.errors.CorruptData: records that were durable are missing, and `is_skipped` is False.
@@ -203,6 +226,10 @@ def _check_end(
     elif max(timestamp, 0) < last_exit.synced_timestamp:
         expected = f"a record of {last_exit.synced_timestamp}, which the checkpoint says was durable"
         found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
+    elif last_exit.has_units_past(end_offset, timestamp):
+        expected = f"records up to the time {last_exit.derived_timestamp}, which the checkpoint says were dispatched"
+        found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
+        found += ", and units of consume queues that point past it"
     else:
         return
     path, position = _place_of_end(queue, end_offset)

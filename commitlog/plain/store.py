@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from commitlog.plain.accepted_damage import accept_more, load_accepted
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.plain.units_past_end import StoredQueues
 from store.access.message_store import MessageStore
 from store.dispatch.catch_up import Progress
+from store.errors import CorruptData
 from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.maintenance.directory import StoreRoot
@@ -105,14 +107,20 @@ def open_plain_store(
         root = StoreRoot.open(files, path, process_id or os.getpid())
         on_failure.callback(root.close, is_in_order=False)
         last_exit = last_exit_of(files, root)
-        log = PlainCommitLog.open(
-            files,
-            f"{path}/{LOG_DIRECTORY}",
-            config.log,
-            last_exit,
-            now_ms,
-            is_corruption_skipped=config.is_corruption_skipped,
-        )
+        try:
+            log = PlainCommitLog.open(
+                files,
+                f"{path}/{LOG_DIRECTORY}",
+                config.log,
+                last_exit,
+                now_ms,
+                is_corruption_skipped=config.is_corruption_skipped,
+            )
+        except CorruptData:
+            if not config.is_corruption_skipped:
+                # Nothing was changed: the next start must see the exit in order, too, and refuse this log again.
+                root.restore_exit()
+            raise
         on_failure.callback(log.abandon, "the store was not opened")
         accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
@@ -127,4 +135,11 @@ def open_plain_store(
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
     """Return what a store's directory says of its log: how it was left, what was durable, which damage is accepted."""
     accepted = load_accepted(files, root.path)
-    return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end, accepted)
+    return LastExit(
+        root.last.is_clean,
+        root.synced_timestamp,
+        root.log_end,
+        accepted,
+        root.derived_timestamp,
+        StoredQueues(files, root.path).newest_units,
+    )

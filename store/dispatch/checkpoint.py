@@ -43,6 +43,7 @@ from store.fs.ports import File, Files
 
 FILE_SIZE_BYTES = 4096
 NAME = "checkpoint"
+LOGICS_POSITION: Final = 8
 SEAL_POSITION: Final = 256
 NO_DIGEST: Final = -1
 _CHECKPOINT = struct.Struct(">qqqqq")
@@ -67,6 +68,14 @@ class StoreCheckpoint(NamedTuple):
     queues_digest: int = NO_DIGEST
     index_digest: int = NO_DIGEST
     is_sealed: bool = False
+
+    @property
+    def java_derived_timestamp(self) -> int:
+        """The latest store time of a message that RocketMQ dispatched or indexed; 0: the checkpoint is sealed, or none.
+
+        Our own seal says more: where the log ended.
+        """
+        return 0 if self.is_sealed else max(self.logics_msg_timestamp, self.index_msg_timestamp, 0)
 
 
 class StoreCheckpointFile:

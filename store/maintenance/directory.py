@@ -24,6 +24,7 @@ class StoreRoot:
         last: how the last process left queues and index.
         synced_timestamp: every record of the log stored before was synced; 0: not known.
         log_end: every record of a plain log below this offset was synced; 0: not known.
+        derived_timestamp: RocketMQ put messages up to this time into queues or index; 0: the checkpoint is ours.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class StoreRoot:
         )
         self.synced_timestamp = max(found.physic_msg_timestamp, 0)
         self.log_end = found.log_end
+        self.derived_timestamp = found.java_derived_timestamp
 
     @classmethod
     def open(cls, files: Files, path: str, process_id: int) -> StoreRoot:
@@ -125,6 +127,15 @@ class StoreRoot:
         self.last = LastState()
         if self.write_checkpoint(self.synced_timestamp, 0, 0, log_end=self.log_end):
             self.sync_checkpoint()
+
+    def restore_exit(self) -> None:
+        """Note durably again how the store was left, if nothing of it was changed since.
+
+        Raises:
+            store.errors.StorageFailed: the store counts as one that was killed.
+        """
+        if self.last.is_clean:
+            mark_closed(self._files, self.path)
 
     def sync_checkpoint(self) -> None:
         """Make the checkpoint durable; any thread may call it.

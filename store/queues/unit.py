@@ -74,7 +74,11 @@ def encode_units(physical_offsets: Int64s, sizes: Int32s, tags_codes: Int64s) ->
 
 def decode_units(buffer: memoryview, position: int, count: int) -> Units:
     """Return `count` units from `position` of `buffer` on, as columns of their own."""
-    units = np.frombuffer(buffer, UNIT_TYPE, count, position)
+    return units_of(np.frombuffer(buffer, UNIT_TYPE, count, position))
+
+
+def units_of(units: NDArray[np.void]) -> Units:
+    """Return units as they are stored (`UNIT_TYPE`) as columns of their own."""
     return Units(
         units["physical_offset"].astype(np.int64),
         units["size"].astype(np.int32),

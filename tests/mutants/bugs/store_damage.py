@@ -21,6 +21,7 @@ from tests.mutants.mutant import Mutant, Tests
 SERVICE = "tests/unit/store/maintenance/test_service.py::"
 ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
+JAVA_END = "tests/compat/test_java_log_lost_its_end.py::"
 
 
 def one_bit_of_the_last_record_is_a_torn_write(patch):
@@ -55,6 +56,14 @@ def lost_index_files_are_not_noticed(patch):
 
 def log_may_end_anywhere(patch):
     patch.setattr(commitlog.plain.recovery, "_check_end", lambda *_, **__: None)
+
+
+def units_past_the_end_prove_nothing(patch):
+    patch.setattr(commitlog.plain.recovery, "are_past_end", lambda *_: False)
+
+
+def refused_start_counts_as_a_crash(patch):
+    patch.setattr(StoreRoot, "restore_exit", lambda self: None)
 
 
 def units_are_believed(patch):
@@ -202,5 +211,15 @@ MUTANTS = (
         log_may_end_anywhere,
         "no message is lost",
         Tests(LOST + "test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed"),
+    ),
+    Mutant(
+        units_past_the_end_prove_nothing,
+        "no message is lost",
+        Tests(JAVA_END + "test_start_refuses_it_each_time_and_changes_nothing"),
+    ),
+    Mutant(
+        refused_start_counts_as_a_crash,
+        "no message is lost",
+        Tests(JAVA_END + "test_start_refuses_it_each_time_and_changes_nothing"),
     ),
 )
