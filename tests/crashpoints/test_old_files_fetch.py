@@ -127,7 +127,7 @@ class Newcomer:
             return thread.submit(asyncio.run, bootstrapping).result()
 
     def run(self):
-        self.save_agreed(files_on(self.disk, self.see))
+        self.bootstrapped(files_on(self.disk, self.see))
         self.see(0)
 
     def see(self, number):
@@ -138,7 +138,7 @@ class Newcomer:
 
     def finish(self, disk, before_operation=nothing):
         """Start on a disk; return what is on it when the node has opened its store and ended in order."""
-        agreed = self.save_agreed(files_on(disk, before_operation))
+        agreed = self.bootstrapped(files_on(disk, before_operation))
         self.fetched[agreed.fetched_bytes] += 1
         assert (
             agreed.divided.divide

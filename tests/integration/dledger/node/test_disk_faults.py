@@ -196,7 +196,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
         stalled = await cluster.leader()
         disk = disks[stalled.config.self_id]
         # A sync as long as an election counts as a stall, as usual; the disks of the others may be busy.
-        stalled._parts.driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
+        stalled._turns._driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
         disk.is_going.clear()
         try:
             waiting = stalled.append([b"on the stalled leader"])

@@ -153,7 +153,7 @@ def test_change_without_a_majority_is_refused_or_left_open_and_ends(run: Run, cl
         await cluster.append(b"one")
         leader = await cluster.leader()
         cluster.invite("n3")
-        leader._parts.group._requests._timeout_s = 0.3
+        leader._group._requests._timeout_s = 0.3
         cluster.silence_others(leader)
         address = str(cluster.configs["n3"].self_address)
         result = await leader.change_membership(MembershipAction.ADD, "n3", address)

@@ -56,7 +56,7 @@ def test_what_is_committed_and_asked_for_waits_until_all_pieces_are_loaded(loadi
     host, _ = loading
     host.append(*bodies(50, 65))
     host.applier.committed(65)
-    host.applier.ask_snapshot(anew=True)
+    host.applier.ask_snapshot(is_forced=True)
     steps = 0
     while host.applier.is_loading:
         assert (host.applier.applied_index, host.state.applied) == (3, bodies(0, 3))
