@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from cluster.bench.group_queues import WRITE_INTERVAL_MS, p99_ratio
+from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.outcomes import AppendUnknown, NotAppended
 from cluster.client.producer.async_producer import AsyncProducer
-from cluster.client.producer.options import ProducerOptions
+from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.client.producer.producer import Producer
 from cluster.local.brokers import LocalBrokers
@@ -42,6 +42,8 @@ _NODE_OPTIONS: dict[str, str | int] = {
     "mapped_file_size_for_entry_data": 256 << 20,
     "mapped_file_size_for_entry_index": 32 << 20,
     "auto_create_topic_enable": True,
+    # A machine that stands still for seconds gives bad figures, but ends no measurement.
+    "max_wait_ack_time_ms": 20_000,
 }
 _CALLERS = {"send1": (1, 1), "send64": (64, 1), "batch100": (1, 100), "batch100x16": (16, 100)}
 _FILL_CALLERS, _FILL_BATCH = 8, 200
@@ -129,7 +131,8 @@ class BrokerBench:
         """Return acknowledged messages a second; a single caller sends each message alone."""
         messages = self._messages(batch)
         batch_max = 1 if callers == batch == 1 else ProducerOptions().batch_messages_max
-        async with Producer(endpoints, compression=None, batch_messages_max=batch_max) as producer:
+        settings: ProducerSettings = {**PATIENT, "batch_messages_max": batch_max}
+        async with Producer(endpoints, **settings) as producer:
 
             async def send() -> None:
                 if batch == 1:
@@ -146,7 +149,7 @@ class BrokerBench:
         """Put as many messages as wanted; return how many they are."""
         messages, left = self._messages(_FILL_BATCH), -(-self.size_bytes // (self.body_size_bytes * _FILL_BATCH))
         count = left * _FILL_BATCH
-        async with Producer(endpoints, compression=None) as producer:
+        async with Producer(endpoints, **PATIENT) as producer:
 
             async def fill() -> None:
                 nonlocal left
@@ -161,7 +164,7 @@ class BrokerBench:
         """Return the median of the time from the call that sends a message until a consumer has it, in ms."""
         padding = bytes(max(self.body_size_bytes - _TIME_SIZE, 0))
         waits_ms: list[float] = []
-        async with Producer(endpoints, compression=None) as producer:
+        async with Producer(endpoints, **PATIENT) as producer:
             await producer.send(TOPIC, padding)
             async with Consumer(endpoints, group="bench", topics=TOPIC, start="first") as consumer:
                 while not await consumer.poll():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cluster.client.broker_calls import BrokerCalls
 from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.options import ProducerSettings
 from cluster.client.producer.producer import Producer
 from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
@@ -26,6 +27,8 @@ WRITE_INTERVAL_MS = 20_000
 MEASURED_S_MIN = WRITE_INTERVAL_MS / 1_000
 _QUEUES_A_TOPIC = 1_000
 _DEADLINE_S = 60.0
+# Settings of producers that make load: a machine that stands still for seconds ends no measurement.
+PATIENT: ProducerSettings = {"compression": None, "answer_timeout_s": 25.0, "deadline_s": _DEADLINE_S}
 _FIRST_PUTS = 500
 _MS_PER_S = 1_000
 _READ_AND_WRITE = 6
@@ -84,7 +87,7 @@ def _set_topics(cluster: LocalCluster, queues: int) -> None:
 async def _put_times(endpoints: str, queues: int, body_size: int, seconds: float) -> _PutTimes:
     """Put a message into each queue, wait until their files are made, then measure puts for this long."""
     body = bytes(body_size)
-    async with Producer(endpoints, compression=None, deadline_s=_DEADLINE_S) as producer:
+    async with Producer(endpoints, **PATIENT) as producer:
         for first in range(0, queues, _FIRST_PUTS):
             numbers = range(first, min(first + _FIRST_PUTS, queues))
             await asyncio.gather(*(_put(producer, _place(number, queues), body) for number in numbers))

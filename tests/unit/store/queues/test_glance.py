@@ -210,9 +210,11 @@ def test_queues_are_intact_whose_units_can_all_be_right_and_begin_below_the_plac
     assert are_intact([], 1000).tolist() == []
 
 
-def test_cutting_many_queues_at_once_has_the_result_of_cutting_each(tmp_path, monkeypatch):
+# In the runs of the first seeds some queue that looks right ends with a unit of a message that the log lacks.
+@pytest.mark.parametrize("seed", [1, 2, 3, "random"])
+def test_cutting_many_queues_at_once_has_the_result_of_cutting_each(tmp_path, monkeypatch, seed):
     """Random units, random damage, the log lacks some messages: with the pass over all queues, and without it."""
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if seed == "random" else seed
     print(f"seed {seed}")
     results = []
     for name, is_used in (("one", True), ("other", False)):
