@@ -42,7 +42,7 @@ _NODE_OPTIONS: dict[str, str | int] = {
     "mapped_file_size_for_entry_data": 256 << 20,
     "mapped_file_size_for_entry_index": 32 << 20,
     "auto_create_topic_enable": True,
-    # A machine that stands still for seconds gives bad figures, but ends no measurement.
+    # A machine that stalls for seconds gives bad figures, but ends no measurement.
     "max_wait_ack_time_ms": 20_000,
 }
 _CALLERS = {"send1": (1, 1), "send64": (64, 1), "batch100": (1, 100), "batch100x16": (16, 100)}

@@ -27,7 +27,7 @@ WRITE_INTERVAL_MS = 20_000
 MEASURED_S_MIN = WRITE_INTERVAL_MS / 1_000
 _QUEUES_A_TOPIC = 1_000
 _DEADLINE_S = 60.0
-# Settings of producers that make load: a machine that stands still for seconds ends no measurement.
+# Settings of producers that make load: a machine that stalls for seconds ends no measurement.
 PATIENT: ProducerSettings = {"compression": None, "answer_timeout_s": 25.0, "deadline_s": _DEADLINE_S}
 _FIRST_PUTS = 500
 _MS_PER_S = 1_000
