@@ -511,17 +511,19 @@ class EntryStore:
 
         Raises:
             store.errors.DiskFull: nothing was deleted (only when room for the note was never found).
+            store.errors.CorruptData: nothing was deleted; the index is damaged, and opening the store rebuilds it.
             store.errors.StorageFailed: the node must stop.
         """
         if self.begin_index >= index or self.last_index < self.begin_index:
             return
-        position = self.position_of(min(index, self.last_index))
-        begin_position = position - position % self.data_file_size
+        begin_position = self.position_of(min(index, self.last_index)) // self.data_file_size * self.data_file_size
         if begin_position <= self.begin_position:
             return
         begin_index = self.index_at_position(begin_position)
         if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
             return
+        if begin_index > index:  # a bit of an index unit has changed
+            raise self._index.corrupt(index)
         chain_crc = self._proven_chain_before(begin_index)
         head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1), prev_chain_crc=chain_crc)
         self._parts.head_file.save(head)
@@ -565,8 +567,7 @@ class EntryStore:
         self._flush.reset(begin_index - 1)
         self._rolled_index = self._flushed_index = begin_index
         self._committed_index = self.last_index = begin_index - 1
-        self.last_term = NO_TERM
-        self.end_position = begin_position
+        self.last_term, self.end_position = NO_TERM, begin_position
         self._chain_crc = self.begin_chain_crc
         self._drop_prepared()
 

@@ -188,3 +188,10 @@ def test_damaged_push_may_arrive_after_the_disk_that_it_came_from_was_repaired()
     (result,) = run_seeds([40150], jobs=1)
 
     assert not result.failure, result.failure
+
+
+def test_changed_bit_in_the_leaders_index_makes_no_follower_begin_where_no_other_log_does():
+    """Node 0 resets the log of node 1, and its index has another position of its own first entry than its note."""
+    (result,) = run_seeds([94094], jobs=1)
+
+    assert not result.failure, result.failure

@@ -1,5 +1,6 @@
 """The begin of the log: deletion of old files, resets, and crashes in both."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,30 @@ def test_first_entry_of_a_reset_log_is_proven_by_the_checksum_of_the_reset(long_
 
     with pytest.raises(CorruptData, match="chain checksum"):
         late.open()
+
+
+@pytest.mark.parametrize("index", [8, 12, 20])
+@pytest.mark.parametrize("bit", range(12, 24))
+def test_changed_bit_of_a_position_in_the_index_deletes_no_file_that_is_needed(long_log, index, bit):
+    """The first entry of a file seems to begin in another file, or in none; entry 20 is the last one."""
+    store = long_log.store
+    store.truncate(21)
+    assert store.position_of(index) == index // 4 * FILE
+    store.position_of(0)  # the unit that was read last is remembered
+    files = sorted((long_log.data_path(0).parent.parent / "index").iterdir())
+    # A unit of 32 bytes begins with four of the magic and eight of the position.
+    number, offset = divmod(index * 32 + 11 - bit // 8, files[0].stat().st_size)
+    with files[number].open("r+b") as file:
+        file.seek(offset)
+        changed = file.read(1)[0] ^ 1 << bit % 8
+        file.seek(offset)
+        file.write(bytes([changed]))
+
+    with suppress(CorruptData, EntryNotFound):
+        store.delete_before(index)
+
+    assert store.begin_index <= index
+    assert all(long_log.data_path(number // 4 * FILE).exists() for number in range(index, 21))
 
 
 def test_first_entry_after_an_unknown_past_is_stamped_like_any_other(log):
