@@ -3,11 +3,11 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from commitlog.record.encoder import RecordEncoder
-from commitlog.record.properties import RawProperties, find_property_crc
+from commitlog.record.properties import CRC_NAME, RawProperties, find_property_crc
 from commitlog.record.record import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -79,6 +79,8 @@ def test_checksum_is_crc_32_without_its_highest_bit(body, crc):
     assert checksum(body) == crc
 
 
+@example(Message("T", b"", 0, {CRC_NAME: "0", "a": "b"}), STORE_HOST, 0, 0, 0, False)
+@example(Message("T", b"", 0, {CRC_NAME: "0", "a": "b"}), STORE_HOST, 0, 0, 0, True)
 @given(MESSAGES, HOSTS, INT64, INT64, INT64, st.booleans())
 def test_what_was_encoded_is_decoded(message, store_host, physical_offset, queue_offset, store_timestamp, has_crc):
     encoder = RecordEncoder(store_host, has_property_crc=has_crc, check_topic=any_topic)
@@ -95,7 +97,10 @@ def test_what_was_encoded_is_decoded(message, store_host, physical_offset, queue
     assert record.sys_flag == message.sys_flag & ~0x30 | host_bits
     assert record.magic == (MAGIC_V1 if len(message.topic.encode()) <= 127 else MAGIC_V2)
     expected = message._replace(sys_flag=record.sys_flag)
-    stored = {**message.properties, **({"__CRC32#": record.properties["__CRC32#"]} if has_crc else {})}
+    # A property CRC of the message is left out, as in RocketMQ; the encoder's own is added.
+    stored = {name: value for name, value in message.properties.items() if name != CRC_NAME}
+    if has_crc:
+        stored[CRC_NAME] = record.properties[CRC_NAME]
     assert record.message == expected._replace(properties=stored)
     assert record.check(physical_offset=physical_offset, is_property_crc_checked=True) is None
     assert bytes(encoder.prepare([record.message]).encode(physical_offset, [queue_offset], store_timestamp)) == data
