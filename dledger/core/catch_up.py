@@ -53,13 +53,12 @@ def continue_installation(state: State, peer: str, progress: Progress) -> None:
 
 
 def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int) -> None:
-    begin_index = state.log.begin_index
     state.send(
         peer,
         ResetLog(
             term=state.term,
-            begin_index=begin_index,
-            begin_position=state.fit(begin_index, begin_index, 1).position,
+            begin_index=state.log.begin_index,
+            begin_position=-1,
             prev_term=prev_term_of(state),
             membership=state.memberships[0],
             snapshot_index=snapshot_index,

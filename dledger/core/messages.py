@@ -200,7 +200,8 @@ class ResetLog:
     It answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
 
     Attributes:
-        begin_index, begin_position: where the leader's log begins; everything before was committed.
+        begin_index, begin_position: where the leader's log begins; everything before was committed. In a `Send` effect
+            the position is -1, and the driver takes it from the store.
         prev_term: term of the entry before, or one not below it; `NO_TERM` before index 0.
         membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
             be in the log that follows.

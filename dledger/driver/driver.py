@@ -337,8 +337,8 @@ class Driver:
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):
             assert message.begin_index == self._store.begin_index, (message, self._store.begin_index)
-            # The core has the position from the index, where a bit may have changed. No entry follows the log of a
-            # follower that begins elsewhere.
+            # The store's own note of its beginning, not the index, where a bit may have changed: no entry follows the
+            # log of a follower that begins elsewhere.
             begin_position, prev_chain_crc = self._store.begin_position, self._store.begin_chain_crc
             message = replace(message, begin_position=begin_position, prev_chain_crc=prev_chain_crc)
         self._transport.send(peer, message)
