@@ -11,16 +11,20 @@ Source: DLedger `DLedgerMetricsConstant` (append and push latency, batch sizes),
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from dledger.core.events import Distrust
 from dledger.errors import ResponseCode
 from dledger.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from prometheus_client import CollectorRegistry
 
 
 class MetricKind(Enum):

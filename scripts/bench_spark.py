@@ -14,17 +14,20 @@ import time
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench_spark_parts import PARTS, Bench, Part
 from cpu_clock import CpuClock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from cluster.cli.bench.output import empty_table, show_figures
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.spark.session import SparkChoice, spark_session
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MIB = 1 << 20
 DONE = "complete"

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker_topics import create_topics
-from pyspark.sql import DataFrame, SparkSession
 
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
@@ -37,6 +37,9 @@ from pipeline.spark.archive import SparkRunner
 from pipeline.spark.jobs import report_over, run_each
 from store.index.file import IndexLayout
 from store.queues.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _PRUNED = "topic,queueId,queueOffset,storeTimestamp,bodySize"
 _KEYS_KEPT = 1 << 22

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from cluster.client.broker_calls import BrokerCalls
 from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from cluster.v1 import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _TIMEOUT_S = 30.0
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dledger import LogClient, ReadFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _POLL_S = 0.02
 

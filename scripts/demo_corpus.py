@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LINE_SIZE_BYTES_MAX = 1 << 20
 # Enough to see a rate, little enough for a demo of half a minute.

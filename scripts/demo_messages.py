@@ -8,26 +8,31 @@ in the end every node returns all of them by queue, and some by key and by messa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from broker_topics import create_topics
-from demo_corpus import Corpus
 from demo_stage import BROKER_OPTIONS, DATA_FILE_SIZE, INDEX_OPTIONS, counting_bar, say
 from demo_store_check import LAG_S, StoreResult, check_store, status_of, wait_level
 from demo_writer import DemoError
-from rich.console import Console
 from rich.table import Table
 
 from cluster import MessageAppended, OutgoingMessage, Producer
-from cluster.client.producer.producer import BlockingProducer
 from cluster.local.brokers import LocalBrokers
-from cluster.local.cluster import LocalCluster
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from demo_corpus import Corpus
+    from rich.console import Console
+
+    from cluster.client.producer.producer import BlockingProducer
+    from cluster.local.cluster import LocalCluster
 
 TOPIC = "lines"
 _MESSAGES_MAX = 20_000

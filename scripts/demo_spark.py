@@ -12,7 +12,6 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,13 +25,16 @@ from rich.table import Table
 
 from cluster import OutgoingMessage, Producer
 from cluster.local.brokers import LocalBrokers
-from cluster.local.cluster import LocalCluster
 from pipeline.common.errors import PipelineError
 from pipeline.common.java_home import NoJava, find_java_home
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from cluster.local.cluster import LocalCluster
 
 LOGS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "loghub"
 PAGE = Path("dist") / "demo-report.html"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from typing import TYPE_CHECKING
+
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DATA_FILE_SIZE = 4 << 20
 INDEX_OPTIONS = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}

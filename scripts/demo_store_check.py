@@ -6,8 +6,8 @@ What is read is the node's own copy: nothing is asked of a leader.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from demo_writer import DemoError
 
@@ -16,6 +16,9 @@ from cluster.client.broker_calls import BrokerCalls
 from cluster.protocol.errors import Reason
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import READ_MODE_LOCAL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LAG_S = 30.0
 _CALL_S = 10.0

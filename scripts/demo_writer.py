@@ -8,11 +8,15 @@ never will. So every line is in the log exactly once, in order, and nothing is s
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
-from dledger.v1.log_pb2 import StatusResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dledger.v1.log_pb2 import StatusResponse
 
 BATCH_LINES_MAX = 500
 BATCH_SIZE_BYTES_MAX = 512 * 1024

@@ -14,8 +14,11 @@ import argparse
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("store", "dledger", "commitlog", "cluster", "pipeline")

@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
@@ -26,6 +26,9 @@ from cluster.protocol.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
 from tests.support import plain_english
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTION = "dledger-py"

@@ -7,10 +7,8 @@ Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_cal
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from cluster.broker.core import BrokerCore
 from cluster.protocol.errors import failure_of
 from cluster.protocol.wire.answers import answer_of
 from cluster.protocol.wire.skipped import damaged_to_wire, skipped_to_wire
@@ -21,7 +19,12 @@ from dledger.errors import DLedgerError
 from dledger.v1 import log_pb2
 from store.access.skipped_messages import Skip, SkipCause
 from store.errors import StoreError
-from store.model.dispatch_batch import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from cluster.broker.core import BrokerCore
+    from store.model.dispatch_batch import Skipped
 
 logger = logging.getLogger(__name__)
 

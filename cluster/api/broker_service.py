@@ -9,13 +9,11 @@ input is described in `put_calls`,`read_calls` and `cluster.broker.core`; code a
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import grpc.aio
-from google.protobuf.message import Message
 
 from cluster.api.answers import answered, refusal
 from cluster.api.group_calls import GroupCalls
@@ -24,14 +22,20 @@ from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
 from cluster.api.topic_calls import TopicCalls
-from cluster.broker.core import BrokerCore
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from dledger.service.grpc_server import Served
 from dledger.service.request_guard import Guard
-from store.errors import IllegalRequest
 from store.model.message import LOOPBACK, Host
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from google.protobuf.message import Message
+
+    from cluster.broker.core import BrokerCore
+    from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

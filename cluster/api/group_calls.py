@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import check_lengths
-from cluster.broker.core import BrokerCore
 from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, JoinedMember
 from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
-from cluster.protocol.topic_config import TopicConfig
-from cluster.replica.port import ReplicaStatus
 from cluster.state.broker_state import CommitOutcome
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
 from cluster.v1 import broker_pb2 as pb
@@ -24,7 +20,14 @@ from dledger.service.request_guard import BoundsCheck
 from store.errors import IllegalRequest, StoreError
 from store.maintenance.background import monotonic_ms
 from store.model.message import QueueKey
-from store.queues.merge_by_offset import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from cluster.broker.core import BrokerCore
+    from cluster.protocol.topic_config import TopicConfig
+    from cluster.replica.port import ReplicaStatus
+    from store.queues.merge_by_offset import Steps
 
 NO_OFFSET: Final = -1
 # Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.

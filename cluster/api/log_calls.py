@@ -20,23 +20,26 @@ stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.api.answers import read_mode_of, refusal
 from cluster.api.message_columns import check_lengths
-from cluster.broker.core import BrokerCore
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from store.errors import CorruptData, IllegalRequest, StoreError
-from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
 from store.model.topics import is_system_topic
-from store.queues.consume_queue import ConsumeQueue
 from store.queues.merge_by_offset import Steps, UnitRange, Units, clamp, first_in_log, split_points, window_of
 from store.queues.unit import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+
+    from cluster.broker.core import BrokerCore
+    from store.model.dispatch_batch import Int32s, Int64s
+    from store.queues.consume_queue import ConsumeQueue
 
 QUEUES_MAX: Final = 1 << 16
 STREAMS_MAX: Final = 64

@@ -7,7 +7,6 @@ Answers leave out lists that would hold nothing else. Nothing is done for each m
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -19,6 +18,8 @@ from store.errors import IllegalMessage, IllegalRequest
 from store.model.message import Host, Message, StoredMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from commitlog.record.record import Record
 
 PUT_SIZE_BYTES_MAX: Final = 8 << 20

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
-from google.protobuf.message import Message
 
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
@@ -40,12 +37,19 @@ from cluster.protocol.route_table import (
 from cluster.protocol.wire.answers import answer_of
 from cluster.protocol.wire.routes import extent_of, registered_broker, registration_of, route_response
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
-from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.service.grpc_server import Served, start_grpc_server
 from dledger.service.request_guard import Guard
 from store.errors import IllegalRequest, StoreError
-from store.queues.merge_by_offset import Steps
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterable, Iterator
+
+    from google.protobuf.message import Message
+
+    from dledger.config import Address
+    from store.queues.merge_by_offset import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
@@ -31,14 +30,18 @@ from cluster.broker.core import BrokerCore, wall_clock_ms
 from cluster.broker.delivery_wishes import check_delivery
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
-from cluster.protocol.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BadRequest, BoundsCheck
 from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
 from store.model.commit_log import PutOutcome, PutStatus
-from store.model.message import Host
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from cluster.protocol.topic_config import TopicConfig
+    from store.model.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
 _OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.api.answers import damaged_to_pb, skipped_to_pb
 from cluster.api.message_columns import columns_of, records_of
-from cluster.broker.core import BrokerCore
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from store.access.get_message import GetStatus
 from store.access.message_query import FOREVER_MS
-from store.access.message_store import MessageStore
 from store.errors import CorruptData, IllegalRequest
-from store.model.message import StoredMessage
 from store.model.topics import is_system_topic
-from store.queues.merge_by_offset import Steps
 from store.queues.times import Boundary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.broker.core import BrokerCore
+    from cluster.protocol.topic_config import TopicConfig
+    from store.access.message_store import MessageStore
+    from store.model.message import StoredMessage
+    from store.queues.merge_by_offset import Steps
 
 KEY_COUNT_MAX: Final = 64
 TIME_COUNT_MAX: Final = 1_000

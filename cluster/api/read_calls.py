@@ -26,12 +26,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.api.answers import read_mode_of, refusal, skipped_to_pb
 from cluster.api.message_columns import check_lengths, columns_of, records_of
-from cluster.broker.core import BrokerCore
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
@@ -41,6 +39,11 @@ from dledger.v1.log_pb2 import ReadMode
 from store.access.get_message import GetResult, GetStatus
 from store.errors import IllegalRequest, StoreError
 from store.model.tag_filter import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from cluster.broker.core import BrokerCore
 
 # One response is read and worded in one turn of the loop: that takes 8 microseconds a message.
 COUNT_MAX: Final = 4_096

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from cluster.api.answers import DONE, leader_hint
-from cluster.broker.core import BrokerCore
-from cluster.broker.group_members import GroupMembers
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
@@ -26,7 +24,13 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
 from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic
-from store.queues.merge_by_offset import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cluster.broker.core import BrokerCore
+    from cluster.broker.group_members import GroupMembers
+    from store.queues.merge_by_offset import Steps
 
 
 class TopicCalls:

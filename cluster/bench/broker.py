@@ -9,23 +9,27 @@ import asyncio
 import shutil
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.outcomes import AppendUnknown, NotAppended
-from cluster.client.producer.async_producer import AsyncProducer
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.client.producer.producer import Producer
 from cluster.local.brokers import LocalBrokers
-from cluster.local.cluster import LocalCluster
 from dledger.event_loop import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from cluster.client.producer.async_producer import AsyncProducer
+    from cluster.local.cluster import LocalCluster
 
 TOPIC = "bench"
 TARGETS = {

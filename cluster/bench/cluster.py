@@ -10,16 +10,19 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from cluster.bench.workloads import Workload, run_workload
 from cluster.local.cluster import LocalCluster
 from cluster.process.procfs import anonymous_memory_bytes_of, cpu_seconds_of
 from dledger.client import AppendUnknown, LogClient, NotAppended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
 
 _SAMPLE_S = 0.1
 # Appends before the kill: the client knows the leader then, as a program in full swing does.

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cluster.client.broker_calls import BrokerCalls
-from cluster.client.producer.async_producer import AsyncProducer
-from cluster.client.producer.options import ProducerSettings
 from cluster.client.producer.producer import Producer
-from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from dledger.event_loop import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.client.producer.async_producer import AsyncProducer
+    from cluster.client.producer.options import ProducerSettings
+    from cluster.local.cluster import LocalCluster
 
 FEW_QUEUES = 8
 PUTS_A_SECOND = 500

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.bench.store_measurements import BATCH, timed
 from commitlog.plain.commit_log import CommitLogConfig
@@ -17,6 +17,9 @@ from store.fs.retention_rules import ClockReading
 from store.maintenance.service import StoreService
 from store.model.config import MessageStoreConfig
 from store.model.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
 
 FEW_QUEUES = 8
 _QUEUES_A_TOPIC = 8

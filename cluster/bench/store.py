@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from cluster.bench.queues import FEW_QUEUES, longest_turn_ms, opening_s, put_p99_ms
 from cluster.bench.store_measurements import (
@@ -28,6 +28,9 @@ from cluster.bench.store_measurements import (
     timed,
     verify_s,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _MB = 1_000_000
 _GIB = 1 << 30

@@ -6,12 +6,12 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.model.dispatch_batch import DispatchBatch, Int32s
 from store.model.message import LOOPBACK, Message, QueueKey, StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 TOPIC = "bench"
 QUEUES = 4

@@ -6,18 +6,21 @@ Not here: what a request does and how it travels (`cluster.api`).
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
-from cluster.state.broker_state import Applied
 from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
 from store.errors import IllegalMessage
 from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cluster.broker.metrics import BrokerMetrics
+    from cluster.state.broker_state import Applied
 
 _MS_PER_S: Final = 1000
 

@@ -9,13 +9,15 @@ Source: RocketMQ `MessageConst`, `HookUtils.handleScheduleMessage`, `SendMessage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
 from commitlog.record.properties import decode_properties
 from store.model.message import DELAY
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _REAL_TOPIC: Final = "REAL_TOPIC"
 _TRANSACTION: Final = "TRAN_MSG"

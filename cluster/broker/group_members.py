@@ -8,12 +8,14 @@ Times are milliseconds of a monotonic clock. Source: RocketMQ `ConsumerManager`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 SILENCE_MS_MAX: Final = 120_000
 MEMBERS_MAX: Final = 10_000

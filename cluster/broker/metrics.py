@@ -6,14 +6,17 @@ series carries the labels `broker` and `self_id`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from dledger.metrics import Histogram, MetricKind, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client import CollectorRegistry
 
 TABLE: Final = (
     Row("dledger_broker_puts", MetricKind.COUNTER, "Requests to put that came to an end, by status.", "status"),

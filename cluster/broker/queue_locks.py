@@ -12,10 +12,12 @@ Times are milliseconds of a monotonic clock. Source: RocketMQ `RebalanceLockMana
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from store.model.message import QueueKey
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store.model.message import QueueKey
 
 LOCK_MS: Final = 60_000
 LOCKS_MAX: Final = 500_000

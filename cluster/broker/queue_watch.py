@@ -7,12 +7,16 @@ reports it. So the cost of a stream grows with the messages that arrive, not wit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from store.access.message_store import MessageStore
-from store.dispatch.long_polls import Waiter
 from store.errors import StoreStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store.access.message_store import MessageStore
+    from store.dispatch.long_polls import Waiter
 
 
 class QueueWatch:

@@ -1,4 +1,4 @@
-"""The command `dledger`. What its commands do is in `cli_*.py`, by subject; `cli.loading` knows where each is."""
+"""The command `dledger`. Its commands are in folders by subject; `cluster.cli.loading` names the place of each."""
 
 from __future__ import annotations
 

@@ -14,13 +14,15 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 FILE_VARIABLE: Final = "DLEDGER_CONFIG"
 NAME_VARIABLE: Final = "DLEDGER_CONTEXT"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commitlog.record.record import Record
 from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
+
+if TYPE_CHECKING:
+    from commitlog.record.record import Record
 
 _IPV4_SIZE = 4
 

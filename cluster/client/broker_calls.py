@@ -7,10 +7,9 @@ It asks the leader, and again while there is none that is ready. Programs take `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import grpc
 
@@ -23,6 +22,9 @@ from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
 from dledger.client.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
 
 _SIZE_BYTES_MAX: Final = 16 << 20
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import grpc
 
@@ -14,6 +13,9 @@ from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, ListBrokersResponse
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.failures import CHANNEL_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 TIMEOUT_S: Final = 3.0
 

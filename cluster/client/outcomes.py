@@ -13,14 +13,16 @@ they were imported. What a producer raises is a `MessageNotAppended` or a `Messa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.outcomes import AppendUnknown, NotAppended
 from dledger.errors import DLedgerError
 from store.errors import Certainty
-from store.model.message import Host
 from store.model.message_id import encode_message_id
+
+if TYPE_CHECKING:
+    from store.model.message import Host
 
 __all__ = [
     "AppendUnknown",

@@ -15,10 +15,11 @@ from cluster.local.cluster import LocalCluster
 from cluster.local.folder import RunsWhileOpen, StateFile, process_of
 from cluster.local.node import Setting, choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
-from cluster.process.procfs import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from cluster.process.procfs import ProcessRef
 
 STATE_FILE = "brokers.json"
 

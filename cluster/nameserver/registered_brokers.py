@@ -14,9 +14,9 @@ Times are milliseconds of a monotonic clock. Source: RocketMQ `RouteInfoManager`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import (
     ALL,
@@ -39,6 +39,9 @@ from cluster.protocol.route_table import (
 )
 from cluster.protocol.topic_config import PERMISSION_INHERIT, PERMISSION_WRITE
 from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic, is_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 class Taken(Enum):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
@@ -40,6 +39,8 @@ _RETRY_INTERVAL_S: Final = 3.0
 _CALL_TIMEOUT_S: Final = 3.0
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
 
 logger = logging.getLogger(__name__)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from store.queues.merge_by_offset import Steps
+if TYPE_CHECKING:
+    from store.queues.merge_by_offset import Steps
 
 # After this long other tasks of the loop may run.
 TURN_S: Final = 0.005

@@ -9,16 +9,18 @@ Not here: what the metrics are (`dledger.metrics`, `cluster.broker.metrics`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from cluster.process.loop_thread import LoopThread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client import CollectorRegistry
+
     from dledger.config import Address
 
 # A scraper uses one; with more the one that has lasted longest ends.

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -52,16 +51,20 @@ from commitlog.plain.accepted_damage import load_accepted
 from commitlog.plain.recovery import LastExit
 from commitlog.plain.store import LOG_DIRECTORY
 from commitlog.plain.units_past_end import StoredQueues
-from dledger.config import NodeConfig
-from dledger.entries.format.codec import EntryCodec
 from dledger.entries.store import EntryStoreConfig
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
-from dledger.peer.handshake import Handshake
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
-from store.fs.ports import DirectoryLock, Files
 from store.maintenance.lock import lock_store, was_closed_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dledger.config import NodeConfig
+    from dledger.entries.format.codec import EntryCodec
+    from dledger.peer.handshake import Handshake
+    from store.fs.ports import DirectoryLock, Files
 
 logger = logging.getLogger(__name__)
 

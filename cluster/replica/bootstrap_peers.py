@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
-from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
 from commitlog.conversion.origin import state_message
 from commitlog.conversion.rule import Statement, statement_from
-from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapConnection
-from dledger.peer.handshake import Handshake
 from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
+    from dledger.config import Address
+    from dledger.peer.handshake import Handshake
 
 # Chunks of 1 MiB under way: the disk of one node works while that of the other does.
 _WINDOW: Final = 8

@@ -6,8 +6,10 @@ They are read here once for all: nodes compare most of them only when they meet,
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
-from dledger.config import NodeConfig
+if TYPE_CHECKING:
+    from dledger.config import NodeConfig
 
 
 def shared_settings(config: NodeConfig, *, has_property_crc: bool) -> str:

@@ -11,13 +11,16 @@ Nothing is dispatched while one of the three is under way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from cluster.replica.replicated_state import ReplicatedState
-from commitlog.replicated.commit_log import DLedgerCommitLog
-from store.dispatch.derived_data import DerivedData
-from store.model.queue_ends import QueueEnds
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.replica.replicated_state import ReplicatedState
+    from commitlog.replicated.commit_log import DLedgerCommitLog
+    from store.dispatch.derived_data import DerivedData
+    from store.model.queue_ends import QueueEnds
 
 
 class LoadedQueues:

@@ -12,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
-from cluster.state.commands import Command
 from cluster.state.rocketmq_config import import_config
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import Certainty, DiskFull, StoreError
-from store.fs.ports import Files
 from store.fs.storage_thread import StorageThread
+
+if TYPE_CHECKING:
+    from cluster.state.commands import Command
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ Not here: what runs (`cluster.replica.replicated`). Source: RocketMQ `DLedgerCom
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.replica.replicated_state import ReplicatedState
 from cluster.replica.state_import import OldState, find_old_state
@@ -28,20 +27,24 @@ from commitlog.conversion.origin import load_origin
 from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
 from commitlog.record.system_records import MessageEntryCodec, system_body
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
-from dledger.config import NodeConfig
-from dledger.driver.trace import Trace
 from dledger.entries.store import EntryStore, EntryStoreConfig
-from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from store.access.message_store import MessageStore
-from store.dispatch.catch_up import Progress
-from store.fs.ports import Files
-from store.fs.retention_rules import ClockReading
 from store.maintenance.directory import StoreRoot
 from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.retention import StoreRetention
 from store.model.config import MessageStoreConfig
-from store.model.queue_ends import QueueEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import NodeConfig
+    from dledger.driver.trace import Trace
+    from dledger.metrics import NodeMetrics
+    from store.dispatch.catch_up import Progress
+    from store.fs.ports import Files
+    from store.fs.retention_rules import ClockReading
+    from store.model.queue_ends import QueueEnds
 
 _MS_PER_S: Final = 1000
 

@@ -6,18 +6,20 @@ only this. Everything belongs to the event loop.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cluster.protocol.route_table import BrokerNode
-from cluster.state.broker_state import Applied, BrokerState
-from cluster.state.commands import Command
-from store.access.message_store import MessageStore
-from store.model.commit_log import PutOutcome
-from store.model.message import Host, Message
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from cluster.protocol.route_table import BrokerNode
+    from cluster.state.broker_state import Applied, BrokerState
+    from cluster.state.commands import Command
+    from store.access.message_store import MessageStore
+    from store.model.commit_log import PutOutcome
+    from store.model.message import Host, Message
 
 NO_DIVIDE = -1
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
@@ -32,17 +31,21 @@ from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command, encode_command
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from commitlog.replicated.leadership import Leadership, Readiness
-from dledger.driver.trace import Trace
 from dledger.errors import ResponseCode
-from dledger.metrics import NodeMetrics
 from dledger.types import Role
-from store.access.message_store import MessageStore
-from store.dispatch.catch_up import Progress
 from store.errors import Certainty, DiskFull
-from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
-from store.model.commit_log import PutOutcome
-from store.model.message import Host, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.driver.trace import Trace
+    from dledger.metrics import NodeMetrics
+    from store.access.message_store import MessageStore
+    from store.dispatch.catch_up import Progress
+    from store.fs.ports import Files
+    from store.model.commit_log import PutOutcome
+    from store.model.message import Host, Message
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 

@@ -7,19 +7,23 @@ node's retention has deleted is gone from queues and index a moment later, some 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from cluster.replica.loaded_queues import LoadedQueues
-from cluster.replica.replicated_state import ReplicatedState
-from commitlog.replicated.commit_log import DLedgerCommitLog
-from commitlog.replicated.leadership import Leadership, Readiness
-from dledger.node.node import Node
-from store.access.message_store import MessageStore
 from store.maintenance.background import TURN_S, BackgroundTasks, LogTasks
-from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob
-from store.model.config import MessageStoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.replica.replicated_state import ReplicatedState
+    from commitlog.replicated.commit_log import DLedgerCommitLog
+    from commitlog.replicated.leadership import Leadership, Readiness
+    from dledger.node.node import Node
+    from store.access.message_store import MessageStore
+    from store.maintenance.lifecycle import DerivedLifecycle
+    from store.model.config import MessageStoreConfig
 
 
 class ReplicatedLogTasks:

@@ -18,15 +18,18 @@ A snapshot is saved in another thread, while queues are dispatched; `DerivedData
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.compact_bytes import Reader, Unreadable, Writer
-from dledger.entries.format.entry import Entry
 from dledger.types import NO_INDEX, SnapshotInfo
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sequence
+
+    from cluster.state.broker_state import Applied, BrokerState
+    from dledger.entries.format.entry import Entry
 
 _MAGIC: Final = b"DLBQ"
 _VERSION: Final = 1

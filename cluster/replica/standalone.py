@@ -7,19 +7,23 @@ but not the loss of the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState
 from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
-from cluster.state.broker_state import Applied, BrokerState
-from cluster.state.commands import Command
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
-from store.access.message_store import MessageStore
-from store.fs.ports import Files
 from store.maintenance.service import StoreService
-from store.model.message import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.state.broker_state import Applied, BrokerState
+    from cluster.state.commands import Command
+    from store.access.message_store import MessageStore
+    from store.fs.ports import Files
+    from store.model.message import Host
 
 ROLE = "STANDALONE"
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.replica.local_state import load_state
 from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
@@ -33,7 +32,11 @@ from cluster.state.rocketmq_config import UnreadableConfig, import_config
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.errors import StoreError
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Self
-
-from prometheus_client import CollectorRegistry
+from typing import TYPE_CHECKING, Final, Self
 
 from cluster.api.broker_service import BrokerService
 from cluster.broker.core import BrokerCore, BrokerOptions
@@ -29,12 +25,19 @@ from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
-from cluster.protocol.route_table import Registration
-from cluster.replica.port import Replica
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
-from dledger.config import Address
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Sequence
+
+    from prometheus_client import CollectorRegistry
+
+    from cluster.protocol.route_table import Registration
+    from cluster.replica.port import Replica
+    from dledger.config import Address
 
 # How soon a change of nodes is registered; a change of role or topics is registered at once.
 _REGISTRATION_INTERVAL_S: Final = 0.5

@@ -21,14 +21,12 @@ Not here: whether an offset is beyond the end of its queue (the service knows th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
-from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state.commands import (
     Command,
     CommitOffsets,
@@ -45,8 +43,13 @@ from cluster.state.commands import (
 )
 from cluster.state.offsets import KeptOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
-from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from cluster.protocol.topic_config import GroupConfig, TopicConfig
+    from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
 # The topics of this many last changes are kept, for name servers that know an older version.

@@ -12,15 +12,17 @@ node, because passing it over would let replicas part; a newer program must only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.compact_bytes import Reader, Writer
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 VERSION: Final = 1
 OFFSET_MAX: Final = (1 << 63) - 1

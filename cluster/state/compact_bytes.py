@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MORE: Final = 0x80
 _NUMBER_BYTES_MAX: Final = 10

@@ -11,11 +11,13 @@ What is swept when is not observable: replicas with the same offsets may hold di
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cluster.state.commands import QueueOffset
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.state.commands import QueueOffset
 
 # Offsets of which the memory is freed in one piece where all of it is freed: some milliseconds.
 FREED_PER_PIECE: Final = 10_000

@@ -17,10 +17,9 @@ Source: RocketMQ `ConfigManager`, `TopicConfigManager`, `SubscriptionGroupManage
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.protocol.topic_config import PERMISSION_WRITE, GroupConfig, TopicConfig
 from cluster.state.commands import (
@@ -36,6 +35,9 @@ from cluster.state.commands import (
 from cluster.state.fastjson import NotJson, parse_fastjson
 from store.errors import IllegalMessage, StoreError
 from store.model.topics import is_storable_topic, is_topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 CONFIG_FOLDER: Final = "config"
 _SIZE_BYTES_MAX: Final = 256 << 20

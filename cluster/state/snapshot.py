@@ -16,11 +16,9 @@ The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state.commands import (
     read_delays,
     read_group,
@@ -33,6 +31,11 @@ from cluster.state.commands import (
 )
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.offsets import FrozenOffsets, KeptOffsets
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from cluster.protocol.topic_config import GroupConfig, TopicConfig
 
 _MAGIC: Final = b"DLBS"
 _VERSION: Final = 2

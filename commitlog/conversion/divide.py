@@ -24,12 +24,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from commitlog.conversion.old_files import INCOMING_NAME, OldFilesIncomplete, is_fetching
 from commitlog.plain.recovery import UNKNOWN_EXIT, LastExit, RecoveredLog, recover
 from commitlog.record.record import BLANK_MAGIC, HEAD
-from dledger.entries.format.codec import EntryCodec
 from dledger.entries.log_head import FILE_NAME as LOG_HEAD_NAME
 from dledger.entries.log_head import LogHeadFile
 from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
@@ -37,7 +36,10 @@ from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_TERM
 from store.errors import CorruptData
 from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from dledger.entries.format.codec import EntryCodec
+    from store.fs.ports import Files
 
 _NO_RECORDS: Final = -1
 

@@ -12,14 +12,17 @@ is in the node's directory: what a crash left of it is no configuration of this 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
 from commitlog.conversion.old_files import CHUNK_SIZE_BYTES, ChunkRequest
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from store.fs.ports import Files
 
 CONFIG_DIRECTORY: Final = "config"
 LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"

@@ -15,16 +15,19 @@ for, `read_chunk` answers it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
 from dledger.storage.properties import format_checked, parse_checked
 from store.errors import CorruptData, StoreError
 from store.fs.foreign_json import foreign_json
-from store.fs.ports import File, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
 # Of a divide that is not known any more: the first entries and all old files are gone.

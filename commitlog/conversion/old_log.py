@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from commitlog.plain.reader import PlainLogReader
 from commitlog.plain.recovery import NO_TIMESTAMP, RecoveredLog
@@ -18,7 +18,9 @@ from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, 
 from commitlog.record.scan import walk
 from store.errors import CorruptData
 from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from store.fs.ports import Files
 
 
 class OldLog(PlainLogReader):

@@ -20,19 +20,22 @@ import asyncio
 import json
 import logging
 import struct
-from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
-from commitlog.conversion.divide import LogDirectories
 from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
 from commitlog.conversion.old_files import ChunkRequest, OldFilesManifest, OldFileSum, first_difference, read_chunk
 from commitlog.conversion.rule import Claim, Statement, statement_from
 from commitlog.conversion.saved_manifest import FILE_NAME, OldFilesNotAgreed, load_manifest
 from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from commitlog.conversion.divide import LogDirectories
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ nodes do not connect (`commitlog.conversion.origin`). Founding waits for all fou
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from commitlog.conversion.old_files import (
     OldFilesDiffer,
@@ -35,6 +35,9 @@ from commitlog.conversion.old_files import (
     manifest_to_json,
 )
 from store.fs.foreign_json import foreign_json
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
 
 
 class Claim(Enum):

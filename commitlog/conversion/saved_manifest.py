@@ -14,12 +14,14 @@ No file: nothing is agreed on, and the node must not open its entries.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.conversion.old_files import OldFilesManifest, end_fetch, manifest_from_json, manifest_to_json
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from store.fs.ports import Files
 
 FILE_NAME: Final = "oldfiles"
 _AGREED: Final = "settled"

@@ -8,18 +8,21 @@ Source: RocketMQ `StoreCheckpoint`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from commitlog.offline.log_promise import LogPromise
 from store.check.queue_view import QueueView, unreadable_file
 from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, seal_state
 from store.errors import StorageFailed
-from store.fs.read_only_files import ReadOnlyFiles
-from store.model.dispatch_batch import DispatchBatch
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from commitlog.offline.log_promise import LogPromise
+    from store.fs.read_only_files import ReadOnlyFiles
+    from store.model.dispatch_batch import DispatchBatch
 
 SIZE = 4096
 _LAYOUT = struct.Struct(">qqqqq")

@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from commitlog.record.record import MAGICS
 from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.errors import StoreError, WrongFileSize, how_to_cut
-from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.read_only_files import ReadOnlyFiles
 
 COMMIT_LOG_NAME = "commitlog"
 QUEUES_NAME = "consumequeue"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterable
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from store.errors import StorageFailed
 from store.fs.linux.regular_files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 UNKNOWN_HOLDER = "another process"
 

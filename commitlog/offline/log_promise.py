@@ -20,17 +20,20 @@ Source: RocketMQ `StoreCheckpoint`, `CommitLog.recoverAbnormally`.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.plain.tail import is_one_bit_off, timestamp_of_damaged
 from commitlog.plain.units_past_end import UNITS_LOOKED_AT_MAX, are_past_end
-from store.check.queue_view import QueueView
 from store.dispatch.checkpoint import FILE_SIZE_BYTES, LOGICS_POSITION, SEAL_POSITION, decode_checkpoint
-from store.model.dispatch_batch import Skipped
 from store.model.finding import Area, Finding
 from store.queues.unit import units_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from store.check.queue_view import QueueView
+    from store.model.dispatch_batch import Skipped
 
 RESTORE: Final = (
     "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"

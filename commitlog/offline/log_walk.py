@@ -6,18 +6,22 @@ that a crash cut short, or what is being written just now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commitlog.offline.directory import LogFileInfo
 from commitlog.offline.log_promise import LogPromise
 from commitlog.record.record import HEAD
 from commitlog.record.resync import resync
 from commitlog.record.scan import Stop, blank_size, scan
-from store.fs.read_only_files import OpenFiles
 from store.model.dispatch_batch import DispatchBatch, Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from commitlog.offline.directory import LogFileInfo
+    from store.fs.read_only_files import OpenFiles
 
 _BATCH_SIZE_BYTES = 8 << 20
 _CHUNK_SIZE_BYTES = 1 << 20

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commitlog.record.record import Record
-from store.model.dispatch_batch import Bools, DispatchBatch
 from store.model.message import KEYS, UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from commitlog.record.record import Record
+    from store.model.dispatch_batch import Bools, DispatchBatch
 
 # Records of a replicated log get their store timestamp a moment before their place: files are chosen with this margin.
 _DISORDER_MS = 60_000

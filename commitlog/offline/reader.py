@@ -7,22 +7,26 @@ already (`StoreReader.due_count` counts them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commitlog.offline.directory import LogFileInfo
 from commitlog.offline.log_walk import LogWalk
-from commitlog.offline.message_filter import MessageFilter
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.record.columns import columns
 from commitlog.record.record import BadRecord, Record, decode
-from store.check.index_view import IndexView
-from store.model.dispatch_batch import Bools, DispatchBatch
-from store.model.finding import Finding
 from store.model.java_hash import key_hash
 from store.model.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from commitlog.offline.directory import LogFileInfo
+    from commitlog.offline.message_filter import MessageFilter
+    from store.check.index_view import IndexView
+    from store.model.dispatch_batch import Bools, DispatchBatch
+    from store.model.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

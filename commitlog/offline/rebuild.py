@@ -16,23 +16,26 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
-from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
-from store.check.queue_view import QueueView
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
 from store.errors import StorageFailed, StoreError
-from store.fs.ports import Files
 from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
-from store.model.dispatch_batch import DispatchBatch, Skipped
-from store.model.finding import Finding
-from store.model.message import QueueKey
 from store.queues.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
 from store.queues.unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from commitlog.offline.log_walk import LogWalk
+    from store.check.queue_view import QueueView
+    from store.fs.ports import Files
+    from store.model.dispatch_batch import DispatchBatch, Skipped
+    from store.model.finding import Finding
+    from store.model.message import QueueKey
 
 NEW_NAME = "rebuild.new"
 OLD_NAME = "rebuild.old"

@@ -10,9 +10,9 @@ before it is called wrong, for the running program dispatches a moment after it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from commitlog.offline.checkpoint_check import CheckpointCheck
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
@@ -27,9 +27,13 @@ from store.check.queues_against_log import QueueChecker
 from store.errors import StorageFailed
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.index.file import HEADER
-from store.model.dispatch_batch import Skipped
 from store.model.finding import Area, Finding
-from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from store.model.dispatch_batch import Skipped
+    from store.model.message import QueueKey
 
 _LOOK_PAUSE_S = 0.1
 _LOOKS_MAX = 5

@@ -13,16 +13,19 @@ Not here: what is damage (`commitlog.plain.recovery`, `commitlog.offline.log_wal
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
 from store.errors import StorageFailed, StoreError
-from store.fs.ports import Files
 from store.fs.sealed_json import seal, unseal
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from store.fs.ports import Files
 
 FILE_NAME: Final = "accepted-damage"
 # The file stays below 4 MB; a log with more damage than this is to be restored from a backup.

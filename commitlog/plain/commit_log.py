@@ -18,11 +18,10 @@ files. Source: RocketMQ `CommitLog.asyncPutMessage`, `DefaultAppendMessageCallba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import accumulate, repeat
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from commitlog.plain.flush import LogFlushProgress, LogTicket
 from commitlog.plain.lost_files import replace_lost_files
@@ -33,10 +32,14 @@ from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE
 from commitlog.record.scan import walk
 from store.errors import Certainty, IllegalMessage, StorageFailed
 from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
-from store.fs.preallocation import NextFile
 from store.model.commit_log import PendingPut, Place, PutOutcome, PutStatus
 from store.model.message import LOOPBACK, Host, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.fs.ports import Files
+    from store.fs.preallocation import NextFile
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
 

@@ -7,12 +7,14 @@ on. `commitlog.record.scan` does the looking.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.record.resync import resync
 from commitlog.record.scan import Stop, scan
-from store.fs.mapped_file import MappedFile
 from store.model.dispatch_batch import DispatchBatch, Skipped
+
+if TYPE_CHECKING:
+    from store.fs.mapped_file import MappedFile
 
 # Of one look at the log, without a limit of its caller.
 SCAN_SIZE: Final = 4 << 20

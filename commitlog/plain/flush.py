@@ -9,12 +9,16 @@ Source: RocketMQ `CommitLog.GroupCommitService`, which reports a failed sync to 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from store.errors import Certainty
-from store.fs.ports import File
 from store.fs.sync_tickets import OpenTickets, SyncTicket
 from store.model.commit_log import PendingPut, PutOutcome, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.ports import File
 
 
 class LogTicket(SyncTicket):

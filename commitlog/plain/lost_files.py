@@ -13,11 +13,14 @@ last bytes are is not known, and where the settings name another file size every
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.fs.mapped_file_queue import name_of
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.fs.ports import Files
 
 _NEW_SUFFIX: Final = ".new"
 _CHUNK_SIZE_BYTES: Final = 4 << 20

@@ -5,19 +5,21 @@ Not here: appending (`commitlog.plain.commit_log`), and where the log ends (`com
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from commitlog.plain.accepted_damage import AcceptedPlace
 from commitlog.plain.file_scan import SCAN_SIZE, scan_file
-from commitlog.plain.recovery import RecoveredLog
 from commitlog.record.record import BadRecord, Record, decode
 from store.errors import CorruptData
-from store.fs.mapped_file import MappedFile
-from store.fs.mapped_file_queue import MappedFileQueue
 from store.model.commit_log import RawLog
-from store.model.dispatch_batch import DispatchBatch
+
+if TYPE_CHECKING:
+    from commitlog.plain.accepted_damage import AcceptedPlace
+    from commitlog.plain.recovery import RecoveredLog
+    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.model.dispatch_batch import DispatchBatch
 
 
 class PlainLogFile(NamedTuple):

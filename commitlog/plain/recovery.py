@@ -14,10 +14,9 @@ Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -28,10 +27,14 @@ from commitlog.record.columns import count_good
 from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record.scan import walk
 from store.errors import CorruptData
-from store.fs.mapped_file import MappedFile
-from store.fs.mapped_file_queue import MappedFileQueue
-from store.model.dispatch_batch import Int64s
-from store.queues.unit import Units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.model.dispatch_batch import Int64s
+    from store.queues.unit import Units
 
 _NOTHING: Final = AcceptedDamage()
 _ADVICE: Final = (

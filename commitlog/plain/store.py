@@ -7,21 +7,25 @@ index, then the checkpoint of all that. Source: RocketMQ `DefaultMessageStore.lo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from commitlog.plain.accepted_damage import accept_more, load_accepted
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.plain.units_past_end import StoredQueues
 from store.access.message_store import MessageStore
-from store.dispatch.catch_up import Progress
 from store.errors import CorruptData
-from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.maintenance.directory import StoreRoot
 from store.maintenance.lifecycle import StoreLifecycle
 from store.model.config import MessageStoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.dispatch.catch_up import Progress
+    from store.fs.ports import Files
 
 LOG_DIRECTORY = "commitlog"
 _MS_PER_S = 1000

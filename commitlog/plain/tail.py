@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from commitlog.record.record import (
     BLANK_MAGIC,
@@ -52,7 +52,9 @@ from commitlog.record.record import (
 )
 from commitlog.record.resync import resync
 from dledger.entries.one_bit import CRC_32, is_one_bit
-from store.fs.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from store.fs.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
 # Of a record that begins so close to a sector's end, what is in that sector is zero anyway: its size is small.

@@ -15,15 +15,18 @@ Source: RocketMQ `StoreCheckpoint`, `DefaultMessageStore.shutdown`, `ConsumeQueu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.fs.mapped_file import MappedFile
-from store.fs.ports import Files
 from store.queues.consume_queues import DIRECTORY
 from store.queues.queue_units import used_count
 from store.queues.unit import UNIT_SIZE, Units, decode_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from store.fs.ports import Files
 
 # Units to this number of places past the end are proof, wherever the places are.
 _PLACES_MIN: Final = 2

@@ -6,15 +6,17 @@ What counts is what `commitlog.record.properties.decode_properties` would read.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from commitlog.record.properties import NAME_VALUE_SEPARATOR
 from commitlog.record.rows import Bytes, gather
-from store.model.dispatch_batch import Int64s
 from store.model.java_hashes import TEXTS_SIZE_MAX
 from store.model.message import KEYS, UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Int64s
 
 # After the joined properties, so that a name can be compared with eight bytes anywhere.
 PADDING: Final = bytes(16)

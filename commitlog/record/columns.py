@@ -9,8 +9,7 @@ Source of the rules: RocketMQ `CommitLog.checkMessageAndReturnSize`, `IndexServi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -31,6 +30,9 @@ from store.model.sys_flag import (
     TRANSACTION_ROLLBACK_TYPE,
 )
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 # Half of what `java_hashes` takes: there is room for one more record, and for bringing them together in equal rows.
 _CHUNK_SIZE: Final = TEXTS_SIZE_MAX // 2

@@ -7,14 +7,16 @@ format of RFC 1950, LZ4 its frame format, Zstandard its frames.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import lz4.frame
 import zstandard
 
 from store.errors import StoreError
 from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # What a body may grow to: a small one can hold a thousand times its size.
 UNCOMPRESSED_SIZE_MAX: Final = 64 << 20

@@ -12,8 +12,7 @@ Source: RocketMQ `MessageExtEncoder`, `CommitLog.DefaultAppendMessageCallback`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -31,9 +30,13 @@ from commitlog.record.record import (
     TOPIC_LENGTH_MAX_V2,
 )
 from store.errors import IllegalMessage
-from store.model.message import Host, Message
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 from store.model.topics import check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.model.message import Host, Message
 
 # queue offset and physical offset, which are adjacent
 _OFFSETS: Final = struct.Struct(">qq")

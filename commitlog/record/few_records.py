@@ -6,8 +6,7 @@ put this way takes a tenth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from store.model.java_hash import java_hash, key_hash
 from store.model.message import DELAY, KEYS, TAGS, UNIQUE_KEY, QueueKey
 from store.model.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from store.model.topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # Up to here it is faster than columns at once.
 FEW_RECORDS_MAX: Final = 24

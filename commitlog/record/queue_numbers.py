@@ -8,15 +8,19 @@ whole hash. Where that does, too, which hardly ever happens, rows are looked at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commitlog.record.rows import Bytes, RecordRows, gather
-from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from store.model.dispatch_batch import Int32s, Int64s
 
 _PIECE: Final = 8
 _TABLE_BITS: Final = 16

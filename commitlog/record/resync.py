@@ -9,8 +9,7 @@ looks like a record are taken for one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -30,6 +29,9 @@ from commitlog.record.system_records import SYSTEM_CHANNELS
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.model.sys_flag import HOST_MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Bytes that are searched for a magic at a time.
 _SEARCH_SIZE: Final = 1 << 20

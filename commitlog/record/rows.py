@@ -7,7 +7,7 @@ mean for queues and index is in `commitlog.record.columns`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -17,8 +17,10 @@ from commitlog.record.properties import CRC_NAME, CRC_SIZE
 from commitlog.record.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.fs.struct_type import numpy_type
-from store.model.dispatch_batch import Bools, Int64s
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Bools, Int64s
 
 Bytes = NDArray[np.uint8]
 

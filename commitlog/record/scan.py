@@ -9,11 +9,10 @@ what is bad (`commitlog.record.resync`). In the replicated log each record is th
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.record.columns import columns
 from commitlog.record.record import (
@@ -31,6 +30,9 @@ from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
 from store.model.dispatch_batch import DispatchBatch, Skipped
 from store.model.topics import DELAY_LEVELS_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Records in one walk: bounds the memory that their columns take (about 200 bytes each).
 WALK_COUNT_MAX: Final = 1 << 16

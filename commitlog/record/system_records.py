@@ -22,18 +22,21 @@ has channel 0. A no-op of DLedger 0.4 (magic 2, empty body) is taken, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION, BadRecord, Record, decode
 from dledger.entries.format.codec import SystemEntry, decode_membership
 from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, HEADER_SIZE
 from dledger.storage.membership_codec import MembershipUnreadable, membership_to_object, to_json
-from dledger.types import Membership
 from store.model.message import LOOPBACK, Host, Message
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE, transaction_type
 from store.model.topics import DLEDGER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.types import Membership
 
 NO_OP_CHANNEL: Final = 2
 MEMBERSHIP_CHANNEL: Final = 3

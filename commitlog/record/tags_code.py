@@ -9,12 +9,14 @@ Source: RocketMQ `MessageExtBrokerInner.tagsString2tagsCode`, `CommitLog.checkMe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.model.java_hash import java_hash
 from store.model.message import DELAY, TAGS
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 # What Java's `Integer.parseInt` takes, as far as clients write it.
 _LEVEL = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)

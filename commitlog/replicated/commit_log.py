@@ -10,12 +10,9 @@ which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from commitlog.conversion.old_log import OldLog
 from commitlog.plain.reader import raw_of
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import MAX_MESSAGE_SIZE, Record
@@ -23,14 +20,20 @@ from commitlog.record.system_records import STAMP_AT
 from commitlog.replicated.entry_records import NO_TIMESTAMP, EntryRecords, LastTimestamp
 from commitlog.replicated.put_outcomes import put_outcome
 from dledger.entries.format.entry import HEADER_SIZE
-from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.types import NO_INDEX
 from store.errors import Certainty, CorruptData, IllegalMessage
 from store.model.commit_log import PendingPut, Place, PutOutcome, RawLog
-from store.model.dispatch_batch import DispatchBatch, Int64s
 from store.model.message import LOOPBACK, Host, Message
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from commitlog.conversion.old_log import OldLog
+    from dledger.entries.store import EntryStore
+    from store.model.dispatch_batch import DispatchBatch, Int64s
 
 
 class ReplicatedLog(Protocol):

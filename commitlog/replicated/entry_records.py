@@ -6,17 +6,19 @@ bounded by an end that the caller gives: after it nothing is committed. Leaders'
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.plain.file_scan import scan_file
 from commitlog.record.record import BadRecord, Record, RecordFault, decode
 from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
-from dledger.entries.store import EntryStore
 from store.errors import CorruptData
-from store.fs.mapped_file import MappedFile
-from store.model.dispatch_batch import DispatchBatch
 from store.model.topics import DLEDGER_TOPIC
+
+if TYPE_CHECKING:
+    from dledger.entries.store import EntryStore
+    from store.fs.mapped_file import MappedFile
+    from store.model.dispatch_batch import DispatchBatch
 
 NO_TIMESTAMP: Final = -1
 

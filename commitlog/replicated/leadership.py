@@ -16,12 +16,14 @@ true without an append, and step 2 can hang for as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dledger.entries.errors import EntryNotFound
 from dledger.types import NO_INDEX, NO_TERM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class LeadingNode(Protocol):

@@ -9,11 +9,13 @@ Source: RocketMQ `DLedgerCommitLog.asyncPutMessage`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dledger.errors import ResponseCode, outcome_of
-from store.errors import Certainty
 from store.model.commit_log import PutStatus
+
+if TYPE_CHECKING:
+    from store.errors import Certainty
 
 STATUS_OF: Final = {
     ResponseCode.SUCCESS: PutStatus.PUT_OK,

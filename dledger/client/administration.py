@@ -9,7 +9,6 @@ in time, is simply sent again, to the current leader, until the deadline.
 from __future__ import annotations
 
 import time
-from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.client.failures import describe, never_left
@@ -27,6 +26,7 @@ from dledger.v1.admin_pb2 import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     import grpc
 

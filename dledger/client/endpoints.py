@@ -5,7 +5,6 @@ Every face of the client asks nodes in its own way and lets `pick_leader` judge 
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.client.outcomes import Refused, name_of
@@ -13,6 +12,7 @@ from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from random import Random
 
     from dledger.v1.log_pb2 import StatusResponse
 

@@ -13,11 +13,11 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 import grpc
+import grpc.aio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import grpc.aio
 
 PATIENCE_S: Final = 0.5
 # A live node answers a request for its status in a millisecond; this bounds the delay that a silent one causes.

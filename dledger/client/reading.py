@@ -13,7 +13,6 @@ went silent (stopped, cut off) would otherwise hold it indefinitely.
 from __future__ import annotations
 
 import time
-from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import grpc
@@ -35,6 +34,7 @@ from dledger.v1.log_pb2 import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
 ReadMode = Literal["linearizable", "lease", "local"]
 _WIRE_MODES = {"linearizable": READ_MODE_LINEARIZABLE, "lease": READ_MODE_LEASE, "local": READ_MODE_LOCAL}

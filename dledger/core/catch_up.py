@@ -9,14 +9,18 @@ The leader's side comes first in this file, then the follower's.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core.commits import learn_commit
 from dledger.core.events import ResetStore, WriteSnapshotChunk
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.core.state import membership
-from dledger.core.state.consensus import State
 from dledger.core.state.log_tail import LogTail
-from dledger.core.state.progress import Progress
 from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, SnapshotInfo
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
+    from dledger.core.state.progress import Progress
 
 # ------------------------------------------------------------------------------------------------- the leader's side
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dledger.core import replication, transfer
 from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded
 from dledger.core.state import membership
-from dledger.core.state.consensus import State
-from dledger.core.state.progress import Progress
 from dledger.core.state.quorum import quorum_of
 from dledger.core.state.roles import Change
 from dledger.core.transitions import resign
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
+    from dledger.core.state.progress import Progress
 
 # For how many election timeouts a removed member still gets messages, so that it learns of its removal.
 _FAREWELL_TIMEOUTS = 4

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core.events import Commit, ReadReady
 from dledger.core.state import membership
-from dledger.core.state.consensus import State
 from dledger.core.state.roles import Follower
 from dledger.types import NO_INDEX
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 
 def learn_commit(state: State, index: int) -> None:

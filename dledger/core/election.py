@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dledger.core import leader, transfer, transitions
 from dledger.core.events import Distrust, Distrusted
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.state import pasts
-from dledger.core.state.consensus import State
 from dledger.core.state.roles import Candidate, Follower, Leader
 from dledger.types import TERM_MAX, Role
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 # Elections that a node whose disk stalled a short while ago leaves to the others.
 _TURNS_LEFT_TO_OTHERS: Final = 3

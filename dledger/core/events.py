@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dledger.core.messages import Message, Push, SnapshotChunk
 from dledger.errors import ResponseCode
 from dledger.types import NO_GROUP, MembershipEntry, Role, SnapshotInfo
+
+if TYPE_CHECKING:
+    from dledger.core.messages import Message, Push, SnapshotChunk
 
 # ---------------------------------------------------------------------------------------------------- events in
 

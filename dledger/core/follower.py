@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core.commits import learn_commit
 from dledger.core.events import AppendPushed, Distrust, Distrusted, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.state import membership, pasts
-from dledger.core.state.consensus import State
 from dledger.core.state.roles import Follower
 from dledger.core.transitions import follow, waiting_time_ms
 from dledger.errors import InvariantBroken
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, Role, Span
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:

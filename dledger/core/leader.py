@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dledger.core import catch_up, changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, Distrust, Distrusted, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.state import membership, pasts
-from dledger.core.state.consensus import State
-from dledger.core.state.progress import Progress
 from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
+    from dledger.core.state.progress import Progress
 
 # The pause after a push that a follower cannot verify doubles at most this number of times (6.4 s by default).
 _CORRUPT_DOUBLINGS_MAX = 6

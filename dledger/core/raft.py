@@ -7,11 +7,10 @@ comes back. The rules live beside this file: `election` (votes), `leader` and `f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
 
 from dledger.core import catch_up, changes, election, follower, leader, reads, transfer, transitions, trust
-from dledger.core.config import RaftConfig
 from dledger.core.events import (
     ChangeMembership,
     DiskHealth,
@@ -56,6 +55,11 @@ from dledger.core.state.log_tail import LogTail
 from dledger.core.state.roles import Follower, Leader
 from dledger.core.state.status import RaftStatus
 from dledger.types import NO_INDEX, HardState, LogState, MembershipEntry, Role, SnapshotInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.core.config import RaftConfig
 
 
 class Raft(RaftStatus):

@@ -6,14 +6,18 @@ the read began. A new leader knows it only when its no-op is committed.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core import replication
-from dledger.core.config import RaftConfig
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.messages import ReadIndexRequest, ReadIndexResponse
 from dledger.core.state import membership
-from dledger.core.state.consensus import State
 from dledger.core.state.roles import AskedRead, Follower, Leader, PendingRead
 from dledger.types import NO_INDEX, Role
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
+    from dledger.core.state.consensus import State
 
 # Reads of one peer that wait here, and of all peers and this node; more are refused. A node asks twice a turn at most.
 PEER_READS_MAX = 1_024

@@ -6,11 +6,15 @@ What it does with the answers is in `leader`; a follower that lacks what is no l
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core import catch_up
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.state import pasts
-from dledger.core.state.consensus import State
 from dledger.core.state.progress import Progress
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 # Rounds whose beginning is remembered: an answer to an older one renews no lease worth having.
 _ROUND_TIMES_MAX = 64

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dledger.core.config import RaftConfig
 from dledger.core.events import ReadRefused, RequestEnded
 from dledger.core.messages import ReadIndexResponse
-from dledger.core.state.consensus import Draw, State
 from dledger.core.state.roles import Candidate, Follower, Leader, Office
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Role
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
+    from dledger.core.state.consensus import Draw, State
 
 _ANY: Final = frozenset(Role)
 _NOT_LEADING: Final = frozenset({Role.FOLLOWER, Role.CANDIDATE})

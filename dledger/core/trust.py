@@ -10,12 +10,15 @@ Not here: which peers may connect (`dledger.peer.handshake`).
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from dledger.core.events import Distrust
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
 from dledger.core.state import pasts
-from dledger.core.state.consensus import State
 from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 
 def fault_of(state: State, sender: str, message: Message) -> Distrust | None:

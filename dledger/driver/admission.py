@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dledger.core.events import ChangeMembership, Event, MembershipAction, PushNotTaken, Received
 from dledger.core.messages import (
@@ -20,14 +21,16 @@ from dledger.core.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from dledger.core.raft import Raft
-from dledger.driver.disk_watch import RoomWatch
-from dledger.driver.ports import Observer
 from dledger.entries.store import CorruptPush, EntryStore
 from dledger.errors import ResponseCode
 from dledger.storage.membership_codec import widest, widest_member
 from dledger.types import NO_GROUP, Member, Membership, Role, Span
 from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from dledger.core.raft import Raft
+    from dledger.driver.disk_watch import RoomWatch
+    from dledger.driver.ports import Observer
 
 logger = logging.getLogger(__name__)
 

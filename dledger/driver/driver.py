@@ -14,10 +14,10 @@ the entry store (bytes) on the other. Its own decisions are three:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
 from itertools import groupby
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from dledger.core.events import (
     AppendMembership,
@@ -53,16 +53,20 @@ from dledger.core.messages import (
     ResetLog,
     SnapshotChunk,
 )
-from dledger.core.raft import Raft
 from dledger.driver.admission import Admission
 from dledger.driver.disk_watch import DiskWatch, RoomWatch
 from dledger.driver.ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
-from dledger.entries.format.codec import SystemEntry
-from dledger.entries.store import EntriesTicket, EntryStore
 from dledger.errors import ResponseCode
-from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState, Role, SnapshotInfo, Span
 from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dledger.core.raft import Raft
+    from dledger.entries.format.codec import SystemEntry
+    from dledger.entries.store import EntriesTicket, EntryStore
+    from dledger.storage.hard_state import HardStateFile
 
 __all__ = ["Driver", "Proposal"]
 

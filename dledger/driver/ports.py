@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dledger.core.events import Distrusted, RoleChanged
-from dledger.core.messages import Message
-from dledger.entries.store import CorruptPush, EntriesTicket
-from dledger.errors import ResponseCode
-from dledger.types import MembershipEntry, SnapshotInfo
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.core.events import Distrusted, RoleChanged
+    from dledger.core.messages import Message
+    from dledger.entries.store import CorruptPush, EntriesTicket
+    from dledger.errors import ResponseCode
+    from dledger.types import MembershipEntry, SnapshotInfo
 
 
 @dataclass(eq=False, slots=True)

@@ -22,12 +22,13 @@ A failed sync is never retried (`store.errors.StorageFailed`): the owner is noti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from store.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dledger.entries.store import EntriesTicket
     from store.fs.storage_thread import Worker
 

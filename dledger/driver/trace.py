@@ -12,11 +12,13 @@ import json
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dledger.core.config import RaftConfig
-from dledger.core.events import Effect, Event
 from dledger.core.raft import Raft
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
+    from dledger.core.events import Effect, Event
 
 # Is given every line, without a line feed.
 Trace = Callable[[str], object]

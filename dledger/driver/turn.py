@@ -6,10 +6,13 @@ they cannot come apart. Not here: what is collected, and when a turn is due.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from dledger.core.events import Event
-from dledger.driver.driver import Driver, Proposal
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.core.events import Event
+    from dledger.driver.driver import Driver, Proposal
 
 
 def take_turn(

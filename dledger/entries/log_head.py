@@ -23,11 +23,11 @@ from dledger.entries.format.walk import UNKNOWN, chain_before
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import NO_TERM, decoded_term, encoded_term
 from store.errors import CorruptData, DiskFull, StoreError
-from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
 
 if TYPE_CHECKING:
     from dledger.entries.aside import Aside
+    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.ports import Files
 
 FILE_NAME = "loghead"
 _INDEX_KEY = "beginIndex"

@@ -13,13 +13,10 @@ Because the file is saved first, it may name an entry that a crash kept from bei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from crc32c import crc32c
 
-from dledger.entries.format.codec import EntryCodec
-from dledger.entries.format.entry import Entry
 from dledger.storage.membership_codec import (
     MembershipUnreadable,
     membership_from_object,
@@ -29,7 +26,13 @@ from dledger.storage.membership_codec import (
 from dledger.storage.properties import what_is_wrong
 from dledger.types import MembershipEntry
 from store.fs.foreign_json import foreign_json
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.entries.format.codec import EntryCodec
+    from dledger.entries.format.entry import Entry
+    from store.fs.ports import Files
 
 FILE_NAME = "membership"
 FILE_SIZE_BYTES = 64 << 10

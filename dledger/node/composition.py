@@ -9,21 +9,16 @@ Not here: when the parts begin and end (`dledger.node.node`), opening the files 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from dledger.config import NodeConfig
 from dledger.core.raft import Raft
 from dledger.driver.driver import Driver
 from dledger.driver.syncer import GroupSyncer
 from dledger.driver.trace import Trace, TracedRaft
-from dledger.entries.format.codec import EntryCodec
-from dledger.metrics import NodeMetrics
 from dledger.node.event_batches import EventBatches, Job, core_ms
-from dledger.node.files import NodeFiles
 from dledger.node.group import NodeGroup
-from dledger.node.host import NodeHost
 from dledger.node.leadership import NodeLeadership
 from dledger.node.observer import NodeObserver
 from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
@@ -31,14 +26,23 @@ from dledger.node.state_machine import Applier, StateMachine
 from dledger.node.state_machine_runner import NodeMachine
 from dledger.node.upkeep import Checkpoints, FullDiskLog
 from dledger.node.view import NodeView
-from dledger.peer.origin import Origin
 from dledger.peer.transport import PeerTransport
 from dledger.pending.append_answers import AppendAnswers
 from dledger.pending.append_gate import AppendGate
-from dledger.pending.waiters import Waiters
-from store.fs.ports import Files
 from store.fs.retention_rules import RetentionPolicy
-from store.fs.storage_thread import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import NodeConfig
+    from dledger.entries.format.codec import EntryCodec
+    from dledger.metrics import NodeMetrics
+    from dledger.node.files import NodeFiles
+    from dledger.node.host import NodeHost
+    from dledger.peer.origin import Origin
+    from dledger.pending.waiters import Waiters
+    from store.fs.ports import Files
+    from store.fs.storage_thread import Worker
 
 # How often it is logged that a disk has become full, or has room again.
 _DISK_CHECK_S = 1.0

@@ -10,18 +10,21 @@ Invariant: the driver is called from here only, in the loop's thread, and never 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.core.events import Event, PeerUnreachable, Received, Tick
-from dledger.core.messages import Message
-from dledger.driver.driver import Driver, Proposal
 from dledger.driver.turn import take_turn
-from dledger.entries.store import EntriesTicket, EntryStore
-from dledger.metrics import NodeMetrics
 from dledger.node.status import position_after
 from dledger.pending.proposals import ProposalQueue
-from dledger.pending.waiters import Waiters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dledger.core.messages import Message
+    from dledger.driver.driver import Driver, Proposal
+    from dledger.entries.store import EntriesTicket, EntryStore
+    from dledger.metrics import NodeMetrics
+    from dledger.pending.waiters import Waiters
 
 _TICK_S = 0.01
 # Up to this duration a sync on the loop causes no noticeable delay (see `dledger.driver.syncer`).

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from dledger.config import NodeConfig
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import MembershipFile
@@ -19,7 +17,12 @@ from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.types import NO_INDEX
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import NodeConfig
+    from store.fs.ports import Files
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dledger.config import MEMBERS_MAX, Address, NodeConfig, check_id
 from dledger.core.events import ChangeMembership, Event, MembershipAction, TransferLeadership
 from dledger.errors import ResponseCode
-from dledger.node.ports import Inbox, KnownPeers, Peers
 from dledger.pending.requests import PENDING_MAX, PendingRequests, RequestResult
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.node.ports import Inbox, KnownPeers, Peers
 
 logger = logging.getLogger(__name__)
 

@@ -7,13 +7,16 @@ nothing in a simulated node depends on the real machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.fs.storage_thread import StorageThread, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dledger.core.raft import Raft
-from dledger.node.group import NodeGroup
-from dledger.node.ports import Peers
+from typing import TYPE_CHECKING
+
 from dledger.node.status import KnownLeader
 from dledger.types import Role
+
+if TYPE_CHECKING:
+    from dledger.core.raft import Raft
+    from dledger.node.group import NodeGroup
+    from dledger.node.ports import Peers
 
 
 class NodeLeadership:

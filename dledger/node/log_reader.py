@@ -8,14 +8,18 @@ Invariant: no entry after the last index that the caller names is ever returned,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.entries.errors import EntryNotFound
-from dledger.entries.format.entry import Entry
-from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.node.status import position_after
 from dledger.pending.reads import RequestRefused
-from dledger.types import Span
 from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from dledger.entries.format.entry import Entry
+    from dledger.entries.store import EntryStore
+    from dledger.types import Span
 
 # One piece: large enough that its overhead does not count, small enough that decoding it (about 2 microseconds an
 # entry) does not keep heartbeats waiting.

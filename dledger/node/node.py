@@ -14,31 +14,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from dledger.config import NodeConfig
-from dledger.core.events import MembershipAction
-from dledger.driver.trace import Trace
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
-from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
-from dledger.metrics import NodeMetrics
 from dledger.node.composition import NodeParts, NodeSetup, compose
 from dledger.node.files import NodeFiles
 from dledger.node.host import NodeHost
 from dledger.node.log_reader import LogReader
-from dledger.node.state_machine import StateMachine
-from dledger.node.status import KnownLeader, NodeStatus
 from dledger.peer.frames import check_frame_sizes
 from dledger.peer.origin import Origin, RawOrigin
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
-from dledger.pending.requests import RequestResult
 from dledger.pending.waiters import Waiters
 from dledger.types import NO_INDEX, NO_TERM, Role, SnapshotInfo
 from store.errors import StoreError
 from store.fs.linux.files import OsFiles
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.config import NodeConfig
+    from dledger.core.events import MembershipAction
+    from dledger.driver.trace import Trace
+    from dledger.entries.store import EntryStore
+    from dledger.metrics import NodeMetrics
+    from dledger.node.state_machine import StateMachine
+    from dledger.node.status import KnownLeader, NodeStatus
+    from dledger.pending.requests import RequestResult
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -6,19 +6,22 @@ Called in the middle of a turn: it resolves futures, counts and logs, and never 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dledger.core.events import Distrust, Distrusted, RoleChanged
-from dledger.driver.driver import Proposal
-from dledger.entries.errors import CorruptPush
 from dledger.errors import ResponseCode
-from dledger.metrics import NodeMetrics
-from dledger.node.ports import CommittedEntriesSink, Group, Leaders
-from dledger.pending.append_answers import AppendAnswers
 from dledger.pending.appends import AppendResult, PendingAppend
-from dledger.pending.waiters import Waiters
 from dledger.types import MembershipEntry, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.driver.driver import Proposal
+    from dledger.entries.errors import CorruptPush
+    from dledger.metrics import NodeMetrics
+    from dledger.node.ports import CommittedEntriesSink, Group, Leaders
+    from dledger.pending.append_answers import AppendAnswers
+    from dledger.pending.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,18 @@ Apart, neither says whether a node without term and vote is new or was wiped (AD
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dledger.entries.membership_file import MembershipFile, drop_unheld
-from dledger.entries.store import EntryStore
-from dledger.storage.hard_state import HardStateFile
 from dledger.storage.membership_codec import MembershipTooLarge, widest
 from dledger.types import NO_GROUP, NO_INDEX, HardState, Membership, MembershipEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.entries.store import EntryStore
+    from dledger.storage.hard_state import HardStateFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,16 @@ implements it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dledger.config import Address
-from dledger.core.events import Event
-from dledger.driver.driver import Driver
-from dledger.errors import ResponseCode
-from dledger.types import MembershipEntry
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dledger.config import Address
+    from dledger.core.events import Event
+    from dledger.driver.driver import Driver
+    from dledger.errors import ResponseCode
+    from dledger.types import MembershipEntry
 
 
 class Inbox(Protocol):

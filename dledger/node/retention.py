@@ -6,14 +6,18 @@ Not here: which ones (`store.fs.retention_rules`), what deleting does (`dledger.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from dledger.config import NodeConfig
-from dledger.driver.driver import Driver
-from dledger.node.ports import Core, SnapshotRequests, Turns
 from dledger.node.retention_rules import RetentionSettings
 from store.errors import DiskFull
 from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import NodeConfig
+    from dledger.driver.driver import Driver
+    from dledger.node.ports import Core, SnapshotRequests, Turns
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,18 @@ nor used when the log no longer reaches back to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from dledger.entries.format.entry import ENTRY_NORMAL, Entry
-from dledger.entries.store import EntryStore
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
 from dledger.types import NO_INDEX, NO_TERM, SnapshotInfo
 from store.errors import DiskFull, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from dledger.entries.store import EntryStore
 
 # Entries that are read and applied in one step; no other work of the node runs during it.
 _STEP_SIZE_BYTES = 1 << 20

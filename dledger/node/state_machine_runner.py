@@ -11,14 +11,16 @@ Not here: what is applied, and when a state is lost (`dledger.node.state_machine
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dledger.driver.driver import Driver
-from dledger.node.ports import Answers, Turns
-from dledger.node.state_machine import Applier
-from dledger.storage.snapshot_store import SnapshotStore
 from dledger.types import NO_INDEX, SnapshotInfo
-from store.fs.storage_thread import Worker
+
+if TYPE_CHECKING:
+    from dledger.driver.driver import Driver
+    from dledger.node.ports import Answers, Turns
+    from dledger.node.state_machine import Applier
+    from dledger.storage.snapshot_store import SnapshotStore
+    from store.fs.storage_thread import Worker
 
 
 class NodeMachine:

@@ -6,11 +6,14 @@ The list of all jobs is in `dledger.node.composition`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from dledger.core.raft import Raft
-from dledger.entries.store import EntryStore
-from store.fs.storage_thread import Worker
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.core.raft import Raft
+    from dledger.entries.store import EntryStore
+    from store.fs.storage_thread import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dledger.config import NodeConfig
-from dledger.core.raft import Raft
-from dledger.driver.syncer import GroupSyncer
-from dledger.entries.store import EntryStore
+from typing import TYPE_CHECKING
+
 from dledger.metrics import NodeGauges, PeerGauges
-from dledger.node.leadership import NodeLeadership
-from dledger.node.retention import NodeRetention
-from dledger.node.state_machine_runner import NodeMachine
 from dledger.node.status import NodeStatus, status_of
-from dledger.peer.transport import PeerTransport
-from dledger.pending.appends import PendingAppends
 from dledger.types import NO_INDEX, Role, SnapshotInfo
+
+if TYPE_CHECKING:
+    from dledger.config import NodeConfig
+    from dledger.core.raft import Raft
+    from dledger.driver.syncer import GroupSyncer
+    from dledger.entries.store import EntryStore
+    from dledger.node.leadership import NodeLeadership
+    from dledger.node.retention import NodeRetention
+    from dledger.node.state_machine_runner import NodeMachine
+    from dledger.peer.transport import PeerTransport
+    from dledger.pending.appends import PendingAppends
 
 
 class NodeView:

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
-from dledger.config import Address, NodeConfig
-from dledger.core.messages import Message
 from dledger.errors import DLedgerError
 from dledger.peer.buffer import FrameBuffer
 from dledger.peer.connection import PeerConnection
@@ -34,6 +32,10 @@ from dledger.peer.origin import BootstrapHandler, BootstrapMessage
 from dledger.peer.strangers import Strangers
 from dledger.v1 import peer_pb2
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from dledger.config import Address, NodeConfig
+    from dledger.core.messages import Message
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from dledger.core.messages import Message
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer.buffer import FrameBuffer
 from dledger.peer.decoder import decode
@@ -23,6 +22,9 @@ from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
 from dledger.types import NO_GROUP
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from dledger.core.messages import Message
 
 # A connection whose bytes the other side does not read, or on which nothing at all arrives, ends after this time:
 # several election timeouts, so that a busy peer keeps it, and a few redials, so that a healed network is used soon.

@@ -6,7 +6,7 @@ which talks nonsense loses its connection here and never reaches the core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dledger.config import MEMBERS_MAX
 from dledger.core.messages import (
@@ -39,7 +39,11 @@ from dledger.types import (
     Span,
     decoded_term,
 )
-from dledger.v1 import peer_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.v1 import peer_pb2
 
 
 def decode(control: bytes, payload: bytes) -> Message:

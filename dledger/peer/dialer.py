@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from dledger.config import Address
-from dledger.errors import DLedgerError
 from dledger.peer.connection import ConnectionLost, PeerConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import Address
+    from dledger.errors import DLedgerError
 
 # First pause: a node that restarts is found again well within an election timeout. Last: a node that is down for long
 # costs one attempt a second.

@@ -5,7 +5,7 @@ The way back is `dledger.peer.decoder`; what a frame is, and the Hello, are in `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dledger.core.messages import (
     GROUPED,
@@ -28,6 +28,9 @@ from dledger.errors import ResponseCode
 from dledger.peer.frames import head_and_control
 from dledger.types import encoded_term
 from dledger.v1 import member_pb2, peer_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def encode(message: Message) -> tuple[bytes, bytes | None]:

@@ -23,15 +23,18 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
-from dledger.core.config import RaftConfig
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.storage.identity import LIVES_MAX, NUMBER_END
 from dledger.types import NO_GROUP
 from dledger.v1 import peer_pb2
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
 
 FRAME_HEAD = struct.Struct(
     ">"

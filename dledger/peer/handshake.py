@@ -8,15 +8,19 @@ connection instead, plus the settings that DLedger never compares.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer.frames import PROTOCOL_VERSION, Hello
-from dledger.peer.origin import Origin
-from dledger.storage.acquaintances import Acquaintances
 from dledger.types import NO_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.peer.origin import Origin
+    from dledger.storage.acquaintances import Acquaintances
 
 _SEE_LOG = "refused; the log of the node that refuses says why"
 

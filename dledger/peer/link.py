@@ -6,12 +6,15 @@ Not here: which nodes have a link, and which message takes which connection (`dl
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from dledger.config import Address
 from dledger.errors import DLedgerError
-from dledger.peer.connection import PeerConnection
-from dledger.peer.dialer import Dialer
 from dledger.peer.slots import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL
+
+if TYPE_CHECKING:
+    from dledger.config import Address
+    from dledger.peer.connection import PeerConnection
+    from dledger.peer.dialer import Dialer
 
 
 class GreetAgain(DLedgerError):

@@ -7,11 +7,13 @@ opens connections and sends nothing keeps no other one out. Large frames of all 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
-from dledger.peer.connection import PeerConnection
 from dledger.peer.frames import FRAME_SIZE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from dledger.peer.connection import PeerConnection
 
 # A leader that this node does not know yet, and the one before it.
 LARGE_FRAMES_SIZE_BYTES_MAX: Final = 2 * FRAME_SIZE_BYTES_MAX

@@ -27,12 +27,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dledger.config import Address, NodeConfig
-from dledger.core.messages import Message
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
@@ -40,11 +37,17 @@ from dledger.peer.dialer import Dialer
 from dledger.peer.frames import BadFrame
 from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
-from dledger.peer.origin import Origin
 from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.peer.strangers import LargeFrames, Strangers
-from dledger.storage.acquaintances import Acquaintances
 from dledger.types import NO_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from dledger.core.messages import Message
+    from dledger.peer.origin import Origin
+    from dledger.storage.acquaintances import Acquaintances
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,17 @@ Place on the way of an append: the first thing that `dledger.node.node` asks. No
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from dledger.config import NodeConfig
 from dledger.driver.driver import Proposal
 from dledger.errors import ResponseCode
-from dledger.metrics import NodeMetrics
 from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.config import NodeConfig
+    from dledger.metrics import NodeMetrics
 
 
 class AppendGate:

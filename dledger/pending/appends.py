@@ -10,15 +10,17 @@ Not here: the decisions (`dledger.core`), the caller (`dledger.node.node`).
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dledger.entries.errors import EntryNotFound
 from dledger.errors import InvariantBroken, ResponseCode
 from dledger.types import NO_INDEX, NO_TERM
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ Not here: bounds of the whole backlog (`dledger.pending.appends`).
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from dledger.driver.driver import Proposal
+if TYPE_CHECKING:
+    from dledger.driver.driver import Proposal
 
 # Batches in flight before proposals wait. With one, the disks of leader and followers would idle in turns; with
 # many, sixty-four single callers make sixty-four batches.

@@ -5,10 +5,13 @@ Not here: what they do (`dledger.core`), gRPC (`dledger.service.admin`).
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dledger.errors import ResponseCode
+
+if TYPE_CHECKING:
+    import asyncio
 
 # Operators send these one at a time; only a faulty program has this many in flight.
 PENDING_MAX = 16

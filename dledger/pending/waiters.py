@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from dledger.config import NodeConfig
 from dledger.errors import ResponseCode
-from dledger.metrics import NodeMetrics
 from dledger.pending.appends import AppendResult, PendingAppends
 from dledger.pending.reads import CommitWaiters, PendingReads, RequestRefused
 from dledger.pending.requests import PendingRequests, RequestResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import NodeConfig
+    from dledger.metrics import NodeMetrics
 
 
 @dataclass(frozen=True, slots=True)

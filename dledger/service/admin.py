@@ -23,18 +23,21 @@ Every refusal is an ordinary response with a code and a message. Not here: the r
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
 from dledger.core.events import MembershipAction
 from dledger.errors import ResponseCode
-from dledger.node.node import Node
 from dledger.pending.requests import RequestResult
 from dledger.service.answers import group_id_of, hint, members_of, peers_of
 from dledger.v1 import admin_pb2, admin_pb2_grpc
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dledger.node.node import Node
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

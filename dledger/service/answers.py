@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from google.protobuf.message import Message
+from typing import TYPE_CHECKING, Any
 
 from dledger.errors import ResponseCode
-from dledger.node.status import KnownLeader, NodeStatus
 from dledger.types import NO_GROUP, NO_INDEX
 from dledger.v1 import log_pb2, member_pb2
-from store.errors import IllegalRequest
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from dledger.node.status import KnownLeader, NodeStatus
+    from store.errors import IllegalRequest
 
 
 def hint(leader: KnownLeader) -> log_pb2.LeaderHint:

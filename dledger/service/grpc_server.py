@@ -7,21 +7,25 @@ as grpcurl which methods there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
-from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.service.request_bounds import STANDARD_BOUNDS
 from dledger.service.request_guard import Guard, RequestGuard
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.fs.descriptors import connections_max
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.descriptor import ServiceDescriptor
+
+    from dledger.config import Address
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).

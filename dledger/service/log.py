@@ -33,16 +33,11 @@ What bad input gets (code, and where it is found):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from dledger.config import Address
-from dledger.entries.format.entry import Entry
 from dledger.errors import ResponseCode
-from dledger.node.log_reader import LogCursor
-from dledger.node.node import Node
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
 from dledger.service.admin import AdminService
@@ -52,6 +47,14 @@ from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.service.request_guard import BadRequest, BoundsCheck, Guard
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dledger.config import Address
+    from dledger.entries.format.entry import Entry
+    from dledger.node.log_reader import LogCursor
+    from dledger.node.node import Node
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

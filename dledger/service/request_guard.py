@@ -20,17 +20,20 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dledger.service.field_bounds import Bounds, FieldFault, RequestShape
-from dledger.service.unread_calls import UnreadCalls
 from store.errors import IllegalRequest
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+    from dledger.service.unread_calls import UnreadCalls
 
 # Parsing so much takes 20 ms at worst, whatever it holds.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10

@@ -20,15 +20,16 @@ What no node remembers cannot be refused: a copy made within the last life that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dledger.storage.identity import Identity
 from dledger.storage.properties import format_checked, parse_checked
 from dledger.types import NO_GROUP, MembershipEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dledger.storage.identity import Identity
     from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)

@@ -17,11 +17,14 @@ Applied index and state are one file, so that no crash can part them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from dledger.types import SnapshotInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 HEADER = struct.Struct(">8siiqqqII")
 HEADER_SIZE = 48

@@ -12,15 +12,18 @@ Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dledger.storage.properties import format_checked, parse_checked
 from dledger.storage.snapshot_file import HEADER_SIZE, BodySum, check, encode_header, read_header
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull, StoreError
-from store.fs.ports import File, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store.fs.ports import File, Files
 
 SNAPSHOTS_MAX = 3
 _NAME_DIGITS = 20

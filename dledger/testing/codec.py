@@ -6,10 +6,14 @@ what they are, and the store stamps their place into their bodies.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.entries.format.codec import SystemEntry, decode_membership
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER_SIZE, STAMP
 from dledger.storage.membership_codec import membership_to_object, to_json
-from dledger.types import Membership
+
+if TYPE_CHECKING:
+    from dledger.types import Membership
 
 _NO_OP_CHANNEL = 2
 _MEMBERSHIP_CHANNEL = 3

@@ -20,7 +20,6 @@ from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts, Violation
 from dledger.testing.machine.machine import SimMachine
 from dledger.testing.machine.membership_checks import check_equal
-from dledger.testing.machine.process import SimProcess
 from dledger.testing.nemesis.nemesis import Nemesis
 from dledger.testing.network.network import SimNetwork
 from dledger.testing.scheduler import Scheduler
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.core.messages import Message
+    from dledger.testing.machine.process import SimProcess
     from dledger.testing.options import SimOptions
 
 _PROBE_THINK_MAX_US = 20_000

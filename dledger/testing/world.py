@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.raft import Raft
 from dledger.driver.driver import Driver
-from dledger.entries.format.codec import EntryCodec
 from dledger.entries.store import EntryStore
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.codec import ChannelEntryCodec
@@ -15,6 +14,7 @@ from dledger.testing.codec import ChannelEntryCodec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dledger.entries.format.codec import EntryCodec
     from dledger.testing.checks.all_checks import Checks
     from dledger.testing.clock import SimClock
     from dledger.testing.faults import FaultCounts

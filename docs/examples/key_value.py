@@ -19,21 +19,24 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 
 from cluster.local.node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
-from dledger.entries.format.entry import Entry
 from dledger.errors import ResponseCode, outcome_of
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from dledger.pending.reads import RequestRefused
 from store.errors import Certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dledger.entries.format.entry import Entry
 
 _CHUNK_KEYS = 1000
 

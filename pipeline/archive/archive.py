@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline.archive.coverage import COVERAGE_COLUMNS, Coverage
 from pipeline.columns.schema import ALL_NAMES, arrow_schema
@@ -25,12 +25,14 @@ from pipeline.lake.manifest import BatchId, LogRange, Manifest
 from pipeline.log.selection import Selection
 from pipeline.log.slice import Slice
 from pipeline.log.slices import plan
-from pipeline.log.store_view import StoreView
 from pipeline.reading.read_slice import read_slice
-from pipeline.sink.options import LakeTarget
 from store.fs.linux.files import OsFiles
-from store.fs.ports import Files
 from store.maintenance.archive_mark import ArchiveMark, encode_mark, mark_path
+
+if TYPE_CHECKING:
+    from pipeline.log.store_view import StoreView
+    from pipeline.sink.options import LakeTarget
+    from store.fs.ports import Files
 
 # `properties` is what a reader makes of `propertiesRaw`.
 ARCHIVE_COLUMNS: Final = tuple(name for name in ALL_NAMES if name != "properties")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,12 +10,16 @@ import pyarrow.compute as pc
 from pipeline.archive.archive import ARCHIVE_COLUMNS
 from pipeline.columns.record_builder import NotLossless, missing_columns
 from pipeline.common.errors import BadOption
-from pipeline.lake.files import DataFile
-from pipeline.lake.lake import Lake
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
-from pipeline.log.store_view import StoreView
 from pipeline.reading.read_slice import read_slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pipeline.lake.files import DataFile
+    from pipeline.lake.lake import Lake
+    from pipeline.log.store_view import StoreView
 
 _BATCH_ROWS = 10_000
 

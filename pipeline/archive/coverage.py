@@ -8,9 +8,9 @@ check shares nothing with the code that reads slices except the decoding of one 
 from __future__ import annotations
 
 import posixpath
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BLANK_MAGIC, HEAD
@@ -18,6 +18,9 @@ from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.places import LogPlaces
 from pipeline.log.slice import NO_LIMIT, Slice
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Of each batch the check needs these columns.
 COVERAGE_COLUMNS = ("physicalOffset", "storeSize")

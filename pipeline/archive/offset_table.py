@@ -6,9 +6,8 @@ A restore that is begun again writes a table of its own, of what it restored its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,9 @@ import pyarrow.parquet as pq
 
 from cluster.client.outcomes import MessageAppended
 from pipeline.common.errors import BadOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SCHEMA: Final = pa.schema(
     [

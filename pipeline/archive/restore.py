@@ -24,20 +24,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.batch import Encoded
 from commitlog.record.properties import RawProperties
-from pipeline.archive.offset_table import OffsetTable
 from pipeline.columns.record_builder import BORN_MS, NotLossless
 from pipeline.columns.times import milliseconds
 from pipeline.sink.log_rows import OutgoingRow
 from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin
 from store.model.message import UNIQUE_KEY
 from store.model.sys_flag import HOST_MASK
+
+if TYPE_CHECKING:
+    from cluster.client.outcomes import MessageAppended
+    from pipeline.archive.offset_table import OffsetTable
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 NEEDED: Final = (

@@ -9,12 +9,10 @@ Only a directory that holds nothing is written to. A restore that ended too earl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 from isal.isal_zlib import crc32
 
 from commitlog.plain.commit_log import CommitLogConfig
@@ -23,7 +21,13 @@ from commitlog.record.record import BLANK_MAGIC, CRC_MASK, END_SIZE_MIN, HEAD, P
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption
 from store.fs.linux.files import OsFiles
-from store.fs.ports import File, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
+
+    from store.fs.ports import File, Files
 
 MAPPED_FILE_SIZE: Final = CommitLogConfig().mapped_file_size
 _FLUSH_SIZE_BYTES: Final = 8 << 20

@@ -18,18 +18,21 @@ difference is:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from commitlog.offline.directory import LogFileInfo
 from pipeline.audit.digests import DigestWindow, digest, windows
 from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy, PolicyKind
 from pipeline.reading.read_slice import read_slice
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
-from store.model.dispatch_batch import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from commitlog.offline.directory import LogFileInfo
+    from store.model.dispatch_batch import Skipped
 
 LOG_RANGE_SIZE: Final = 64 << 20
 NO_NUMBER: Final = -1

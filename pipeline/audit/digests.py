@@ -6,13 +6,15 @@ cut into windows of one size, and the CRC-32 of each window is its digest. Windo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from isal.isal_zlib import crc32
 
-from commitlog.offline.directory import LogFileInfo
-from store.fs.read_only_files import OpenFiles
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from commitlog.offline.directory import LogFileInfo
+    from store.fs.read_only_files import OpenFiles
 
 # About a thousand entries of half a kilobyte: small enough to look at each one where digests differ.
 WINDOW_SIZE: Final = 1 << 19

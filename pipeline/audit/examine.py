@@ -7,22 +7,25 @@ divergence when what follows differs, too; else one of them was changed in a way
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, RecordFault, find_fault
 from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import HEADER_TYPE
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect
-from pipeline.audit.digests import DigestWindow
 from pipeline.audit.replica import NO_OFFSET, AuditedReplica
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from commitlog.offline.directory import LogFileInfo
+    from pipeline.audit.digests import DigestWindow
 
 # No entry is longer: from so far before a window on, a good one is found that leads to the window's first.
 _BACK: Final = ENTRY_SIZE_MAX + (1 << 16)

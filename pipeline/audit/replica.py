@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from commitlog.offline.directory import LogFileInfo
 from dledger.entries.format.entry import BLANK_SIZE_MIN
 from pipeline.common.errors import BadOption
 from pipeline.log.stores import StoreView, Tail, open_store
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from commitlog.offline.directory import LogFileInfo
 
 NO_OFFSET: Final = -1
 

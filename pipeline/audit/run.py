@@ -5,14 +5,17 @@ What runs the two kernels in parallel is given: `map` in one process, Spark's ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, log_ranges
-from pipeline.audit.digests import DigestWindow
 from pipeline.audit.examine import examine
-from pipeline.audit.replica import AuditedReplica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pipeline.audit.digests import DigestWindow
+    from pipeline.audit.replica import AuditedReplica
 
 _Piece = TypeVar("_Piece")
 _Found = TypeVar("_Found")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +21,8 @@ from pipeline.common.errors import BadOption
 from pipeline.spark.session import LOCAL_MASTER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from commitlog.offline.rebuild import Rebuilt
     from pipeline.rebuild.rebuild import Difference
 

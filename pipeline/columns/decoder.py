@@ -8,24 +8,28 @@ Bodies are given as they are stored, also those that a client has compressed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from commitlog.record.rows import HEADER_TYPE, Bytes, RecordRows, gather
 from pipeline.columns.property_columns import PropertyColumns
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.columns.times import US_A_MS
-from store.model.dispatch_batch import Int64s
 from store.model.message import KEYS, TAGS, UNIQUE_KEY
 from store.model.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from store.model.dispatch_batch import Int64s
 
 _PARTS: Final = 6
 _BODY, _TOPIC, _PROPERTIES = 0, 2, 4

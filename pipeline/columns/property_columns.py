@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
-from commitlog.record.rows import Bytes
+
+if TYPE_CHECKING:
+    from commitlog.record.rows import Bytes
 
 Int32s = NDArray[np.int32]
 

@@ -7,18 +7,20 @@ A frame that has all `RECORD_COLUMNS` is *lossless*: nothing of a record is miss
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from commitlog.record.record import MAGIC_V1, TOPIC_LENGTH_MAX_V2
 from commitlog.record.rows import FIELD_TYPES
 from pipeline.columns.times import milliseconds
 from pipeline.common.errors import PipelineError
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RECORD_COLUMNS: Final = (
     "topic",

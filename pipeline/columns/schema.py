@@ -6,12 +6,14 @@ All header fields of a record are there, so that a record can be made again byte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.common.errors import UnknownColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Column(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from store.model.dispatch_batch import Int64s
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Int64s
 
 US_A_MS: Final = 1000
 

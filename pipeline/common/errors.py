@@ -6,10 +6,12 @@ All of them travel between processes unchanged: tasks raise them and the driver 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _SHOWN_MAX: Final = 12
 _LOST_REMEDY: Final = "Start after what is gone, or set failOnDataLoss=false to continue without it"

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 # What Spark 4.2 and 4.3 are made for; the first that is found wins.
 VERSIONS: Final = (17, 21)

@@ -6,11 +6,13 @@ Each function takes the name of the option for its error, and raises `pipeline.c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import BadOption, NoCatalogTable, UnknownOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.ASCII | re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)

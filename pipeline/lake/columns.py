@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from pipeline.common.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class UnfitSchema(PipelineError):

@@ -11,11 +11,10 @@ and their checksum is taken: a restore can prove that they are what was in the l
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -23,13 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from pipeline.columns.record_builder import build_records, missing_columns
 from pipeline.columns.times import US_A_MS, microseconds
 from pipeline.common.errors import PipelineError
 from store.fs.linux.files import OsFiles
-from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from store.fs.ports import Files
 
 STAGING: Final = "_staging"
 KEY_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")

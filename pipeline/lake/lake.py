@@ -19,10 +19,9 @@ do not. A lock on `_lock` serializes drivers.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -32,8 +31,12 @@ from pipeline.lake.files import DataFile, FileWriter, read_rows
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
-from store.fs.ports import DirectoryLock, Files
 from store.fs.sealed_json import seal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from store.fs.ports import DirectoryLock, Files
 
 KINDS: Final = ("parquet", "delta", "iceberg")
 DESCRIPTION: Final = "_lake.json"

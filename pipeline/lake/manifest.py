@@ -15,15 +15,18 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipeline.common.errors import NotWritable, PipelineError
 from pipeline.lake.files import DataFile
-from store.fs.ports import Files
 from store.fs.sealed_json import seal, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store.fs.ports import Files
 
 MANIFESTS: Final = "_manifests"
 _FORMAT: Final = 1

@@ -16,14 +16,17 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from pipeline.common.errors import PipelineError
-from pipeline.lake.manifest import Manifest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pipeline.lake.manifest import Manifest
 
 PARTITIONS: Final = ("topic", "date")
 _APPLICATION: Final = "dledger-lake"

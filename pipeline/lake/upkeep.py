@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -26,6 +25,9 @@ from pipeline.columns.record_builder import build_records
 from pipeline.lake.files import STAGING, DataFile, UnfitRows, checksum_of
 from pipeline.lake.lake import FilesReplaced, Lake
 from pipeline.lake.manifest import MANIFESTS, BatchId, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 COMPACT: Final = "compact"
 TARGET_SIZE_BYTES: Final = 256 << 20

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BadRecord, decode
 from commitlog.record.resync import find_good
 from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import Slice
-from pipeline.log.store_view import StoreView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from commitlog.offline.directory import LogFileInfo
+    from pipeline.log.store_view import StoreView
 
 _SAMPLE_COUNT: Final = 16
 

@@ -7,14 +7,16 @@ may remain after its end.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from dledger.entries.format.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from dledger.entries.index import UNIT_TYPE
-from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
-from store.model.dispatch_batch import Int64s
+
+if TYPE_CHECKING:
+    from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+    from store.model.dispatch_batch import Int64s
 
 INDEX_NAME: Final = "index"
 _NAME_DIGITS: Final = 20

@@ -6,11 +6,14 @@ its index, term and place and the checksum of its body, that of a plain record i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from commitlog.record.record import FIELDS_SIZE
-from pipeline.log.store_view import StoreView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pipeline.log.store_view import StoreView
 
 T = TypeVar("T")
 

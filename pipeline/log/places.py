@@ -8,17 +8,20 @@ is a walk, and everything that is walked over is checked.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from commitlog.offline.directory import LogFileInfo
 from commitlog.offline.log_walk import LogWalk
 from commitlog.record.record import FIELDS_SIZE, BadRecord, Record, decode
 from commitlog.record.resync import find_good
 from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
-from store.fs.read_only_files import OpenFiles
-from store.model.dispatch_batch import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from commitlog.offline.directory import LogFileInfo
+    from store.fs.read_only_files import OpenFiles
+    from store.model.dispatch_batch import Skipped
 
 NO_INDEX: Final = -1
 _STEP_BACK: Final = 16 << 10

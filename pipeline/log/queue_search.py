@@ -5,12 +5,16 @@ Physical offsets of a queue ascend. A blank says nothing of its place: the units
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.check.queue_view import QueueView, StoredUnit
 from store.queues.unit import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.check.queue_view import QueueView, StoredUnit
 
 # Blanks that are looked at together.
 _CHUNK = 4096

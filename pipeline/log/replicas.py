@@ -12,13 +12,17 @@ A directory that cannot be opened counts as a replica that has nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from commitlog.offline.directory import StoreMode
 from pipeline.common.errors import BadOption, PipelineError
 from pipeline.log.places import NO_INDEX
-from pipeline.log.store_view import StoreView
 from pipeline.log.stores import Tail, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.log.store_view import StoreView
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,8 @@ and a few sent twice. The same seed makes the same bytes. Written through the pr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,6 +23,9 @@ from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.message import Host, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 FILE_SIZE: Final = 64 << 20
 INDEX_FILE_SIZE: Final = (1 << 20) * INDEX_UNIT_SIZE

@@ -8,13 +8,15 @@ Ranges are half open, and an offset is the next one to read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.common.errors import BadOption
 from store.errors import IllegalRequest
 from store.model.tag_filter import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Range = tuple[int, int]
 

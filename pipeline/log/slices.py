@@ -8,18 +8,21 @@ consume queues may lack, in a store that is in use or was not closed in order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import DataLost, LostRange, UnknownTopic
 from pipeline.log.cutting import LogCutting
 from pipeline.log.queue_search import first_at
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slice import Slice
-from pipeline.log.store_view import StoreView
-from store.check.queue_view import QueueView
-from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.log.store_view import StoreView
+    from store.check.queue_view import QueueView
+    from store.model.message import QueueKey
 
 __all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
 

@@ -14,11 +14,10 @@ was not closed in order) the log is scanned instead. The rule is that of recover
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -26,15 +25,19 @@ from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.log_walk import LogWalk
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.types import TermRun
-from pipeline.common.errors import LostRange
-from pipeline.log.entry_places import EntryPlaces
 from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.queue_search import first_at, first_where
-from store.check.queue_view import QueueView
-from store.fs.read_only_files import OpenFiles
-from store.model.dispatch_batch import Int64s
-from store.model.message import QueueKey
 from store.model.topics import LMQ_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pipeline.common.errors import LostRange
+    from pipeline.log.entry_places import EntryPlaces
+    from store.check.queue_view import QueueView
+    from store.fs.read_only_files import OpenFiles
+    from store.model.dispatch_batch import Int64s
+    from store.model.message import QueueKey
 
 # Bytes of the log after `certain_offset` of which single messages are looked for: a program that runs leaves less.
 _UNQUEUED_SIZE_MAX: Final = 1 << 30

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from commitlog.offline.directory import NotAStore, StoreDirectory, StoreMode, find_store
 from commitlog.offline.lock_probe import find_holder
@@ -21,6 +20,9 @@ from store.dispatch.checkpoint import read_checkpoint
 from store.dispatch.recovery import CLOCK_MARGIN_MS
 from store.errors import StorageFailed, StoreError, WrongFileSize
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["StoreView", "Tail", "open_store"]
 

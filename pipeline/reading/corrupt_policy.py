@@ -11,14 +11,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import BadOption, CorruptRecord
-from store.model.dispatch_batch import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
 

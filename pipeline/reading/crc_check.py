@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from crc32c import crc32c
@@ -11,6 +11,9 @@ from commitlog.record.record import find_fault
 from commitlog.record.rows import RecordRows, bad_bodies, bad_property_crcs
 from pipeline.columns.decoder import cut_out
 from pipeline.reading.joined_checksum import joined_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def bad_checksums(view: memoryview, rows: RecordRows, header_size: int) -> Iterator[tuple[int, str, str]]:

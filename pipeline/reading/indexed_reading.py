@@ -6,12 +6,10 @@ are back to back. Where they do not, the log is walked over instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commitlog.record.record import find_fault
 from commitlog.record.resync import is_entry_kind
@@ -19,6 +17,11 @@ from commitlog.record.rows import HEADER_TYPE, RecordRows, gather, good_rows
 from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
 from store.model.dispatch_batch import Int64s, Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
 
 def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:

@@ -7,13 +7,14 @@ second, XOR that of the second. The products come from tables, a digit of n at a
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from store.model.dispatch_batch import Int64s
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Int64s
 
 UInt32s = NDArray[np.uint32]
 Checksums = NDArray[np.integer[Any]]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -13,13 +12,17 @@ from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import RecordRows, good_rows
 from commitlog.record.scan import RecordWalk, Stop, blank_size, skipped_at, walk
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
-from pipeline.log.selection import Selection
-from pipeline.reading.corrupt_policy import CorruptPolicy
 from pipeline.reading.crc_check import bad_checksums
 from pipeline.reading.row_filter import choose, without_system
 from store.errors import StorageFailed
-from store.fs.read_only_files import OpenFiles
 from store.model.dispatch_batch import Int64s, Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from pipeline.log.selection import Selection
+    from pipeline.reading.corrupt_policy import CorruptPolicy
+    from store.fs.read_only_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commitlog.offline.directory import LogFileInfo, find_store
 from commitlog.record.record import find_fault
 from commitlog.record.rows import RecordRows, good_rows
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
-from pipeline.log.slice import Slice
 from pipeline.reading.log_reading import Reading, T
 from store.check.queue_view import QueueView, load_queue_files
 from store.errors import StoreError
@@ -22,6 +19,13 @@ from store.model.dispatch_batch import Bools, Int64s, Skipped
 from store.model.message import QueueKey
 from store.model.tags_codes import may_match
 from store.queues.unit import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from pipeline.log.slice import Slice
 
 # After any offset.
 _ANYTHING: Final = 1 << 62

@@ -6,20 +6,23 @@ the plan is not seen, also when it is in the same file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from commitlog.record.rows import RecordRows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.log.selection import EVERYTHING, Selection
-from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.log_reading import BATCH_ROWS, Reading, T
 from pipeline.reading.queue_reading import QueueReading
 from pipeline.reading.slice_reading import LogReading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from commitlog.record.rows import RecordRows
+    from pipeline.log.slice import Slice
 
 __all__ = ["BATCH_ROWS", "decode_chunk", "read_slice", "read_with"]
 

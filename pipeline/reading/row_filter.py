@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.record.rows import Bytes, RecordRows
 from pipeline.columns.decoder import raw_properties, raw_topics
 from pipeline.columns.property_columns import PropertyColumns
-from pipeline.log.selection import Selection
-from store.model.dispatch_batch import Bools, Int64s
 from store.model.message import TAGS
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 from store.model.topics import DLEDGER_TOPIC
+
+if TYPE_CHECKING:
+    from commitlog.record.rows import Bytes, RecordRows
+    from pipeline.log.selection import Selection
+    from store.model.dispatch_batch import Bools, Int64s
 
 _NO_END: Final = np.iinfo(np.int64).max
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import numpy as np
 
@@ -17,7 +16,11 @@ from pipeline.reading.indexed_reading import IndexedReading, is_filler, is_sound
 from pipeline.reading.log_reading import Reading, T
 from store.errors import StorageFailed
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
-from store.model.dispatch_batch import Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.model.dispatch_batch import Int64s
 
 
 class LogReading(Generic[T]):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from commitlog.record.columns import batch_of
-from commitlog.record.rows import RecordRows
 from pipeline.log.selection import EVERYTHING
-from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
 from pipeline.reading.read_slice import read_with
-from store.model.dispatch_batch import DispatchBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from commitlog.record.rows import RecordRows
+    from pipeline.log.slice import Slice
+    from store.model.dispatch_batch import DispatchBatch
 
 
 def dispatch_batches(

@@ -8,20 +8,23 @@ not grow with the store.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pipeline.common.errors import NotWritable
-from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
 from store.fs.linux.files import OsFiles
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.model.dispatch_batch import DispatchBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.log.slice import Slice
+    from store.index.file import IndexLayout
 
 # key hash, offset of its message, store time of it
 _KEY: Final = np.dtype([("key_hash", np.int32), ("offset", np.int64), ("timestamp", np.int64)])

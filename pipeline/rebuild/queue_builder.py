@@ -11,20 +11,23 @@ and is rebuilt with `dledger rebuild`, which reads the log once, in order.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from commitlog.offline.directory import QUEUES_NAME
 from pipeline.common.errors import NotWritable, PipelineError
-from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
-from store.model.dispatch_batch import DispatchBatch
-from store.model.message import QueueKey
 from store.model.topics import is_storable_topic
 from store.queues.rows import Rows, rows_by_queue
 from store.queues.unit import BLANK, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.log.slice import Slice
+    from store.model.dispatch_batch import DispatchBatch
+    from store.model.message import QueueKey
 
 _FILES_OPEN_MAX: Final = 512
 _NAME_DIGITS: Final = 20

@@ -5,17 +5,20 @@ An alarm is something that should not be in any log; a notice is something that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from pipeline.common.words import bytes_text, count_text, duration_text, share_text, short_count
-from pipeline.report.summary import Report, TopicSummary
-from store.model.dispatch_batch import Bools, Int64s
 from store.model.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_retry_topic, is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.report.summary import Report, TopicSummary
+    from store.model.dispatch_batch import Bools, Int64s
 
 _MESSAGES_MIN: Final = 1000
 _RUSH_FACTOR: Final = 3.0

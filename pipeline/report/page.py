@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.common.words import bytes_text, count_text, duration_text, share_text, short_count
 from pipeline.report.findings import Level, ReportFinding, find_unusual
 from pipeline.report.plots import draw_delays, draw_histogram, draw_names, draw_queues, draw_topics, draw_traffic
-from pipeline.report.summary import NameCount, Percentiles, QueueSummary, Report, TopicSummary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.report.summary import NameCount, Percentiles, QueueSummary, Report, TopicSummary
 
 _STYLE_NAME: Final = "page.css"
 _ROWS_MAX: Final = 200

@@ -7,9 +7,8 @@ them; the outcome does not depend on how the log was cut, but for what `pipeline
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,13 @@ from pipeline.report.sketches import (
 )
 from pipeline.report.sketches import sparse as sparse_counts
 from pipeline.report.timeline import Timeline
-from store.model.dispatch_batch import Bools, Int64s
 from store.model.sys_flag import INNER_BATCH, TRANSACTION_PREPARED_TYPE
 from store.model.topics import is_retry_topic, is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from store.model.dispatch_batch import Bools, Int64s
 
 # The columns that a report is made of; no bodies.
 REPORT_COLUMNS: Final = (

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib import dates
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
 
 from pipeline.common.words import bytes_text, duration_text, share_text, short_count
 from pipeline.report.sketches import BUCKETS, bucket_begins, dense
-from pipeline.report.summary import NameCount, Percentiles, Report
-from store.model.dispatch_batch import Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from pipeline.report.summary import NameCount, Percentiles, Report
+    from store.model.dispatch_batch import Int64s
 
 _DATES: Final[Any] = dates  # ships without types
 # What is drawn in these colours is written in the page's.

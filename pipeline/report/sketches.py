@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commitlog.record.rows import gather
-from store.model.dispatch_batch import Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.model.dispatch_batch import Int64s
 
 UInt64s = NDArray[np.uint64]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from pipeline.report.partial import SEPARATOR, QueueCounts, ReportPartial
 from pipeline.report.sketches import percentile, sparse
-from store.model.dispatch_batch import Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.model.dispatch_batch import Int64s
 
 _TOP_NAMES: Final = 20
 _GAPS_TOLD_MAX: Final = 20

@@ -6,13 +6,16 @@ Each width is a multiple of the one before it, so that steps can be joined and t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from store.model.dispatch_batch import Int64s
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from store.model.dispatch_batch import Int64s
 
 STEPS_MAX: Final = 512
 _SECOND: Final = 1000

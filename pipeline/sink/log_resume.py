@@ -15,12 +15,9 @@ What an earlier try left under way is in neither the log nor the index yet; it i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.client.routing.connection import BrokerConnection, Endpoints
-from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1.broker_pb2 import (
     MESSAGE_FORM_COLUMNS,
@@ -32,6 +29,12 @@ from cluster.v1.broker_pb2 import (
 from commitlog.record.properties import RawProperties
 from pipeline.common.errors import BadOption
 from store.model.message import UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.client.routing.broker_nodes import BrokerNodes
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 _TIMEOUT_S: Final = 30.0
 _QUESTIONS_MAX: Final = 64

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,9 @@ from pipeline.common.errors import PipelineError
 from store.errors import IllegalMessage
 from store.model.message import KEYS, TAGS, UNIQUE_KEY
 from store.model.topics import check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 _HEAD_BYTES: Final = 12
 _ROW_END: Final = 1 << 32

@@ -23,16 +23,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from cluster.client.outcomes import MessageAppended
 from cluster.client.producer.async_producer import AsyncProducer
-from cluster.client.producer.batch import Encoded
 from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind, compressed_body
 from cluster.client.producer.options import ProducerOptions
 from cluster.client.routing.queue_choice import BrokerQueue, queue_of_key
@@ -41,6 +37,13 @@ from cluster.protocol.errors import RequestFailed
 from pipeline.common.errors import PipelineError
 from pipeline.sink.log_resume import StoredRows
 from pipeline.sink.log_rows import OutgoingRow, RowEncoder, UnfitFrame, unique_key_head
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from cluster.client.producer.batch import Encoded
 
 # Not to be set: a task that is tried again must cut the same chunks.
 CHUNK_ROWS: Final = 1_000

@@ -21,17 +21,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from cluster.client.producer.body_compression import CompressionKind
 from cluster.client.routing.connection import BrokerConnection
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.lake.files import COMPRESSIONS, FileWriter
 from pipeline.lake.lake import KINDS, lake_writer
 from pipeline.sink.log_writer import LogTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.client.producer.body_compression import CompressionKind
 
 LOG_OPTIONS: Final = (
     "endpoints",

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import grpc
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
-from cluster.v1.answer_pb2 import Answer
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import Backoff
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
 from pipeline.source.broker_range import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.v1.answer_pb2 import Answer
 
 # A node that is silent is noticed though its connection does not break.
 _KEEPALIVE: Final = (

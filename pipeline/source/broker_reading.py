@@ -7,23 +7,27 @@ found one after the other. The reported begins are used if those entries are bac
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from commitlog.record.rows import gather, good_rows
 from commitlog.record.scan import Stop, blank_size, walk
 from dledger.entries.format.entry import HEADER_SIZE
 from pipeline.common.errors import DataLost
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
-from pipeline.source.broker_range import BrokerRange, Chunk
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.queue_chunks import gathered
-from store.model.dispatch_batch import Int64s
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pipeline.source.broker_range import BrokerRange, Chunk
+    from store.model.dispatch_batch import Int64s
 
 _log = logging.getLogger(__name__)
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.marks import MARK_SIZE, Mark, some_of
-from pipeline.log.selection import Selection
 from pipeline.log.slices import QUEUED_SHARE_MAX, SLICE_SIZE_BYTES
 from pipeline.source.broker_range import BrokerRange
-from pipeline.source.chunk_client import BrokerLog, Planned
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, queue_ranges, spans_of
-from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.log.selection import Selection
+    from pipeline.source.chunk_client import BrokerLog, Planned
+    from store.model.message import QueueKey
 
 
 class BrokerView:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -21,7 +21,9 @@ from pipeline.common.errors import DataLost, NoStore, PipelineError, StoreUnread
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy
 from pipeline.source.replica_fallback import PartRange, ReadCandidate, clipped
-from store.model.dispatch_batch import Skipped
+
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ Not here: connections, and the choice of the node (`pipeline.source.broker_conne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 
@@ -21,6 +20,9 @@ from pipeline.common.errors import DataLost, LostRange
 from pipeline.source.broker_connections import BrokerConnections, Turn, failure
 from pipeline.source.broker_range import PATIENCE_S, BrokerRange, Chunk, Span, Spans
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _CALL_TIMEOUT_S: Final = 10.0
 # Of a stream, which is opened again after it: a node that has stopped to send is not waited for without limit.

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.common.errors import BadOption
-from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from store.model.message import QueueKey
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -5,21 +5,24 @@ A part is small and travels to its task; what is read of it depends on nothing e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.columns.plain_bodies import plain_bodies
-from pipeline.log.marks import Mark
-from pipeline.log.selection import Selection
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.read_slice import read_slice, reading_of
 from pipeline.source.broker_range import PATIENCE_S, BrokerRange
 from pipeline.source.choice_reading import LOG_COLUMNS, QUEUE_COLUMNS, ChoiceReading, Stopping
 from pipeline.source.replica_fallback import NO_CHOICE, PartRange, Replicas, candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pipeline.log.marks import Mark
+    from pipeline.log.selection import Selection
 
 # A node that is asked for what is damaged elsewhere is not waited for.
 _OTHER_PATIENCE_S = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +11,19 @@ from pipeline.log.marks import Mark, marks_of, some_of
 from pipeline.log.places import NO_INDEX
 from pipeline.log.replicas import choose_replicas
 from pipeline.log.selection import Selection
-from pipeline.log.slice import Slice
 from pipeline.log.slices import QUEUED_SHARE_MAX, plan
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, spans_of
-from store.check.queue_view import QueueView
-from store.model.dispatch_batch import Int32s, Int64s
 from store.model.message import QueueKey
 from store.queues.merge_by_offset import LogWindow, UnitRange, Units, at_once, clamp, first_in_log, window_of
 from store.queues.unit import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.log.slice import Slice
+    from store.check.queue_view import QueueView
+    from store.model.dispatch_batch import Int32s, Int64s
 
 
 class PathView:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pipeline.common.errors import BadOption, UnknownTopic
 from pipeline.log.selection import Selection
 from pipeline.source.offsets import EARLIEST, LATEST, Bound
-from pipeline.source.options import SourceOptions
-from pipeline.source.parts import Part
 from pipeline.source.path_view import PathView
 from pipeline.source.view import SourceView, Span, queue_ranges
 from store.model.message import QueueKey
 
 if TYPE_CHECKING:
     from pipeline.source.chunk_client import BrokerLog
+    from pipeline.source.options import SourceOptions
+    from pipeline.source.parts import Part
 
 
 class Source:

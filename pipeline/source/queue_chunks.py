@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from commitlog.record.record import find_fault
 from commitlog.record.rows import good_rows
-from pipeline.reading.log_reading import Reading
-from pipeline.source.broker_range import BrokerRange, Chunk
 from store.model.dispatch_batch import Int64s, Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from pipeline.reading.log_reading import Reading
+    from pipeline.source.broker_range import BrokerRange, Chunk
 
 
 def gathered(chunk: Chunk, broker_range: BrokerRange, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

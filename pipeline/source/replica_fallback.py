@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline.common.errors import PipelineError
 from pipeline.log.marks import Mark, is_same_log
@@ -20,10 +19,14 @@ from pipeline.log.places import NO_INDEX
 from pipeline.log.selection import Selection
 from pipeline.log.slice import NO_LIMIT, Slice
 from pipeline.log.slices import plan
-from pipeline.log.store_view import StoreView
 from pipeline.log.stores import Tail, open_store
 from pipeline.source.broker_range import BrokerRange
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.log.store_view import StoreView
 
 _log = logging.getLogger(__name__)
 

@@ -11,13 +11,15 @@ has another message there is another store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pipeline.common.errors import ForeignCheckpoint
 from pipeline.source.offsets import format_offsets, read_offsets
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VERSION: Final = 1
 _EXPECTED: Final = "offsets of this source"

@@ -14,18 +14,21 @@ and a batch is one range of the log. It never steps over what is gone unless `fa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pipeline.common.errors import DataLost, ForeignCheckpoint, LostRange
 from pipeline.log.selection import Selection
 from pipeline.source.offsets import EARLIEST, LATEST
-from pipeline.source.options import SourceOptions
-from pipeline.source.parts import Part
 from pipeline.source.plan import Source, begin_of, wanted_spans
 from pipeline.source.stream_offsets import Anchor, StreamOffset
 from pipeline.source.view import SourceView, Spans, queue_ranges
-from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pipeline.source.options import SourceOptions
+    from pipeline.source.parts import Part
+    from store.model.message import QueueKey
 
 # While nothing comes, what there is is looked at so often.
 _LOOK_INTERVAL_S: Final = 0.1

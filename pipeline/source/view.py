@@ -6,13 +6,16 @@ Two implementations: `pipeline.source.path_view` (files) and `pipeline.source.br
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from pipeline.log.selection import Selection
 from pipeline.source.broker_range import Span, Spans
-from pipeline.source.parts import Part
 from store.model.message import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.log.selection import Selection
+    from pipeline.source.parts import Part
 
 __all__ = ["SourceView", "Span", "Spans", "parts_min", "queue_ranges", "spans_of"]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.archive.archive import ArchiveTask, stage
-from pipeline.lake.files import DataFile
-from pipeline.log.slice import Slice
 from pipeline.spark.jobs import run_over
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
+
+    from pipeline.lake.files import DataFile
+    from pipeline.log.slice import Slice
 
 
 class SparkRunner:

@@ -7,15 +7,17 @@ columns of `schemaStyle=kafka` likewise. Topic and queue only where the query's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from pipeline.log.selection import Range, Selection
-from pipeline.source.view import Spans
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.log.selection import Range, Selection
+    from pipeline.source.view import Spans
 
 _NATIVE_NAMES: Final = {"partition": "queueId", "offset": "queueOffset", "timestamp": "storeTimestamp"}
 _MAX: Final = (1 << 63) - 1

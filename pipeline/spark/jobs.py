@@ -6,7 +6,6 @@ does not grow with the log. Kernels travel as plain Python objects: no pandas is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,10 +14,13 @@ from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.report.partial import REPORT_COLUMNS, ReportPartial
 from pipeline.source.parts import HowToRead, Part
-from store.model.dispatch_batch import Skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
     from pyspark.sql import SparkSession
+
+    from store.model.dispatch_batch import Skipped
 
 # More tasks than this gain nothing, and what each one found is held by the driver.
 TASKS_MAX: Final = 256

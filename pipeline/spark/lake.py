@@ -6,8 +6,8 @@ Tasks write files, the driver commits them once for each batch (`pipeline.lake.l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -19,7 +19,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
@@ -30,6 +29,11 @@ from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId
 from pipeline.sink.options import LakeTarget, lake_root, parse_lake_target
 from pipeline.spark.task import partition_id, stream_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, MutableMapping, Sequence
+
+    from pyspark.sql.types import StructType
 
 _READ_SIZE_BYTES = 64 << 20
 _BATCH_ROWS = 10_000

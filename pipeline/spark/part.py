@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
-from pipeline.source.options import SourceOptions
 from pipeline.source.parts import HowToRead, Part
 from pipeline.spark.schema import OutputColumns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pipeline.source.options import SourceOptions
 
 
 class DLedgerPart(InputPartition):

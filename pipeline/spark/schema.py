@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pipeline.columns.schema import NATIVE, spark_ddl
 from pipeline.common.errors import BadSchema
 from pipeline.source import kafka_style
-from pipeline.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pipeline.source.options import SourceOptions
 
 _NATIVE_TYPES: Final = {column.name: column.ddl for column in NATIVE}
 _KAFKA_TYPES: Final = {name: ddl for name, (ddl, _, _) in kafka_style.COLUMNS.items()}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,6 +18,8 @@ from pipeline.common.java_home import use_java
 from pipeline.common.spark_missing import MissingLibrary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*]"

@@ -6,19 +6,23 @@ of a batch that is tried again says `pipeline.sink.log_writer`; options are in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from pipeline.common.errors import BadOption
 from pipeline.sink.log_rows import check_schema
 from pipeline.sink.log_writer import LogTarget, LogWriter, RowOrigin, RowsStored
 from pipeline.sink.options import parse_log_target
 from pipeline.spark.task import partition_id, stream_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 @dataclass

@@ -5,26 +5,27 @@ Options: `pipeline.source.options`. Not here: streams (`pipeline.spark.stream`),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
 
 from pipeline.common import arrow_check
 from pipeline.common.option_values import check_no_table
-from pipeline.log.selection import Selection
 from pipeline.source.options import SourceOptions, parse_source_options
 from pipeline.source.plan import batch_parts
-from pipeline.source.view import SourceView
 from pipeline.spark.filters import narrowed
 from pipeline.spark.part import PartReader, partitions_of
 from pipeline.spark.schema import default_ddl
 from pipeline.spark.stream import DLedgerStreamReader
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Iterable, Iterator, MutableMapping
 
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pipeline.log.selection import Selection
+    from pipeline.source.view import SourceView
     from pipeline.spark.sink import LogBatchWriter, LogStreamWriter
 
 assert arrow_check.VERSION

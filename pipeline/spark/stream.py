@@ -5,7 +5,6 @@ Spark keeps one of these for a query, in a process of its own; what tasks read t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -16,15 +15,18 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
-from pipeline.source.options import SourceOptions
 from pipeline.source.stream_offsets import StreamOffset
 from pipeline.source.stream_plan import Limits, StreamPlan
 from pipeline.spark.part import PartReader, partitions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from pipeline.source.options import SourceOptions
 
 
 class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from store.errors import Certainty, CorruptData
 from store.model.commit_log import CommitLog, PendingPut, Place, PutOutcome, PutStatus
-from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.model.java_hashes import each_key_hash
 from store.model.message import UNIQUE_KEY, Host, Message
 from store.model.sys_flag import transaction_type
+
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 
 # Records that are compared for one key: as many share a hash by chance as never, and a key that clients use as a
 # word of KEYS, too, must not make a put slow.

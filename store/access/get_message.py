@@ -25,22 +25,25 @@ Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from store.access.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record, wrong_unit
 from store.errors import CorruptData, IllegalRequest
-from store.model.commit_log import CommitLog
-from store.model.config import MessageStoreConfig
-from store.model.message import StoredMessage
 from store.model.tag_filter import EVERYTHING, TagFilter
 from store.model.tags_codes import may_match
-from store.queues.consume_queue import ConsumeQueue
 from store.queues.unit import BLANK_SIZE, UNIT_SIZE, Units
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.model.commit_log import CommitLog
+    from store.model.config import MessageStoreConfig
+    from store.model.message import StoredMessage
+    from store.queues.consume_queue import ConsumeQueue
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 _SIZE_MIN = 100

@@ -9,17 +9,21 @@ compares keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from store.access.skipped_messages import damaged_record
 from store.errors import CorruptData, IllegalMessage, IllegalRequest
-from store.index.key_index import KeyIndex
-from store.model.commit_log import CommitLog
-from store.model.dispatch_batch import Skipped
 from store.model.java_hash import key_hash
 from store.model.message import KEYS, UNIQUE_KEY, StoredMessage
 from store.model.message_id import decode_message_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.index.key_index import KeyIndex
+    from store.model.commit_log import CommitLog
+    from store.model.dispatch_batch import Skipped
 
 FOREVER_MS = (1 << 63) - 1
 # Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.

@@ -14,21 +14,16 @@ Source: RocketMQ `DefaultMessageStore`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from store.access.dedupe import DedupeWindow
 from store.access.get_message import GetRequest, GetResult, MessageReader
 from store.access.message_query import FOREVER_MS, MessageQuery, QueryResult
-from store.dispatch.catch_up import Progress
 from store.dispatch.derived_data import DerivedData, DerivedTicket
 from store.dispatch.long_polls import MessageWaiters, Waiter
-from store.dispatch.recovery import LastState
 from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
-from store.fs.ports import Files
 from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
-from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
@@ -36,7 +31,12 @@ from store.queues.offsets import QueueOffsets
 from store.queues.times import Boundary, offset_by_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from store.dispatch.catch_up import Progress
+    from store.dispatch.recovery import LastState
+    from store.fs.ports import Files
+    from store.model.config import MessageStoreConfig
 
 # One put; more messages are several puts.
 PUT_MESSAGES_MAX = 4096

@@ -11,15 +11,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.errors import CorruptData
-from store.model.message import StoredMessage
 from store.model.skipped import Skipped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.errors import CorruptData
+    from store.model.message import StoredMessage
     from store.queues.consume_queue import ConsumeQueue
 
 # One read reports this many; it ends after them, and the next one continues there.

@@ -10,16 +10,20 @@ A repeated item is no fault: RocketMQ indexes a message again when it restarts a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.check.index_file import NEXT_START as MENDED
 from store.check.index_file import REBUILD, count_items
-from store.check.index_view import IndexView
-from store.model.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store.check.index_view import IndexView
+    from store.model.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 
 # This many items in a row after a range of the log: what follows belongs after it, too.
 _RUN_ITEMS = 64

@@ -8,14 +8,19 @@ Memory: one number a slot (20 MB by default) and some chunks of items.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from store.check.index_view import IndexView
 from store.index.file import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from store.check.index_view import IndexView
 
 _CHUNK_ITEMS = 64 << 10
 NEXT_START = "The next start of the store repairs it"

@@ -9,12 +9,14 @@ Source: RocketMQ `IndexHeader`, `IndexFile`.
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.index.file import HEADER, HEADER_SIZE, ITEM, ITEM_SIZE, ITEM_TYPE, SLOT, SLOT_SIZE, SLOT_TYPE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 NAME_DIGITS = 17
 

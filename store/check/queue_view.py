@@ -9,18 +9,22 @@ Source: RocketMQ `ConsumeQueue`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.errors import StorageFailed
-from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.model.finding import Area, Finding
 from store.model.message import QueueKey
 from store.queues.unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 NAME_DIGITS = 20
 _REBUILD = "`dledger rebuild` rebuilds the queues from the log"

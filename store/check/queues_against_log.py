@@ -6,16 +6,20 @@ in the order of the queue. What does not fit that order is kept aside (`_Gap`) a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.check.queue_view import QueueView
-from store.model.dispatch_batch import Bools, DispatchBatch, Int64s
 from store.model.finding import Area, Finding
-from store.model.message import QueueKey
 from store.queues.unit import BLANK_SIZE, UNIT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from store.check.queue_view import QueueView
+    from store.model.dispatch_batch import Bools, DispatchBatch, Int64s
+    from store.model.message import QueueKey
 
 REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 NEXT_START_ADDS = "The next start of the store adds them"

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.dispatch.checkpoint import NO_DIGEST
-from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.recovery import CutRule, Evidence, LastState, certain_end, promised_end, rule_for
 from store.errors import CorruptData
-from store.index.key_index import KeyIndex
-from store.model.commit_log import CommitLog
-from store.model.dispatch_batch import DispatchBatch
-from store.model.message import QueueKey
-from store.queues.consume_queues import ConsumeQueues
+
+if TYPE_CHECKING:
+    from store.dispatch.dispatcher import Dispatcher
+    from store.index.key_index import KeyIndex
+    from store.model.commit_log import CommitLog
+    from store.model.dispatch_batch import DispatchBatch
+    from store.model.message import QueueKey
+    from store.queues.consume_queues import ConsumeQueues
 
 # Is called with (bytes of the log that are dispatched, bytes to dispatch).
 Progress = Callable[[int, int], None]

@@ -34,12 +34,14 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
 from store.errors import WrongFileSize
-from store.fs.ports import File, Files
+
+if TYPE_CHECKING:
+    from store.fs.ports import File, Files
 
 FILE_SIZE_BYTES = 4096
 NAME = "checkpoint"

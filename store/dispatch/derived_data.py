@@ -7,25 +7,28 @@ Not here: the rules that find their certain part (`store.dispatch.recovery`), an
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from store.dispatch.catch_up import DerivedCatchUp, Progress, QueuesPromise
 from store.dispatch.checkpoint import NO_DIGEST
 from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.loading import load_index, load_queues
-from store.dispatch.long_polls import MessageWaiters
 from store.dispatch.recovery import DerivedDigests, LastState
 from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
-from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
-from store.index.key_index import KeyIndex
-from store.model.commit_log import CommitLog
-from store.model.config import MessageStoreConfig
 from store.model.queue_ends import QueueEnds
-from store.queues.consume_queues import ConsumeQueues
-from store.queues.unit_writer import UnitsTicket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.dispatch.long_polls import MessageWaiters
+    from store.fs.ports import Files
+    from store.index.key_index import KeyIndex
+    from store.model.commit_log import CommitLog
+    from store.model.config import MessageStoreConfig
+    from store.queues.consume_queues import ConsumeQueues
+    from store.queues.unit_writer import UnitsTicket
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from store.dispatch.long_polls import MessageWaiters
-from store.index.key_index import KeyIndex
-from store.model.commit_log import CommitLog
 from store.model.dispatch_batch import DispatchBatch, Skipped, first_rows, rows_from
-from store.queues.consume_queues import ConsumeQueues
-from store.queues.out_of_order_units import OutOfOrderUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.dispatch.long_polls import MessageWaiters
+    from store.index.key_index import KeyIndex
+    from store.model.commit_log import CommitLog
+    from store.queues.consume_queues import ConsumeQueues
+    from store.queues.out_of_order_units import OutOfOrderUnit
 
 logger = logging.getLogger(__name__)
 

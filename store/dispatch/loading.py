@@ -7,15 +7,19 @@ Not here: what of the files that open is believed (`store.dispatch.recovery`).
 
 from __future__ import annotations
 
-from store.dispatch.recovery import LastState
+from typing import TYPE_CHECKING
+
 from store.errors import CorruptData
-from store.fs.ports import Files
 from store.index.file import IndexLayout
 from store.index.key_index import DIRECTORY as INDEX_DIRECTORY
 from store.index.key_index import KeyIndex
-from store.model.config import MessageStoreConfig
-from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
+
+if TYPE_CHECKING:
+    from store.dispatch.recovery import LastState
+    from store.fs.ports import Files
+    from store.model.config import MessageStoreConfig
+    from store.model.message import QueueKey
 
 
 def load_queues(

@@ -8,15 +8,19 @@ Source: RocketMQ `PullRequestHoldService`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.errors import TooManyWaiters
-from store.model.dispatch_batch import DispatchBatch
-from store.model.message import QueueKey
 from store.model.tag_filter import EVERYTHING, TagFilter
 from store.model.tags_codes import may_match
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.model.dispatch_batch import DispatchBatch
+    from store.model.message import QueueKey
 
 
 class MessageWaiters:

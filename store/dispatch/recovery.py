@@ -33,13 +33,16 @@ Source: RocketMQ `DefaultMessageStore.recover`, `ConsumeQueueStore.recover`, `In
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.dispatch.checkpoint import NO_DIGEST
-from store.model.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.model.commit_log import CommitLog
 
 # The clock of a Java store may have been set back a little while it ran. Source: `StoreCheckpoint.getMinTimestamp`.
 CLOCK_MARGIN_MS: Final = 3000

@@ -18,11 +18,13 @@ import logging
 import os
 import resource
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from store.errors import OutOfDescriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 

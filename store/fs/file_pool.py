@@ -8,12 +8,16 @@ milliseconds, and happens only when more files than the pool may hold are writte
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from store.errors import OutOfDescriptors
 from store.fs.descriptors import RESERVE
-from store.fs.ports import File, QueueFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from store.fs.ports import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
 # One in this many files is closed when there is no room for another one.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from store.fs.ports import File, QueueFiles
 from store.fs.sync_tickets import OpenTickets, SyncTicket
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.ports import File, QueueFiles
 
 
 class Dispatched(NamedTuple):

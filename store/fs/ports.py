@@ -9,8 +9,10 @@ middle; a rename is atomic; a name is durable once its directory is synced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 # What a replaced file needs at most unless its owner says otherwise: one block.
 SMALL_FILE_SIZE_BYTES = 4096

@@ -9,9 +9,12 @@ Source: RocketMQ `AllocateMappedFileService`.
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from store.errors import DiskFull
-from store.fs.ports import File, QueueFiles
+
+if TYPE_CHECKING:
+    from store.fs.ports import File, QueueFiles
 
 
 class NextFile:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from store.errors import StorageFailed
 from store.fs.linux.reading import OsFileMap, OsReading
 from store.fs.linux.regular_files import data_ranges, open_regular
 from store.fs.ports import SMALL_FILE_SIZE_BYTES, File, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 # Files that are mapped at a time; a map keeps no descriptor.
 _OPEN_FILES_MAX = 256

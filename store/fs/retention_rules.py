@@ -27,11 +27,13 @@ Source: RocketMQ `CleanCommitLogService`, DLedger `DLedgerMmapFileStore.CleanSpa
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from store.fs.ports import Files
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.ports import Files
 
 FILES_MAX = 10
 HOUR_S = 3600.0

@@ -6,10 +6,12 @@ The checksum is CRC-32C of the object as it is without that field.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _FIELD: Final = ',"crc32c":'
 

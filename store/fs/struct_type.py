@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import struct
+    from collections.abc import Iterator, Sequence
 
 _FIELD = re.compile(r"(\d*)([iIqs])")
 _TYPES = {"i": ">i4", "I": ">u4", "q": ">i8"}

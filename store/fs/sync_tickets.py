@@ -7,10 +7,12 @@ range of a log, derived files) is the owner's knowledge: it is kept in a ticket 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from store.fs.ports import File
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store.fs.ports import File
 
 
 class Syncable(Protocol):

@@ -5,9 +5,12 @@ Source: RocketMQ `IndexFile.putKey`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from store.model.dispatch_batch import Int32s, Int64s
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Int32s, Int64s
 
 _TIME_DIFFERENCE_MAX = (1 << 31) - 1
 

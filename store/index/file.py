@@ -27,17 +27,21 @@ Source: RocketMQ `IndexFile`, `IndexHeader`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.errors import CorruptData
-from store.fs.ports import File
 from store.fs.struct_type import numpy_type
 from store.index.chains import link, time_difference, time_differences
-from store.model.dispatch_batch import Bools, Int32s, Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from store.fs.ports import File
+    from store.model.dispatch_batch import Bools, Int32s, Int64s
 
 SLOT_OFFSET = HEADER_SIZE = 40
 SLOT_SIZE = 4

@@ -11,19 +11,22 @@ Source: RocketMQ `IndexService`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
 from store.errors import CorruptData, WrongFileSize
 from store.fs.flush_tickets import DerivedFilesTicket, DerivedFlushProgress, Dispatched
-from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
 from store.index.file import Header, Hits, IndexFile, IndexLayout
-from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.fs.ports import Files
+    from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 
 DIRECTORY = "index"
 _NAME_DIGITS = 17

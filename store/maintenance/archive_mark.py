@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.errors import StorageFailed
-from store.fs.ports import Files
 from store.fs.sealed_json import seal, unseal
+
+if TYPE_CHECKING:
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

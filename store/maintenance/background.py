@@ -14,21 +14,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from store.access.message_store import MessageStore
-from store.dispatch.derived_data import DerivedTicket
 from store.errors import DiskFull, StorageFailed, StoreStopped
 from store.fs.storage_thread import StorageThread
 from store.maintenance.debouncer import PacedTurn
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
-from store.maintenance.lifecycle import DerivedLifecycle
 from store.maintenance.paced_flush import PacedFlush
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob, PeriodicJobs
-from store.model.config import MessageStoreConfig
 from store.queues.pending_units import FLUSH_ABOVE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.access.message_store import MessageStore
+    from store.dispatch.derived_data import DerivedTicket
+    from store.maintenance.lifecycle import DerivedLifecycle
+    from store.model.config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
 

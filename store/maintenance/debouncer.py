@@ -8,8 +8,11 @@ come in bursts use `soon`: the first has a turn at once, later ones share one a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class PacedTurn:

@@ -9,11 +9,14 @@ Not here: what the parts hold.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.dispatch.recovery import DerivedDigests, LastState
-from store.fs.ports import DirectoryLock, Files
 from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
+
+if TYPE_CHECKING:
+    from store.fs.ports import DirectoryLock, Files
 
 
 class StoreRoot:

@@ -13,18 +13,21 @@ Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `St
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from store.access.message_store import MessageStore
 from store.errors import StoreError
-from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.fs.sync_tickets import flush_all
-from store.maintenance.directory import StoreRoot
 from store.maintenance.retention import LocalLogFiles, StoreRetention
-from store.model.config import MessageStoreConfig
-from store.model.local_log import LocalLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.access.message_store import MessageStore
+    from store.fs.ports import Files
+    from store.maintenance.directory import StoreRoot
+    from store.model.config import MessageStoreConfig
+    from store.model.local_log import LocalLog
 
 
 class DerivedLifecycle:

@@ -11,8 +11,12 @@ Source: RocketMQ `DefaultMessageStore` (`start`, `createTempFile`, `isTempFileEx
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from store.errors import DirectoryLocked
-from store.fs.ports import DirectoryLock, Files
+
+if TYPE_CHECKING:
+    from store.fs.ports import DirectoryLock, Files
 
 LOCK_NAME = "lock"
 ABORT_NAME = "abort"

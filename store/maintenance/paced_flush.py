@@ -9,13 +9,16 @@ Not here: when a flush is due, and which one must not be spread (`store.maintena
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from store.fs.storage_thread import Finished, Worker
 from store.queues.unit_writer import GROUP_FILES_MAX
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from store.fs.storage_thread import Finished, Worker
 
 # Upper bound of a pause, in durations of the step before it: a flush of few queues ends soon.
 _PAUSE_RATIO_MAX: Final = 9

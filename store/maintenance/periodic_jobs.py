@@ -6,8 +6,10 @@ bounds each one is in docs/architecture.md, "Periodic jobs".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # The period of a job that decides itself, at each tick, whether anything is due.
 EVERY_TICK_MS: Final = 0

@@ -11,15 +11,18 @@ here the disk is looked at again after each.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from store.access.message_store import MessageStore
-from store.fs.ports import Files
 from store.fs.retention_rules import ClockReading, ExpiringLog, RetentionPolicy, read_clocks
 from store.maintenance.archive_mark import ArchiveFloor
-from store.model.config import MessageStoreConfig
-from store.model.local_log import LocalLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.access.message_store import MessageStore
+    from store.fs.ports import Files
+    from store.model.config import MessageStoreConfig
+    from store.model.local_log import LocalLog
 
 logger = logging.getLogger(__name__)
 

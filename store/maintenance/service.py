@@ -10,21 +10,24 @@ Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from store.access.message_store import MessageStore
 from store.errors import Certainty, StorageFailed
 from store.fs.storage_thread import StorageThread
 from store.maintenance.background import BackgroundTasks, LogTasks, monotonic_ms
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
-from store.maintenance.lifecycle import StoreLifecycle
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob
 from store.model.commit_log import PendingPut, PutOutcome, PutStatus
-from store.model.config import MessageStoreConfig
-from store.model.local_log import LocalLog
-from store.model.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.access.message_store import MessageStore
+    from store.maintenance.lifecycle import StoreLifecycle
+    from store.model.config import MessageStoreConfig
+    from store.model.local_log import LocalLog
+    from store.model.message import Message
 
 _MS_PER_S = 1000
 

@@ -9,15 +9,15 @@ entry header are before it, which belong to no record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from store.errors import Certainty
-from store.model.message import Host, Message, StoredMessage
-
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.errors import Certainty
     from store.model.dispatch_batch import DispatchBatch, Int64s
+    from store.model.message import Host, Message, StoredMessage
 
 
 class PutStatus(StrEnum):

@@ -6,14 +6,18 @@ neither loops over messages one by one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from store.model.message import QueueKey
 from store.model.skipped import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.model.message import QueueKey
 
 __all__ = ["Bools", "DispatchBatch", "Int32s", "Int64s", "Skipped", "first_rows", "rows_from"]
 

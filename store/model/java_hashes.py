@@ -9,14 +9,17 @@ with S[i] = sum of P[j] * 31^-j over all j < i, the hash of P[a:b] is (S[b] - S[
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.model.java_hash import FACTOR, KEY_SEPARATOR, MODULUS, java_hash, key_hash, positive_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 # Bytes that one call of `java_hashes` takes: its tables have that length (1 MiB each) and stay in the cache.
 TEXTS_SIZE_MAX: Final = 1 << 18

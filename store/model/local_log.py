@@ -6,12 +6,15 @@ files. Everything belongs to the owner's thread, but `sync` and `make`, which an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from store.fs.preallocation import NextFile
 from store.fs.sync_tickets import SyncableT
 from store.model.commit_log import CommitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.preallocation import NextFile
 
 
 class LogFile(Protocol):

@@ -5,9 +5,11 @@ Not here: bytes. A message is encoded and decoded by the log that holds it (`com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Names of properties that the store itself understands (RocketMQ `MessageConst`).
 TAGS = "TAGS"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from store.model.message import QueueKey
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from store.model.message import QueueKey
 
 
 class QueueEnds(NamedTuple):

@@ -5,10 +5,13 @@ Apart from `store.model.tag_filter`, which clients use, too: they need no NumPy.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from store.model.dispatch_batch import Bools, Int64s
-from store.model.tag_filter import TagFilter
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import Bools, Int64s
+    from store.model.tag_filter import TagFilter
 
 
 def may_match(tag_filter: TagFilter, tags_codes: Int64s) -> Bools:

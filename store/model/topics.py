@@ -6,11 +6,13 @@ Source: RocketMQ `TopicValidator`, `Validators`, `MixAll`, `MessageStoreConfig.m
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.errors import IllegalMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"

@@ -13,16 +13,19 @@ Source: RocketMQ `ConsumeQueue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.fs.mapped_file_queue import MappedFileQueue, name_of
-from store.fs.ports import File, Files
 from store.model.message import QueueKey
-from store.queues.glance import SeenQueue
 from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.queue_units import QueueUnits, check_full, used_count
 from store.queues.unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+
+if TYPE_CHECKING:
+    from store.fs.ports import File, Files
+    from store.queues.glance import SeenQueue
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]

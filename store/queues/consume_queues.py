@@ -8,7 +8,7 @@ Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
@@ -16,9 +16,7 @@ from store.fs.descriptors import queue_files_max
 from store.fs.file_pool import FilePool
 from store.fs.flush_tickets import DerivedFlushProgress, Dispatched
 from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
 from store.fs.sync_tickets import flush_all
-from store.model.dispatch_batch import DispatchBatch
 from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic
 from store.queues.consume_queue import ConsumeQueue, IsMessage
@@ -29,6 +27,12 @@ from store.queues.pending_units import PENDING_BYTES_MAX, PendingUnits
 from store.queues.rows import Rows, rows_by_queue
 from store.queues.unit import UNIT_SIZE
 from store.queues.unit_writer import UnitsTicket, UnitWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from store.fs.ports import Files
+    from store.model.dispatch_batch import DispatchBatch
 
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE

@@ -8,12 +8,14 @@ closely, refuses or repairs; both come to the same result where both have one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.fs.mapped_file_queue import name_of
 from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SIZE_AT: Final = 8
 _SIZE: Final = struct.Struct(">i")

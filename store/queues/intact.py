@@ -5,12 +5,16 @@ Not here: what is cut of the others (`ConsumeQueue.truncate`, which comes to the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.model.dispatch_batch import Bools
 from store.queues.unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.model.dispatch_batch import Bools
 
 
 def are_intact(queues: Sequence[bytes | bytearray], physical_offset: int) -> Bools:

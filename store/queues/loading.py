@@ -6,15 +6,18 @@ Source: RocketMQ `ConsumeQueueStore.load`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from store.errors import CorruptData, MissingFile, StoreError, WrongFileSize
-from store.fs.file_pool import FilePool
-from store.fs.ports import FileGlance, Files
 from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic
-from store.queues.consume_queue import ConsumeQueue
 from store.queues.glance import seen_queue
 from store.queues.unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from store.fs.file_pool import FilePool
+    from store.fs.ports import FileGlance, Files
+    from store.queues.consume_queue import ConsumeQueue
 
 # Is called with a queue whose files are damaged.
 OnDamage = Callable[[QueueKey], None]

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from store.model.dispatch_batch import Int32s, Int64s
-from store.model.message import QueueKey
 from store.queues.unit import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from store.model.message import QueueKey
 
 # (begin, end) -> physical offset and size of each unit.
 Units = Callable[[int, int], tuple[Int64s, Int32s]]

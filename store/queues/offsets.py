@@ -9,10 +9,13 @@ Source: RocketMQ `QueueOffsetOperator`; it advances after the append, and so giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from store.model.message import Message, QueueKey
 from store.model.sys_flag import has_queue_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # What a prepared or rolled-back message is stored with: it is in no queue.
 NO_QUEUE_OFFSET = 0

@@ -16,15 +16,19 @@ So the queue is a function of the log, wherever dispatching begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.model.message import QueueKey
-from store.queues.consume_queue import ConsumeQueue
 from store.queues.rows import Rows, runs_of
 from store.queues.unit import UNIT, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.model.message import QueueKey
+    from store.queues.consume_queue import ConsumeQueue
 
 # Blanks for one gap, 20 MB: more than any crash leaves, and no more than a damaged number may cost.
 GAP_UNITS_MAX = 1 << 20

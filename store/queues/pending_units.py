@@ -10,10 +10,14 @@ Everything belongs to the owner's thread but what `store.queues.unit_writer` doe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from store.model.message import QueueKey
 from store.queues.unit import BLANK, UNIT, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from store.model.message import QueueKey
 
 # This many bytes of units (838,860 messages) are written without waiting for the time to flush,
 FLUSH_ABOVE_BYTES = 16 << 20

@@ -5,15 +5,19 @@ Files that the writer has made are opened when they are read. Not here: what uni
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from store.errors import CorruptData, DiskFull
-from store.fs.mapped_file import MappedFile
-from store.fs.mapped_file_queue import MappedFileQueue
-from store.fs.ports import Files
-from store.model.message import QueueKey
-from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.ports import Files
+    from store.model.message import QueueKey
+    from store.queues.pending_units import PendingUnits, UnitTail
 
 UnitTuple = tuple[int, int, int]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
-from store.model.message import QueueKey
 from store.queues.unit import UNIT_SIZE, encode_units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
+    from store.model.message import QueueKey
 
 _RADIX_QUEUES_MAX = 1 << 15
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from store.queues.consume_queue import ConsumeQueue
+if TYPE_CHECKING:
+    from store.queues.consume_queue import ConsumeQueue
 
 StoreTimestampOf = Callable[[int, int], int]
 

@@ -15,13 +15,16 @@ Source: RocketMQ `ConsumeQueue` (`putMessagePositionInfo`, `fillPreBlank`).
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.fs.struct_type import numpy_type
-from store.model.dispatch_batch import Bools, Int32s, Int64s
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from store.model.dispatch_batch import Bools, Int32s, Int64s
 
 UNIT = struct.Struct(
     ">"

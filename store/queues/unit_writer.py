@@ -8,16 +8,20 @@ durable in hardly more time than one. Files that were written last stay open for
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from store.errors import DiskFull, OutOfDescriptors
 from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
 from store.fs.mapped_file import MappedFile
 from store.fs.mapped_file_queue import name_of
-from store.fs.ports import File, Files, QueueFiles
-from store.model.message import QueueKey
-from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from store.fs.ports import File, Files, QueueFiles
+    from store.model.message import QueueKey
+    from store.queues.pending_units import PendingUnits, UnitTail
 
 # Files that are written and synced in one step: about 10 ms, so that a log that is synced meanwhile hardly waits.
 GROUP_FILES_MAX = 32

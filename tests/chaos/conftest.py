@@ -8,16 +8,19 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # index, term, magic, body: all that must be equal on all nodes.
 LogEntry = tuple[int, int, int, bytes]

@@ -6,14 +6,18 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from cluster.local.cluster import LocalCluster
 from dledger import LogClient, ReadFailed
-from dledger.client.reading import ReadMode
 from dledger.errors import ResponseCode
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.local.cluster import LocalCluster
+    from dledger.client.reading import ReadMode
 
 KILLS = 10
 END = b"the last entry of the test"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from random import Random
 
-from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
+from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, Directory, SimDisk
+from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import FaultCounts
 
 # Where headers, checksums and bodies begin and end: the bytes at which a torn write tests most.

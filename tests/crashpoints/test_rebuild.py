@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,8 +19,10 @@ from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.config import MessageStoreConfig
-from store.model.finding import Finding
 from store.model.message import Message
+
+if TYPE_CHECKING:
+    from store.model.finding import Finding
 
 CONFIG = PlainStoreConfig(
     CommitLogConfig(mapped_file_size=8192),

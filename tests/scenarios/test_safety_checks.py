@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dledger.core import leader, reads
 from dledger.core.commits import advance_commit
 from dledger.core.state import membership
-from dledger.core.state.consensus import State
 from dledger.core.state.log_tail import LogTail
 from dledger.testing.faults import Violation
 from dledger.testing.script import script
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 FOLDER = Path(__file__).resolve().parent
 

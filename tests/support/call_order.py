@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, FrameType
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("cluster", "commitlog", "dledger", "store")

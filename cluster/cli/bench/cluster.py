@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from cluster.cli.bench.output import (
     DEFAULT_FOLDER,
@@ -21,6 +20,8 @@ from cluster.cli.bench.output import (
 from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cluster.bench.cluster import Bench, BenchSummary
 
 _NAMES = ("sync1", "conc64", "batch100", "batch100x16", "batch1000x8", "failover")

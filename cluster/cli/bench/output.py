@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,8 @@ from rich.table import Table
 from cluster.cli.common import EXIT_USAGE, fail, notes, output
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from cluster.bench.store import Figure
 
 DEFAULT_FOLDER = Path("bench")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -15,6 +14,8 @@ from cluster.cli.common import EXIT_USAGE, fail, help_of, notes
 from cluster.cli.rows import show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cluster.v1.nameserver_pb2 import RegisteredBroker
     from cluster.v1.nameserver_pb2_grpc import NameServerStub
 

@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +25,7 @@ from cluster.cli.message_common import (
 from cluster.cli.messages.template import template_printer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from cluster.cli.messages.consumption import Consumption

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +25,8 @@ from cluster.cli.messages.produce_input import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from cluster.cli.targets import BrokerTarget
 
     Queue = tuple[BrokerTarget, int]

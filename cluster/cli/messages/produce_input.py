@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from store.fs.foreign_json import foreign_json
 from store.model.message import KEYS, TAGS, UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
 
 BODY_SIZE_MAX: Final = 4 << 20
 BATCH_SIZE_MAX: Final = 4 << 20

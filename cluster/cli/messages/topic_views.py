@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,8 @@ from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic, mome
 from cluster.cli.rows import AsJson, print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +19,9 @@ from cluster.cli.contexts import (
 )
 from cluster.cli.rows import AsJson, print_rows
 from cluster.cli.where import SETTINGS, complete_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_names)]
 

@@ -30,12 +30,12 @@ from cluster.cli.common import (
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
 from cluster.cli.where import log_nodes
+from dledger.entries.format.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dledger.client import LogClient
-    from dledger.entries.format.entry import Entry
 
 # No-ops of leaders lie between the entries that a reader sees; this many more are read for the last n.
 _TAIL_SLACK = 64

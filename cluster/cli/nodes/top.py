@@ -9,7 +9,6 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,6 +20,8 @@ from cluster.cli.common import DEFAULT_ENDPOINTS, DEFAULT_GROUP, EXIT_USAGE, End
 from cluster.cli.where import nodes_asked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.console import RenderableType
 
     from cluster.cli.nodes.top_samples import Sample, Sampler

@@ -9,9 +9,8 @@ within the time limit is shown as such and asked again by the next sample, over 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.cli.nodes.broker_status import broker_statuses
 from cluster.cli.nodes.members import state_of
@@ -21,7 +20,11 @@ from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from dledger.client import LogClient
 from dledger.errors import ResponseCode
-from dledger.v1.log_pb2 import PeerStatus, StatusResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 
 NODES_MAX: Final = 32
 GROUPS_MAX: Final = 16

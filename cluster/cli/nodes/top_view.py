@@ -5,7 +5,7 @@ Pure: a sample and the size of the terminal in, something that rich can print ou
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,7 +14,8 @@ from rich.segment import Segment, SegmentLines
 from rich.table import Table
 from rich.text import Text
 
-from cluster.cli.nodes.top_samples import ConsumerRow, GroupRow, NodeRow, Sample
+if TYPE_CHECKING:
+    from cluster.cli.nodes.top_samples import ConsumerRow, GroupRow, NodeRow, Sample
 
 # From this width on the addresses of nodes fit beside all else.
 _WIDE: Final = 100

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -18,6 +17,9 @@ from commitlog.offline.message_filter import Bound, MessageFilter, parse_bound
 from commitlog.offline.verify import StoreParts
 from store.errors import StorageFailed, StoreError
 from store.fs.read_only_files import ReadOnlyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SYSTEM_ADVICE = "check that you may read it (`ls -l`), and that its disk is well"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.cli.store.inspection import FileFault, StoredIndexUnit, entries_of, file_faults, units_of
 from cluster.cli.store.node_files_check import NodeFilesCheck
@@ -14,6 +14,9 @@ from dledger.entries.format.entry import INDEX_UNIT, Entry
 from dledger.types import NO_INDEX
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _NODE_REMEDY = "Another node of the group has the entry: see `a lost disk` in docs/operations.md, or restore a backup"
 _NO_INDEX = "the node rebuilds its index, or does not start"

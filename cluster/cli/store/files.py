@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -33,11 +32,15 @@ from commitlog.offline.checkpoint_check import read_checkpoint
 from commitlog.offline.directory import NotAStore, StoreMode, find_store
 from dledger.storage.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
 from dledger.storage.properties import parse_properties
-from store.check.index_view import IndexView
-from store.check.queue_view import QueueView
 from store.errors import StoreError
 from store.fs.read_only_files import ReadOnlyFiles
-from store.model.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from store.check.index_view import IndexView
+    from store.check.queue_view import QueueView
+    from store.model.finding import Finding
 
 Row = dict[str, Any]
 _CHUNK_UNITS = 4096

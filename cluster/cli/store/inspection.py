@@ -10,10 +10,10 @@ with the next good entry.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
@@ -43,12 +43,16 @@ from dledger.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.properties import parse_properties
-from dledger.types import HardState
 from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
 from store.fs.linux.regular_files import read_regular
 from store.fs.mapped_file import MappedFile
 from store.fs.read_only_files import ReadOnlyFile, ReadOnlyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from dledger.types import HardState
 
 _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.

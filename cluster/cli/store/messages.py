@@ -5,12 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 import zstandard
@@ -34,11 +33,15 @@ from cluster.cli.store.common import (
     print_mode,
     reported_store_errors,
 )
-from commitlog.offline.message_filter import MessageFilter
 from commitlog.offline.reader import ReadMessage, StoreReader
 from commitlog.record.compression import UnreadableBody, uncompressed_body
 from store.model.finding import Finding
 from store.model.message import KEYS, TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from commitlog.offline.message_filter import MessageFilter
 
 _TOPIC_WIDTH_MAX = 24
 _FRAME_SIZE_BYTES = 4

@@ -5,8 +5,7 @@ State that entries do not contain is read as the node would read it at its start
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.conversion.saved_manifest import FILE_NAME as MANIFEST_NAME
 from commitlog.conversion.saved_manifest import load_manifest
@@ -29,8 +28,12 @@ from dledger.storage.properties import parse_checked, what_is_wrong
 from dledger.storage.snapshot_file import check, read_header
 from dledger.types import NO_INDEX
 from store.errors import StorageFailed, StoreError
-from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.fs.read_only_files import ReadOnlyFiles
 
 SNAPSHOT_NAME: Final = "snapshot"
 _NAME_DIGITS: Final = 20

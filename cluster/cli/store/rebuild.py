@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cluster.cli.common import EXIT_USAGE, fail, notes, output
 from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, reported_store_errors
-from commitlog.offline.directory import StoreDirectory
 from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
 from commitlog.offline.verify import StoreParts
 from store.fs.linux.files import OsFiles
@@ -19,6 +18,9 @@ from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout
 from store.maintenance.lock import lock_store
 from store.queues.unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from commitlog.offline.directory import StoreDirectory
 
 _NOTES_SHOWN_MAX = 20
 

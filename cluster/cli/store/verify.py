@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -26,6 +25,9 @@ from cluster.cli.store.entry_check import EntryCheck
 from commitlog.offline.directory import StoreDirectory, StoreMode
 from commitlog.offline.verify import Verification
 from store.model.finding import Area, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SHOWN_MAX = 100
 _DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"

@@ -15,10 +15,12 @@ Source: RocketMQ `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragely
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from cluster.client.routing.queue_choice import BrokerQueue
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 AllocationName = Literal["average", "circle"]
 

@@ -15,15 +15,17 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from cluster.client.consumer.options import ConsumerOptions
-from cluster.client.consumer.queue_reader import QueueReader
 from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
 from cluster.client.consumer.received import ReceivedMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
-from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.protocol.errors import Reason, RequestFailed
+
+if TYPE_CHECKING:
+    from cluster.client.consumer.options import ConsumerOptions
+    from cluster.client.consumer.queue_reader import QueueReader
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.consumer.async_consumer import AsyncConsumer, Topics, subscriptions_of
 from cluster.client.consumer.options import ConsumerOptions, ConsumerSettings
-from cluster.client.consumer.received import ReceivedMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
-from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.process.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cluster.client.consumer.received import ReceivedMessage
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 # The blocking consumer fetches this many at once, and reports the processed ones at least that often.
 _CHUNK = 256

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
-from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
 from dledger.client.aio.stream_end import StreamEnded, next_response
 from dledger.client.retry import HOPS_MAX, Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.client.routing.broker_nodes import BrokerNodes
+    from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
 
 logger = logging.getLogger(__name__)
 

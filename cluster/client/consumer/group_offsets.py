@@ -9,15 +9,17 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cluster.client.consumer.options import Start
 from cluster.client.consumer.queue_reader import QueueReader
 from cluster.client.consumer.repeated_warnings import RepeatedWarnings
-from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
 from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
+
+if TYPE_CHECKING:
+    from cluster.client.consumer.options import Start
+    from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
 
 logger = logging.getLogger(__name__)
 

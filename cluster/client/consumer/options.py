@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from cluster.client.consumer.allocation import ALLOCATIONS, AllocationName
-from cluster.protocol.skipped_messages import SkippedMessages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.protocol.skipped_messages import SkippedMessages
 
 Start = Literal["first", "last"] | int
 Mode = Literal["cluster", "broadcast"]

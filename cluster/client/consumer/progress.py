@@ -7,7 +7,10 @@ not done, and perhaps some that it had: at least once. Source: RocketMQ `Process
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class QueueProgress:

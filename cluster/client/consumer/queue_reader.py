@@ -11,16 +11,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
-
-import grpc.aio
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.consumer.progress import QueueProgress
 from cluster.client.consumer.received import ReceivedMessage, messages_of
 from cluster.client.consumer.replica_fallback import OtherNodes
-from cluster.client.routing.broker_nodes import BrokerNodes
-from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.skipped_messages import SkippedMessages
 from cluster.protocol.wire.answers import check_answer, failure_of_call
@@ -33,6 +28,14 @@ from dledger.v1 import log_pb2
 from store.access.skipped_messages import SkipCause
 from store.errors import CorruptData
 from store.model.tag_filter import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc.aio
+
+    from cluster.client.routing.broker_nodes import BrokerNodes
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 logger = logging.getLogger(__name__)
 

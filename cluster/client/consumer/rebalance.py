@@ -14,21 +14,24 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.consumer.allocation import ALLOCATIONS
 from cluster.client.consumer.group_member import GroupMember
 from cluster.client.consumer.group_offsets import ConsumerLocks, GroupOffsets
-from cluster.client.consumer.options import ConsumerOptions
 from cluster.client.consumer.queue_reader import QueueReader, ReaderRules
 from cluster.client.consumer.repeated_warnings import RepeatedWarnings
-from cluster.client.routing.connection import BrokerConnection
 from cluster.client.routing.queue_choice import BrokerQueue, readable_queues
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.skipped_messages import SkippedMessages
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
 from store.access.skipped_messages import SkipCause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from cluster.client.consumer.options import ConsumerOptions
+    from cluster.client.routing.connection import BrokerConnection
+    from cluster.protocol.skipped_messages import SkippedMessages
 
 logger = logging.getLogger(__name__)
 

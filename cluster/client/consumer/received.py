@@ -6,13 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commitlog.record.compression import uncompressed_body
-from commitlog.record.properties import RawProperties
 from commitlog.record.record import BadRecord, Record, decode
 from store.errors import CorruptData
 from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
 if TYPE_CHECKING:
     from cluster.client.consumer.queue_reader import QueueReader
+    from commitlog.record.properties import RawProperties
 
 
 class ReceivedMessage:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cluster.client.outcomes import (
     MessageAppended,
@@ -22,15 +21,19 @@ from cluster.client.outcomes import (
 )
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
-from cluster.client.producer.options import ProducerOptions
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
-from cluster.client.routing.cache import Routes
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.retry import Backoff
 from store.errors import IllegalMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cluster.client.producer.options import ProducerOptions
+    from cluster.client.routing.cache import Routes
 
 _OUTCOMES_KEPT = 16
 

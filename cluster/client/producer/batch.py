@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from cluster.client.outcomes import MessageAppended
 from cluster.v1.broker_pb2 import PutRequest, PutResponse
 from dledger.client.aio.request_stream import RequestStream
 from store.model.message import Host
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
 
 # Numbers of messages and bytes that a broker takes in one request.
 REQUEST_MESSAGES_MAX = 4_096

@@ -6,13 +6,15 @@ Opening them again is `commitlog.record.compression`. Source: RocketMQ `DefaultM
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import lz4.frame
 import zstandard
 
 from store.model.sys_flag import COMPRESSED, COMPRESSION_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CompressionKind = Literal["zlib", "lz4", "zstd"]
 # RocketMQ's `compressMsgBodyOverHowmuch`: what is larger is worth compressing.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.client.producer.batch import Encoded, SendItem
 from cluster.client.producer.body_compression import compressed_body
-from cluster.client.producer.options import ProducerOptions
 from cluster.client.producer.unique_keys import UniqueKeys
 from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from store.errors import IllegalMessage
 from store.model.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
 from store.model.topics import check_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cluster.client.producer.options import ProducerOptions
 
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000

@@ -18,21 +18,25 @@ import math
 import time
 from bisect import insort
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
-import grpc.aio
 
 from cluster.client.outcomes import outcome_of_failure
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, PutBatch, SendItem
-from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
-from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.aio.batching_sender import BatchingSender, SendVerdict
 from dledger.client.retry import Backoff
 from store.errors import Certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc.aio
+
+    from cluster.client.routing.broker_nodes import BrokerNodes
+    from cluster.v1.broker_pb2 import PutResponse
 
 # Refusals that may be one message's fault: then the others of its batch are tried without it.
 _FAULT_OF_ONE = frozenset({Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.UNKNOWN_QUEUE})

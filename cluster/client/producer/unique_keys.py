@@ -20,9 +20,11 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _COUNTERS: Final = 1 << 16
 _PID_MASK: Final = 0xFFFF

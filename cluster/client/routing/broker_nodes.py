@@ -16,14 +16,14 @@ import grpc
 import grpc.aio
 
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.route_table import BrokerRoute
 from cluster.protocol.wire.answers import check_answer, failure_of_call
-from cluster.v1.answer_pb2 import Answer
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import HOPS_MAX, Backoff
 
 if TYPE_CHECKING:
+    from cluster.protocol.route_table import BrokerRoute
+    from cluster.v1.answer_pb2 import Answer
     from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
 
 CALL_TIMEOUT_S = 3.0

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from cluster.client.routing.finder import LookedUp, RouteFinder
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.route_table import BrokerRoute
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.protocol.wire.routes import routes_of
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from cluster.v1.nameserver_pb2 import RouteRequest, RouteResponse
 from dledger.client.reaching import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.protocol.route_table import BrokerRoute
 
 _CALL_TIMEOUT_S = 3.0
 

@@ -18,11 +18,13 @@ was received for `OLD_QUEUES_MS`. No name server keeps old routes for that long 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerRoute
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
 
 REFRESH_INTERVAL_MS: Final = 30_000
 UNCONFIRMED_INTERVAL_MS: Final = 3_000

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.client.routing.broker_routes import BrokerRouteFinder
-from cluster.client.routing.cache import Routes
 from cluster.client.routing.finder import RouteFinder
 from cluster.protocol.errors import RequestFailed
+
+if TYPE_CHECKING:
+    from cluster.client.routing.cache import Routes
 
 Endpoints = str | Iterable[str]
 

@@ -12,9 +12,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import grpc
 import grpc.aio
@@ -28,6 +27,9 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import next_to_ask_soon
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _CALL_TIMEOUT_S: Final = 3.0
 _CHECK_INTERVAL_S: Final = 1.0

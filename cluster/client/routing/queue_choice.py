@@ -10,12 +10,15 @@ Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `S
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from cluster.protocol.route_table import BrokerRoute
 from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from store.model.java_hash import java_hash, positive_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from cluster.protocol.route_table import BrokerRoute
 
 # A queue as its user knows it: messages of one key must go to the same one from every producer.
 Queue = TypeVar("Queue")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
 from cluster.protocol.errors import CAUSES, Reason, RequestFailed, failure_of
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
-from dledger.errors import DLedgerError
-from dledger.v1.log_pb2 import LeaderHint
 from store.errors import Certainty, StoreError
+
+if TYPE_CHECKING:
+    from dledger.errors import DLedgerError
+    from dledger.v1.log_pb2 import LeaderHint
 
 _CERTAINTY_TO_WIRE: Final = {
     Certainty.APPENDED: answer_pb2.CERTAINTY_DONE,

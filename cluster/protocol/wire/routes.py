@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.route_table import (
     ALL,
@@ -21,6 +20,9 @@ from cluster.protocol.route_table import (
 )
 from cluster.v1 import nameserver_pb2 as pb
 from store.errors import IllegalMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 # As many as two topics of one broker may have: beyond it a client would be busy for a second with one route.
 QUEUES_PER_ROUTE_MAX: Final = 131_072

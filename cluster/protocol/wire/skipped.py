@@ -5,12 +5,16 @@ Not here: when that happens (`store.access.skipped_messages`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from cluster.protocol.skipped_messages import SkippedMessages
 from cluster.v1 import broker_pb2 as pb
 from store.access.skipped_messages import Skip, SkipCause
-from store.model.skipped import Skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from store.model.skipped import Skipped
 
 _NO_QUEUE = -1
 _CAUSE_TO_WIRE = {cause: pb.SkipCause.Value(f"SKIP_CAUSE_{cause.name}") for cause in SkipCause}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dledger.client.aio.request_stream import RequestStream
 from dledger.v1.log_pb2 import AppendRequest, AppendResponse
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
     from dledger.client.outcomes import Appended

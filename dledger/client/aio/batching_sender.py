@@ -10,15 +10,18 @@ those that come while enough batches are under way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
-import grpc.aio
 
 from dledger.client.aio.request_stream import BatchT, RequestStream, ResponseT
 from dledger.client.retry import HOPS_MAX, Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc.aio
 
 # With this much queued, twice as many batches may be under way: full batches are worth their overhead.
 FULL_SIZE_BYTES = 256 << 10

@@ -7,13 +7,16 @@ that a whole client follows from a seed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
 from dledger.client.failures import CHANNEL_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def connect(address: str) -> grpc.aio.Channel:

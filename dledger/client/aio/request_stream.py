@@ -7,14 +7,16 @@ their field `request_id`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from dledger.client.aio.stream_end import StreamEnded, is_this_task_cancelled, next_response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ORDERLY_END_S = 0.5
 

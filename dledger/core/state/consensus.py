@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dledger.core.config import RaftConfig
 from dledger.core.events import Effect, Send
-from dledger.core.messages import Message
-from dledger.core.state.log_tail import LogTail
-from dledger.core.state.progress import Progress
 from dledger.core.state.quorum import quorum_of
 from dledger.core.state.roles import Candidate, Follower, Leader, Office
 from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, SnapshotInfo, Span
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
+    from dledger.core.messages import Message
+    from dledger.core.state.log_tail import LogTail
+    from dledger.core.state.progress import Progress
 
 # (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
 Fit = Callable[[int, int, int], Span]

@@ -9,14 +9,18 @@ until then the old one may have promised what the new one forgot (`core.pasts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dledger.core.events import SaveMemberships
 from dledger.core.state import pasts
-from dledger.core.state.consensus import State
-from dledger.core.state.progress import Progress
 from dledger.core.state.quorum import majority_value
 from dledger.types import NO_INDEX, MembershipEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.core.state.consensus import State
+    from dledger.core.state.progress import Progress
 
 
 def refresh(state: State) -> None:

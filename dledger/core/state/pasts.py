@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dledger.core.config import RaftConfig
-from dledger.core.messages import VoteRequest
-from dledger.core.state.consensus import State
-from dledger.core.state.progress import Progress
-from dledger.core.state.roles import Candidate
 from dledger.types import GROUP_ID_END, INCARNATION_END, NO_GROUP, NO_INDEX
+
+if TYPE_CHECKING:
+    from dledger.core.config import RaftConfig
+    from dledger.core.messages import VoteRequest
+    from dledger.core.state.consensus import State
+    from dledger.core.state.progress import Progress
+    from dledger.core.state.roles import Candidate
 
 
 class Past(Enum):

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from dledger.core.state.progress import Progress
 from dledger.types import NO_INDEX, Role
+
+if TYPE_CHECKING:
+    from dledger.core.state.progress import Progress
 
 
 @dataclass(slots=True)

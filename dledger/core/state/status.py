@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.core.state import pasts
-from dledger.core.state.consensus import State
 from dledger.core.state.roles import Leader
 from dledger.types import HardState, Membership, MembershipEntry, Role
+
+if TYPE_CHECKING:
+    from dledger.core.state.consensus import State
 
 
 class RaftStatus:

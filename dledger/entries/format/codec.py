@@ -14,7 +14,7 @@ A log whose bodies are records of some other format brings a codec of its own (`
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 from dledger.storage.membership_codec import (
@@ -23,8 +23,10 @@ from dledger.storage.membership_codec import (
     membership_to_object,
     to_json,
 )
-from dledger.types import Membership
 from store.fs.foreign_json import foreign_json
+
+if TYPE_CHECKING:
+    from dledger.types import Membership
 
 
 class SystemEntry(NamedTuple):

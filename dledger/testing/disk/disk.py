@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
 
+    from dledger.testing.disk.inode import Inode
     from dledger.testing.faults import FaultCounts
 
 SECTOR_SIZE_BYTES = 512

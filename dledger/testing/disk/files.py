@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dledger.testing.disk.crash_point import CrashPoint
@@ -20,6 +19,7 @@ from store.errors import DirectoryLocked, DiskFull, StorageFailed
 from store.fs.ports import GLANCE_SIZE_BYTES, SMALL_FILE_SIZE_BYTES, File, FileGlance
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
     from dledger.testing.clock import SimClock

@@ -15,13 +15,13 @@ from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
 from dledger.testing.machine.process import STARTING_ERRORS, SimProcess
 from dledger.testing.options import Trouble
-from dledger.testing.world import World
 from store.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.testing.machine.stranger import Stranger
+    from dledger.testing.world import World
 
 # Longer than any run: the sync ends only with the process.
 STUCK_FOR_EVER_US = 1 << 40

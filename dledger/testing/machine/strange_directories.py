@@ -5,7 +5,6 @@ Each is what an operator can bring about with a few commands. All of it is done 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -19,6 +18,8 @@ from dledger.testing.checks.all_checks import node_directory
 from dledger.types import NO_GROUP, HardState, Member, Membership, MembershipEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dledger.testing.disk.disk import Directory, SimDisk
     from dledger.testing.disk.files import SimFiles
 

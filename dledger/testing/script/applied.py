@@ -6,10 +6,12 @@ With `nodes 3 snapshot_threshold=4` each node has one, fed by the production `Ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dledger.entries.format.entry import Entry
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dledger.entries.format.entry import Entry
 
 
 class Bodies:

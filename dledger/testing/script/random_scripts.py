@@ -8,13 +8,16 @@ cut down and kept in a file.
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Violation
-from dledger.testing.script.cluster import Cluster
-from dledger.testing.script.node import ScriptNode
 from dledger.testing.script.script import ScriptRunner
 from dledger.testing.script.story import ScriptError
 from dledger.types import Role
+
+if TYPE_CHECKING:
+    from dledger.testing.script.cluster import Cluster
+    from dledger.testing.script.node import ScriptNode
 
 # After this time every node has recovered, and every wiped one was readmitted.
 _PEACE_MS = 16_000

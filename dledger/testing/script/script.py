@@ -16,10 +16,13 @@ readers. Not here: what the verbs do (`verbs`), and files (the caller reads and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dledger.testing.script import verb_table, verbs, verbs_machines  # noqa: F401  (their verbs enter the table)
-from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import Arrow, ScriptError
+
+if TYPE_CHECKING:
+    from dledger.testing.script.cluster import Cluster
 
 DIVIDER = "----"
 NOTHING = "(nothing)"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dledger.testing.script.cluster import Cluster
-from dledger.testing.script.links import Letter
-from dledger.testing.script.machine import ScriptMachine
-from dledger.testing.script.node import ScriptNode
 from dledger.testing.script.story import ScriptError
+
+if TYPE_CHECKING:
+    from dledger.testing.script.links import Letter
+    from dledger.testing.script.machine import ScriptMachine
+    from dledger.testing.script.node import ScriptNode
 
 Handler = Callable[[Cluster, list[str]], None]
 # Verbs that set the scene, before the nodes start.

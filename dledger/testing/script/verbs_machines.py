@@ -5,16 +5,20 @@ The first line of a verb's documentation is its help.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER_SIZE, Entry
 from dledger.entries.store import EntryStoreConfig
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.machine import strange_directories
-from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import ScriptError
 from dledger.testing.script.verb_table import action, down, machine_of, machines_of, running
 from dledger.testing.script.words import status_row, terms_of
 from dledger.types import NO_GROUP, Member
+
+if TYPE_CHECKING:
+    from dledger.testing.script.cluster import Cluster
 
 _SHOWN_MAX = 12
 # Not the one that scripts have unless they say otherwise.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dledger.core.messages import (
@@ -24,6 +23,8 @@ from dledger.core.messages import (
 from dledger.types import NO_TERM, Membership
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dledger.core.raft import Raft
     from dledger.entries.store import EntryStore
 

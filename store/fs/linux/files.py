@@ -9,10 +9,10 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.fs.descriptors import with_descriptor
@@ -20,6 +20,9 @@ from store.fs.linux.reading import OsFileMap, OsReading
 from store.fs.linux.regular_files import data_ranges, open_regular
 from store.fs.linux.tree_sync import sync_path, sync_tree
 from store.fs.ports import SMALL_FILE_SIZE_BYTES, File
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.

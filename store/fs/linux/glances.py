@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
 from store.fs.linux.regular_files import data_ranges, open_with_status
 from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 # More compete for Python's lock and not for the disk.
 _THREADS: Final = 4

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
 from store.fs.linux.file_map import map_file
 from store.fs.linux.glances import glances
 from store.fs.linux.regular_files import read_regular
-from store.fs.ports import FileGlance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from store.fs.ports import FileGlance
 
 
 class OsFileMap:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -17,11 +17,13 @@ from dledger.core.config import RaftConfig
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
-from dledger.node.state_machine import StateMachine
-from dledger.pending.appends import AppendResult
-from store.fs.ports import Files
 from tests.support import waiting
 from tests.support.brokers.replicated import WAIT_ACK_MS
+
+if TYPE_CHECKING:
+    from dledger.node.state_machine import StateMachine
+    from dledger.pending.appends import AppendResult
+    from store.fs.ports import Files
 
 _PASSING = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
 

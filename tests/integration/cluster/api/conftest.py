@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -24,6 +23,9 @@ from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from tests.support import waiting
 from tests.support.brokers.process import BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 TOPIC = "orders"
 SMALL = {

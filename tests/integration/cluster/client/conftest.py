@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.integration.cluster.client.scripted_broker import ScriptedBroker
 from tests.integration.cluster.client.scripted_name_server import ScriptedNameServer
 from tests.integration.cluster.client.stored_messages import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -18,9 +18,11 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from commitlog.record.properties import RawProperties
 from dledger.v1.log_pb2 import LeaderHint
-from store.errors import Certainty
 from store.model.message import Message
 from tests.integration.cluster.client.stored_messages import EARLIER_HOST, HOST, Stored
+
+if TYPE_CHECKING:
+    from store.errors import Certainty
 
 Step = Callable[["ScriptedBroker", grpc.ServicerContext], pb.PutResponse]
 

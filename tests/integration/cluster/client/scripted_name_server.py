@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from cluster.v1 import nameserver_pb2, nameserver_pb2_grpc
-from tests.integration.cluster.client.scripted_broker import ScriptedBroker
+
+if TYPE_CHECKING:
+    from tests.integration.cluster.client.scripted_broker import ScriptedBroker
 
 
 class ScriptedNameServer(nameserver_pb2_grpc.NameServerServicer):

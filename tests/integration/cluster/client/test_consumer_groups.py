@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster import Consumer, RequestFailed
 from cluster.client.routing import cache as route_cache
-from cluster.client.routing.queue_choice import BrokerQueue
 from tests.integration.cluster.client.helpers import bodies, consumer_of, numbers, take
 from tests.support.waiting import PATIENCE_S, run, until
+
+if TYPE_CHECKING:
+    from cluster.client.routing.queue_choice import BrokerQueue
 
 MakeBroker = Callable[..., Any]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -19,6 +18,9 @@ from tests.integration.cluster.client.helpers import bodies, consumer_of, number
 from tests.support.brokers.consumer_process import ConsumerProcess, shared_out
 from tests.support.brokers.process import BrokerProcess
 from tests.support.waiting import PATIENCE_S, STORY_S, run, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.brokers import LocalBrokers
-from cluster.local.cluster import LocalCluster
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from store.errors import Certainty
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cluster.local.cluster import LocalCluster
 
 SMALL = {
     "mapped_file_size_for_entry_data": 1 << 20,

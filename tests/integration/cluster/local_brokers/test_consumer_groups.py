@@ -5,23 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
 from cluster import Consumer, NotAppended, OutgoingMessage, Producer
 from cluster.client.broker_calls import BrokerCalls
-from cluster.local.brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.integration.cluster.local_brokers.conftest import set_topic, term_of
 from tests.support.brokers.consumer_process import ConsumerProcess, shared_out
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.local.brokers import LocalBrokers
 
 QUEUES = 6
 # Joined, left, killed, joined again, and a leader killed: what may make queues change hands.

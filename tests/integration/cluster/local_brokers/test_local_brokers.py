@@ -6,10 +6,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from cluster import Consumer, Producer
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.brokers import LocalBrokers
-from cluster.local.cluster import LocalCluster
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.server import broker
 from cluster.v1 import broker_pb2 as pb
@@ -27,6 +25,11 @@ from dledger import LogClient, NotAppended
 from store.errors import Certainty
 from tests.integration.cluster.local_brokers.conftest import set_topic
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.local.cluster import LocalCluster
 
 
 def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster import Consumer, OutgoingMessage, Producer
 from cluster.client.broker_calls import BrokerCalls
-from cluster.client.consumer.consumer import BlockingConsumer
-from cluster.local.brokers import LocalBrokers
 from cluster.local.node import choose_ports
 from cluster.local.process import LocalProcess
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.cluster.local_brokers.conftest import reign_of, set_topic
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.client.consumer.consumer import BlockingConsumer
+    from cluster.local.brokers import LocalBrokers
 
 QUEUES = 4
 POLL_MAX = 10

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,9 @@ from cluster.local.cluster import LocalCluster
 from dledger import LogClient
 from dledger.client import AdminClient, AdminFailed
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A follower gives up a leader only after a long silence, on a busy machine, too.
 OPTIONS = {

@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
 from tests.integration.cluster.local_nodes.conftest import client_of, hand_leadership_on
 from tests.support.waiting import PATIENCE_S, run, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.local.cluster import LocalCluster
 
 
 @pytest.fixture

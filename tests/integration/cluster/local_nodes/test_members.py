@@ -8,9 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -21,6 +21,9 @@ from dledger.client import AdminClient, AdminFailed, AppendUnknown, AsyncAdminCl
 from dledger.errors import ResponseCode
 from tests.integration.cluster.local_nodes.conftest import OPTIONS, client_of
 from tests.support.waiting import PATIENCE_S, STORY_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[4]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PUT_WITHOUT_END = """
 import sys

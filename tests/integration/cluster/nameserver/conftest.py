@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.local.node import choose_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class NameServerProcess:

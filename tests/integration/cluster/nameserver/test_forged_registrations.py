@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -26,6 +26,9 @@ from tests.integration.cluster.nameserver.test_name_server import in_a_loop, lea
 from tests.support.brokers.thread import BrokerThread
 from tests.support.silent_host import silent_host
 from tests.support.status_nodes import StatusNode, lead, status_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
 
 ORDERS = TopicQueues("orders", 8, 8, 6)
 HONEST, OTHER, FORGED = b"h" * 16, b"o" * 16, b"f" * 16

@@ -6,10 +6,9 @@ import asyncio
 import functools
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc.aio
 import pytest
@@ -28,6 +27,9 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerService
 from tests.support import waiting
 from tests.support.status_nodes import lead, status_nodes
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
 NODES = (BrokerNode("n0", "127.0.0.1:20921"), BrokerNode("n1", "127.0.0.1:20922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n0", NODES, (TopicQueues("orders", 8, 8, 6),))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
@@ -25,6 +25,9 @@ from tests.integration.cluster.nameserver.test_name_server import in_a_loop
 from tests.integration.cluster.nameserver.test_stale_routes import LEADER, NEW, InOrder, Node, node, serving
 from tests.support.silent_host import silent_host
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A client that waits for a silent host waits this long.
 AGES_S = 10 * PATIENCE_S

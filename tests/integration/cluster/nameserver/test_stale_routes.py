@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 import pytest
@@ -20,12 +19,16 @@ from cluster.client.routing.finder import RouteFinder
 from cluster.local.node import choose_ports
 from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.protocol.wire.routes import register_request, route_response
-from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
 from dledger.client import reaching
 from tests.integration.cluster.nameserver.test_name_server import NODES, in_a_loop, until
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from cluster.v1 import nameserver_pb2 as pb
 
 OLD, NEW = TopicQueues("orders", 4, 4, 6), TopicQueues("orders", 8, 8, 6)
 

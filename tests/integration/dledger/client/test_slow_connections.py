@@ -5,9 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -17,6 +16,9 @@ from dledger.client.reaching import ATTEMPT_S
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
 from tests.support.waiting import PATIENCE_S, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # Until bytes pass; a connection over half the world takes as long.
 SILENT_S = 0.4

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dledger.errors import ResponseCode, outcome_of
-from dledger.node.node import Node
 from dledger.pending.reads import RequestRefused
 from store.errors import Certainty, StorageFailed
 from tests.support.faulty_disk import FaultyDisk
@@ -16,6 +15,7 @@ from tests.support.faulty_disk import FaultyDisk
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dledger.node.node import Node
     from tests.integration.dledger.conftest import Cluster
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

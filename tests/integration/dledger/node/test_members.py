@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dledger.core.events import MembershipAction
 from dledger.errors import ResponseCode
-from dledger.node.status import PeerStatus
 from dledger.pending.requests import PENDING_MAX, RequestResult
 
 if TYPE_CHECKING:
     from dledger.node.node import Node
+    from dledger.node.status import PeerStatus
     from tests.integration.dledger.conftest import Cluster
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -20,6 +19,8 @@ from dledger.types import Span
 from tests.integration.dledger.peer.test_transport import Recorder, is_linked, started
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from tests.integration.dledger.peer.test_transport import Configs, Eventually, Run

@@ -10,12 +10,12 @@ import grpc
 import pytest
 
 from dledger.errors import ResponseCode
-from dledger.node.node import Node
 from dledger.service.log import start_server
 from dledger.v1 import admin_pb2
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 
 if TYPE_CHECKING:
+    from dledger.node.node import Node
     from tests.integration.dledger.conftest import Cluster
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -16,6 +15,8 @@ from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from tests.integration.dledger.conftest import Cluster
 
 

@@ -5,7 +5,6 @@ See `tests.support.hostile_requests`; the loop is that of all three nodes, so it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -17,6 +16,8 @@ from dledger.v1 import admin_pb2, log_pb2
 from tests.support.hostile_requests import try_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from tests.integration.dledger.conftest import Cluster
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -16,6 +15,8 @@ from dledger.service.grpc_server import ServerNotStarted
 from dledger.service.log import start_server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from tests.integration.dledger.conftest import Cluster
 
 SERVICES = {"dledger.v1.LogService", "dledger.v1.AdminService"}

@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.main import get_command
@@ -21,6 +20,9 @@ from cluster.local.cluster import LocalCluster
 from cluster.local.node import ClusterError
 from dledger.client.blocking import nodes as sync_nodes
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOBODY = "127.0.0.1:9"
 

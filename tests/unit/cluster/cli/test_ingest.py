@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +12,9 @@ from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
 from dledger.client import Appended, AppendUnknown, NotAppended
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.entries.format.entry import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def source(content: bytes) -> IngestSource:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +18,9 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.v1 import broker_pb2 as pb
 from tests.support.waiting import run, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 QUEUES = 2
 

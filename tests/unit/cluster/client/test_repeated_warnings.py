@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from cluster.client.consumer.group_offsets import GroupOffsets
 from cluster.client.consumer.repeated_warnings import RepeatedWarnings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from tests.support import waiting
+
+if TYPE_CHECKING:
+    import pytest
 
 LOGGER = logging.getLogger("test.repeated_warnings")
 

@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.process.procfs import ProcessRef, anonymous_memory_bytes_of, cpu_seconds_of, identity_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOOP = "import time\nwhile True: time.sleep(60)"
 STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{LOOP}"

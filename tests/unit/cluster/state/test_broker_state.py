@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
@@ -22,8 +24,10 @@ from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from cluster.v1 import broker_pb2
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry
-from dledger.node.state_machine import StateMachine
 from store.errors import IllegalMessage
+
+if TYPE_CHECKING:
+    from dledger.node.state_machine import StateMachine
 
 ORDERS = TopicConfig("orders")
 BILLING = GroupConfig("billing")

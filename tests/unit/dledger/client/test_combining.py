@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from dledger.client.blocking.combining import CALLS_MAX, Combiner
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.v1.log_pb2 import AppendResponse
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FAR_S = 30.0
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
 import dledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 README = Path(__file__).parents[4] / "README.md"
 

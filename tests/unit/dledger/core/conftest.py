@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -32,6 +32,9 @@ from dledger.core.events import (
 from dledger.core.messages import GROUPED, Message, Push
 from dledger.core.raft import Raft
 from dledger.types import NO_GROUP, HardState, LogState, Member, Membership, MembershipEntry, Role, Span, TermRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 ENTRY_SIZE = 100
 GROUP = 4711

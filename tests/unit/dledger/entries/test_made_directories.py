@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +19,9 @@ from dledger.types import HardState
 from store.errors import StorageFailed
 from store.fs.linux import files as os_files
 from store.fs.linux.files import OsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = "/data/store"
 SEEDS = 8

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +15,9 @@ from dledger.errors import ResponseCode
 from dledger.node.group import NodeGroup
 from dledger.pending.requests import PendingRequests, RequestResult
 from dledger.types import Member, Membership, MembershipEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 PEERS = tuple(Peer(f"n{number}", Address("new", 1 + number)) for number in range(3))
 FOUNDED = Membership(tuple(Member(f"n{number}", f"old:{1 + number}") for number in range(3)))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dledger.errors import InvariantBroken, ResponseCode, outcome_of
 from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
 from store.errors import Certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 TIMEOUT_S = 2.0
 
