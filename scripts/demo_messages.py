@@ -1,7 +1,7 @@
 """The second act of the demo: a plain store of messages becomes a broker of three nodes, in place.
 
 One machine's broker writes old messages into a plain store. That very directory is then opened by the first of three
-nodes; the other two begin empty and fetch the old files from it. More messages follow, the leader dies among them, and
+nodes; the other two begin empty and fetch the base log from it. More messages follow, the leader dies among them, and
 in the end every node returns all of them by queue, and some by key and by message id.
 """
 
@@ -55,7 +55,7 @@ class Conversion:
     """The results of the conversion and of the failover.
 
     Attributes:
-        divide: offset at which old files end.
+        divide: offset at which the base log ends.
         seconds: from the start of three processes to the first that takes messages.
         victim: the node that led, and got a kill -9.
         failover_s: from the signal to the next acknowledged batch.
@@ -98,7 +98,7 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     console.print(_table(results, len(old), len(new)))
     is_exact = all(result.is_exact for result in results)
     console.print(
-        f"Old files end at offset {conversion.divide:,}; {conversion.seconds:.2f} s until three nodes had them and "
+        f"The base log ends at offset {conversion.divide:,}; {conversion.seconds:.2f} s until three nodes had them and "
         f"took messages, {conversion.failover_s:.2f} s without a leader"
     )
     return is_exact
@@ -143,7 +143,10 @@ def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -
             raise DemoError(f"no node takes messages within {START_LIMIT_S:.0f} s; look at {brokers.folder}")
         time.sleep(_POLL_S)
     conversion = Conversion(leader.divided_offset, time.monotonic() - began)
-    say(console, f"{leader.self_id} leads; old files end at offset {leader.divided_offset:,}, and entries begin there")
+    say(
+        console,
+        f"{leader.self_id} leads; the base log ends at offset {leader.divided_offset:,}, and entries begin there",
+    )
     return conversion
 
 

@@ -88,8 +88,8 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
         max_message_size: bytes of a body at most.
-        has_property_crc: of the records of old files.
-        store: of queues, index and reading; old files are kept as long as entries.
+        has_property_crc: of the records of the base log.
+        store: of queues, index and reading; the base log is kept as long as entries.
     """
 
     broker: str

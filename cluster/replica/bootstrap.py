@@ -1,4 +1,4 @@
-"""Before a node of a broker takes part: makes sure that it has its group's old files (`commitlog.conversion.rule`).
+"""Before a node of a broker takes part: makes sure that it has its group's base log (`commitlog.conversion.rule`).
 
 1. What is there? Agreed on before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.
@@ -24,27 +24,27 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cluster.replica.bootstrap_peers import fetch_config, fetch_from, in_thread, state_of
 from cluster.replica.conversion_settings import shared_settings
+from commitlog.conversion.base_log_files import (
+    UNKNOWN_DIVIDE,
+    BaseLogDamaged,
+    BaseLogFetch,
+    BaseLogFile,
+    BaseLogManifest,
+    BaseLogsDiffer,
+    end_fetch,
+    make_manifest,
+)
 from commitlog.conversion.divide import (
     Divided,
     LogDirectories,
     begin_entries,
     begin_of_entries,
     divide_log,
-    fill_old_files,
     has_entries,
+    pad_base_log,
 )
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
-from commitlog.conversion.old_files import (
-    UNKNOWN_DIVIDE,
-    OldFilesDamaged,
-    OldFilesDiffer,
-    OldFilesFetch,
-    OldFilesManifest,
-    OldFileSum,
-    end_fetch,
-    make_manifest,
-)
-from commitlog.conversion.origin import OldFilesAnswers, begin_of
+from commitlog.conversion.origin import BaseLogAnswers, begin_of
 from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from commitlog.plain.accepted_damage import load_accepted
@@ -86,20 +86,20 @@ class BootstrapResult:
     """
 
     divided: Divided
-    manifest: OldFilesManifest
+    manifest: BaseLogManifest
     fetched_bytes: int = 0
 
 
-class OldFilesMetrics:
-    """The progress of a node that fetches old files."""
+class BaseLogMetrics:
+    """The progress of a node that fetches the base log."""
 
     def __init__(self, config: NodeConfig, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str) -> Gauge:
             made = Gauge(name, text, ["group", "self_id"], registry=registry)
             return made.labels(config.group, config.self_id)
 
-        self.missing = gauge("dledger_old_files_missing_bytes", "Bytes of old files that are still to be fetched.")
-        self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of old files that this process has fetched.")
+        self.missing = gauge("dledger_old_files_missing_bytes", "Bytes of the base log that are still to be fetched.")
+        self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of the base log that this process has fetched.")
 
 
 def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirectories:
@@ -110,7 +110,7 @@ def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirec
     return LogDirectories(*directories, sizes, has_property_crc=has_property_crc)
 
 
-async def bootstrap_old_files(
+async def bootstrap_base_log(
     files: Files,
     config: NodeConfig,
     codec: EntryCodec,
@@ -124,8 +124,8 @@ async def bootstrap_old_files(
     start continues.
 
     Raises:
-        OldFilesDiffer: nodes hold different old files; it names the first difference.
-        commitlog.conversion.old_files.OldFilesDamaged: what is fetched is wrong again and again.
+        BaseLogsDiffer: nodes hold different base logs; it names the first difference.
+        commitlog.conversion.base_log_files.BaseLogDamaged: what is fetched is wrong again and again.
         store.errors.StoreError: the directory is locked, damaged or cannot be written.
         OSError: the peer address cannot be listened on.
     """
@@ -133,15 +133,15 @@ async def bootstrap_old_files(
     with ExitStack() as stack:
         stack.callback(start.lock().release)
         if not await in_thread(start.look, start.end):
-            start.metrics = OldFilesMetrics(config, registry)
+            start.metrics = BaseLogMetrics(config, registry)
             await start.agree()
         return await in_thread(start.conclude)
 
 
 class _Start:
-    """One run of `bootstrap_old_files`; what touches files runs in one thread at a time."""
+    """One run of `bootstrap_base_log`; what touches files runs in one thread at a time."""
 
-    metrics: OldFilesMetrics
+    metrics: BaseLogMetrics
 
     def __init__(self, files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool) -> None:
         self.own: Statement = NOTHING
@@ -150,9 +150,9 @@ class _Start:
         self._codec = codec
         self._places = places_of(config, has_property_crc=has_property_crc)
         self._others = {peer.id: peer.address for peer in config.peers if peer.id != config.self_id}
-        self._manifest = OldFilesManifest(0)
+        self._manifest = BaseLogManifest(0)
         self._notes: list[str] = []
-        self._difference: OldFilesDiffer | None = None
+        self._difference: BaseLogsDiffer | None = None
         self._said: dict[str, str] = {}
         self._fetched_bytes = self._attempts = 0
         self._shown_at = 0.0
@@ -196,34 +196,34 @@ class _Start:
             checkpoint.java_derived_timestamp,
             StoredQueues(files, root).newest_units,
         )
-        divide, _, self._notes = fill_old_files(files, places, last_exit)
+        divide, _, self._notes = pad_base_log(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)
-            self.own = Statement(Claim.HELD, manifest, begin_of(files, places.old_directory, manifest))
+            self.own = Statement(Claim.HELD, manifest, begin_of(files, places.base_directory, manifest))
         self.own = replace(self.own, config_size_bytes=config_size_bytes)
         return False
 
-    def save_agreed(self, manifest: OldFilesManifest) -> None:
+    def save_agreed(self, manifest: BaseLogManifest) -> None:
         """Record durably which base log the group continues from."""
         save_manifest(self._files, self._places.node_directory, manifest, is_agreed=True)
         self._manifest = manifest
 
     def conclude(self) -> BootstrapResult:
-        """Begin the entries where old files end, unless there are some."""
+        """Begin the entries where the base log ends, unless there are some."""
         files, places, manifest = self._files, self._places, self._manifest
         if manifest.divide > 0 and not has_entries(files, places.node_directory):
             begin_entries(files, places, self._codec, manifest.divide)
-            self._notes.append(f"{places.old_directory}: old files up to {manifest.divide}; entries begin there")
+            self._notes.append(f"{places.base_directory}: the base log up to {manifest.divide}; entries begin there")
         divided = divide_log(files, places, self._codec)
         return BootstrapResult(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
 
-    def _check_present(self, manifest: OldFilesManifest) -> None:
+    def _check_present(self, manifest: BaseLogManifest) -> None:
         """Refuse files that appeared later: this node has stated to the group that it lacks them."""
-        directory, known = self._places.old_directory, {file.name for file in manifest.files}
+        directory, known = self._places.base_directory, {file.name for file in manifest.files}
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
-            expected = "no old file but those that this node has agreed on with its group"
+            expected = "no file of the base log but those that this node has agreed on with its group"
             raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that turned up later")
 
     def _divide_of_entries(self) -> int:
@@ -232,17 +232,17 @@ class _Start:
         begin, is_whole = begin_of_entries(files, places.node_directory)
         if is_whole:
             return begin
-        names = files.list_directory(places.old_directory) if files.is_directory(places.old_directory) else []
+        names = files.list_directory(places.base_directory) if files.is_directory(places.base_directory) else []
         return int(names[-1]) + places.sizes.data_file_size_bytes if names else UNKNOWN_DIVIDE
 
-    def _sum_up(self, divide: int) -> OldFilesManifest:
-        directory, size = self._places.old_directory, 0
+    def _sum_up(self, divide: int) -> BaseLogManifest:
+        directory, size = self._places.base_directory, 0
 
-        def on_file(file: OldFileSum) -> None:
+        def on_file(file: BaseLogFile) -> None:
             nonlocal size
             size += file.size
             if self._is_ending:
-                raise StoreStopped("the node was stopped while it read its old files")
+                raise StoreStopped("the node was stopped while it read its base log")
             if self._is_time_to_show():
                 logger.info("old_files_summed directory=%r bytes=%d file=%s", directory, size, file.name)
 
@@ -251,10 +251,10 @@ class _Start:
     # ------------------------------------------------------------------------------------------------ with the others
 
     async def agree(self) -> None:
-        """Agree with the other nodes on the old files, and fetch those that are missing here."""
+        """Agree with the other nodes on the base log, and fetch the files that are missing here."""
         if self.own.claim is not Claim.NOTHING:
             self._show_settings()
-        answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._take_answer)
+        answers = BaseLogAnswers(self._files, self._places.base_directory, lambda: self.own, self._take_answer)
         server = BootstrapServer(self._config, answers)
         if self._others:
             await server.start()
@@ -270,11 +270,11 @@ class _Start:
             return
         try:
             decide(self.own, {peer_id: statement}, self._others, is_joining=self._config.is_joining)
-        except OldFilesDiffer as error:
+        except BaseLogsDiffer as error:
             self._difference = error
 
     async def _ask_all(self, handshake: Handshake) -> bool:
-        """Ask all others at once; return whether the nodes agree on the old files now."""
+        """Ask all others at once; return whether the nodes agree on the base log now."""
         answers = await asyncio.gather(*(self._ask(handshake, peer_id) for peer_id in self._others))
         statements = {
             peer_id: answer for peer_id, answer in zip(self._others, answers, strict=True) if answer is not None
@@ -310,7 +310,7 @@ class _Start:
         try:
             return await state_of(handshake, peer_id, self._others[peer_id], self.own)
         except (OSError, DLedgerError, ValueError) as error:
-            self._say(peer_id, f"{peer_id} does not say what old files it has: {str(error) or type(error).__name__}")
+            self._say(peer_id, f"{peer_id} does not say what base log it has: {str(error) or type(error).__name__}")
             return None
 
     async def _fetch(
@@ -322,19 +322,19 @@ class _Start:
         # Of files that expired in the whole group nothing is wanted, nor kept.
         wanted = manifest.behind(statements[source].begin if source else manifest.divide)
         places = self._places
-        fetch: OldFilesFetch | None = None
+        fetch: BaseLogFetch | None = None
         try:
             fetch = await in_thread(
-                lambda: OldFilesFetch(self._files, places.old_directory, places.node_directory, wanted)
+                lambda: BaseLogFetch(self._files, places.base_directory, places.node_directory, wanted)
             )
             if source:
                 logger.info("old_files_fetch from=%s missing_bytes=%d", source, fetch.missing_bytes)
                 await self._fetch_from(handshake, source, fetch)
         except (OSError, DLedgerError, ValueError) as error:
             self._attempts += 1
-            self._say("fetch", f"old files from {source}: {str(error) or type(error).__name__}")
+            self._say("fetch", f"the base log from {source}: {str(error) or type(error).__name__}")
             return False
-        except OldFilesDamaged as error:
+        except BaseLogDamaged as error:
             self._attempts += 1
             if self._attempts >= len(sources):
                 raise
@@ -370,7 +370,7 @@ class _Start:
         logger.info("config_fetched from=%s files=%s", source, " ".join(contents))
         return True
 
-    async def _fetch_from(self, handshake: Handshake, source: str, fetch: OldFilesFetch) -> None:
+    async def _fetch_from(self, handshake: Handshake, source: str, fetch: BaseLogFetch) -> None:
         def on_taken(size: int) -> None:
             self._fetched_bytes += size
             self.metrics.fetched.set(self._fetched_bytes)

@@ -1,4 +1,4 @@
-"""Asks other nodes over the peer port about old files, and fetches them.
+"""Asks other nodes over the peer port about the base log, and fetches it.
 
 Not here: which nodes to ask and what follows from their answers (`cluster.replica.bootstrap`).
 """
@@ -21,7 +21,7 @@ from store.fs.foreign_json import foreign_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
+    from commitlog.conversion.base_log_files import BaseLogFetch, ChunkRequest
     from dledger.config import Address
     from dledger.peer.handshake import Handshake
 
@@ -67,7 +67,7 @@ async def fetch_from(
     handshake: Handshake,
     peer_id: str,
     address: Address,
-    fetch: OldFilesFetch,
+    fetch: BaseLogFetch,
     *,
     bytes_per_s: int,
     on_taken: Callable[[int], None],
@@ -84,7 +84,7 @@ async def fetch_from(
 
     Raises:
         OSError, DLedgerError, ValueError: that node did not give it; what was taken stays.
-        commitlog.conversion.old_files.OldFilesDamaged, store.errors.StoreError: see `OldFilesFetch.take`.
+        commitlog.conversion.base_log_files.BaseLogDamaged, store.errors.StoreError: see `BaseLogFetch.take`.
     """
     loop = asyncio.get_running_loop()
     connection = await BootstrapConnection.dial(handshake, peer_id, address)
@@ -143,7 +143,7 @@ async def _answer(connection: BootstrapConnection, question: BootstrapMessage) -
         return await connection.answer()
 
 
-async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: BootstrapMessage, peer_id: str) -> None:
+async def _take(fetch: BaseLogFetch, request: ChunkRequest, answer: BootstrapMessage, peer_id: str) -> None:
     checksum = _object_of(answer).get("checksum")
     if not answer.payload:
         raise FetchFailed(f"{peer_id} has no bytes of {request.name} at {request.position} any more")

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.replica.replicated_state import ReplicatedState
 from cluster.replica.state_import import OldState, find_old_state
 from cluster.state.broker_state import BrokerState
+from commitlog.conversion.base_log import BaseLog
 from commitlog.conversion.divide import Divided, LogDirectories, divide_log, was_written_by_java
-from commitlog.conversion.old_log import OldLog
 from commitlog.conversion.origin import load_origin
 from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
 from commitlog.record.system_records import MessageEntryCodec, system_body
@@ -56,7 +56,7 @@ class ReplicatedConfig:
     Attributes:
         node: of the node; its `store_base_dir` is the root of the store.
         broker: name of the group of nodes, as clients see it.
-        store: of queues, index, and old files' retention; entries expire as `node` says.
+        store: of queues, index, and the retention of the base log; entries expire as `node` says.
         log: of the records.
         has_property_crc: the plain log below was written with property CRCs.
     """
@@ -149,8 +149,8 @@ def open_replica(
         )
         entries = node.open()
         on_failure.callback(node.abandon)
-        old = _open_old(files, places, divided.divide)
-        log = DLedgerCommitLog(node, entries, divided.divide, old, config.log, now_ms)
+        base = _open_base_log(files, places, divided.divide)
+        log = DLedgerCommitLog(node, entries, divided.divide, base, config.log, now_ms)
         on_failure.callback(log.close)
         log.drop_stranded_files()
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
@@ -166,7 +166,7 @@ def _in_steps() -> None:
     """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
 
 
-def _open_old(files: Files, places: LogDirectories, divide: int) -> OldLog | None:
+def _open_base_log(files: Files, places: LogDirectories, divide: int) -> BaseLog | None:
     """Open the files of the plain log below, if there are any."""
     size = places.sizes.data_file_size_bytes
-    return OldLog.open(files, places.old_directory, size, divide, is_property_crc_checked=places.has_property_crc)
+    return BaseLog.open(files, places.base_directory, size, divide, is_property_crc_checked=places.has_property_crc)

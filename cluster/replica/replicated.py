@@ -198,7 +198,7 @@ class ReplicatedReplica:
     def divided_offset(self) -> int:
         """The end of the files from before the group; `NO_DIVIDE` without such files."""
         log = self.parts.log
-        return log.divided_commitlog_offset if log.has_old_files else NO_DIVIDE
+        return log.divided_commitlog_offset if log.has_base_log else NO_DIVIDE
 
     @property
     def failure(self) -> asyncio.Future[Exception]:

@@ -5,7 +5,7 @@
 | no `broker`  | raw entries   | LogService                                        |
 | `broker`     | messages      | BrokerService; LogService without appends         |
 
-Order of a broker's start: metrics page; old files agreed on with the other nodes; log, queues and state opened; the
+Order of a broker's start: metrics page; the base log agreed on with the other nodes; log, queues and state opened; the
 group joined; services; name servers; the line `ready`. Of an end: the other way round. See `cluster.process.serving`
 for output and exit codes.
 """
@@ -92,15 +92,15 @@ async def _serve_entries(
 async def _bootstrap(
     config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
 ) -> bool:
-    """Make sure that the node has the old files of its group; return False when the process is stopped first."""
+    """Make sure that the node has the base log of its group; return False when the process is stopped first."""
     # Only here: a log of raw entries needs none of it.
-    from cluster.replica.bootstrap import bootstrap_old_files  # noqa: PLC0415
+    from cluster.replica.bootstrap import bootstrap_base_log  # noqa: PLC0415
     from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
 
     codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
     has_property_crc = config.broker is not None and config.broker.has_property_crc
     settling = asyncio.ensure_future(
-        bootstrap_old_files(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
+        bootstrap_base_log(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
     )
     ends: list[asyncio.Future[Any]] = [settling, stopped]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

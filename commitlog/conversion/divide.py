@@ -1,18 +1,18 @@
 """Opens what is there for a replicated log: entries, a plain log to continue from, or nothing.
 
-The *divide* is the offset at which old files end and entries begin; both share one run of offsets.
+The *divide* is the offset at which the base log ends and entries begin; both share one run of offsets.
 
-| entries | records in old files | case      | what is done                                               |
-| ------- | -------------------- | --------- | ---------------------------------------------------------- |
-| yes     | either               | ENTRIES   | the divide is where the first data file begins             |
-| no      | yes                  | OLD_FILES | the plain log's last file is filled up, entries begin there |
-| no      | no                   | NOTHING   | the log begins at 0                                        |
+| entries | records in the plain log | case     | what is done                                                |
+| ------- | ------------------------ | -------- | ----------------------------------------------------------- |
+| yes     | either                   | ENTRIES  | the divide is where the first data file begins              |
+| no      | yes                      | BASE_LOG | the plain log's last file is filled up, entries begin there |
+| no      | no                       | NOTHING  | the log begins at 0                                         |
 
 "Entries" means that a log of entries was begun: there is a data file, or `loghead`.
 
-*Crash safety* of OLD_FILES. 1. The plain log is recovered, durably. 2. A blank is written after its last record and
+*Crash safety* of BASE_LOG. 1. The plain log is recovered, durably. 2. A blank is written after its last record and
 synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files after that one are removed. 4. `loghead`
-says that a log of entries begins at the divide; its first data file is made. Up to step 4 the case is OLD_FILES again,
+says that a log of entries begins at the divide; its first data file is made. Up to step 4 the case is BASE_LOG again,
 and each step finds done what was done; from `loghead` on it is ENTRIES, and opening the entry store finishes what is
 missing. What the plain log held is never written again.
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from commitlog.conversion.old_files import INCOMING_NAME, OldFilesIncomplete, is_fetching
+from commitlog.conversion.base_log_files import INCOMING_NAME, BaseLogIncomplete, is_fetching
 from commitlog.plain.recovery import UNKNOWN_EXIT, LastExit, RecoveredLog, recover
 from commitlog.record.record import BLANK_MAGIC, HEAD
 from dledger.entries.log_head import FILE_NAME as LOG_HEAD_NAME
@@ -48,7 +48,7 @@ class OpeningCase(Enum):
     """What is there when a replicated log is opened."""
 
     ENTRIES = "a log of entries"
-    OLD_FILES = "a plain log to continue from"
+    BASE_LOG = "a plain log to continue from"
     NOTHING = "nothing"
 
 
@@ -63,7 +63,7 @@ class CaseRow(NamedTuple):
 # Exactly one row fits.
 CASES: Final = (
     CaseRow(True, None, OpeningCase.ENTRIES),
-    CaseRow(False, True, OpeningCase.OLD_FILES),
+    CaseRow(False, True, OpeningCase.BASE_LOG),
     CaseRow(False, False, OpeningCase.NOTHING),
 )
 
@@ -73,13 +73,13 @@ class LogDirectories:
     """Where a replicated log and the plain log before it are.
 
     Attributes:
-        old_directory: of the plain log's files; it need not exist.
+        base_directory: of the plain log's files; it need not exist.
         node_directory: of the node, `…/dledger-<id>`.
         sizes: of the entries' files; `data_file_size_bytes` is also that of the plain log's files.
         has_property_crc: the plain log was written with property CRCs.
     """
 
-    old_directory: str
+    base_directory: str
     node_directory: str
     sizes: EntryStoreConfig
     has_property_crc: bool = False
@@ -91,7 +91,7 @@ class Divided:
 
     Attributes:
         case: what was there.
-        divide: where the first entry is, or will be; old files end there at the latest.
+        divide: where the first entry is, or will be; the base log ends there at the latest.
         notes: what was repaired or done, one sentence each.
     """
 
@@ -116,21 +116,21 @@ def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exi
         last_exit: how the process before left the plain log; not known: all of it is checked.
 
     Raises:
-        store.errors.CorruptData: records of the plain log that were durable are bad, or old files and entries do not
+        store.errors.CorruptData: records of the plain log that were durable are bad, or the base log and entries do not
             meet. Nothing was changed.
-        OldFilesIncomplete: they are being fetched (`commitlog.conversion.old_files`).
+        BaseLogIncomplete: it is being fetched (`commitlog.conversion.base_log_files`).
         store.errors.StoreError: as `EntryStore.open` and `PlainCommitLog.open`.
     """
     if is_fetching(files, places.node_directory):
-        raise OldFilesIncomplete(f"{places.node_directory}/{INCOMING_NAME}")
+        raise BaseLogIncomplete(f"{places.node_directory}/{INCOMING_NAME}")
     if has_entries(files, places.node_directory):
         divide, is_whole = begin_of_entries(files, places.node_directory)
         _check_meeting(files, places, divide, is_whole=is_whole)
         return Divided(case_of(has_entries=True, has_records=False), divide, ())
-    divide, has_records, notes = fill_old_files(files, places, last_exit)
+    divide, has_records, notes = pad_base_log(files, places, last_exit)
     if divide:
         begin_entries(files, places, codec, divide)
-        notes.append(f"{places.old_directory}: a plain log up to {divide}; entries begin there")
+        notes.append(f"{places.base_directory}: a plain log up to {divide}; entries begin there")
     return Divided(case_of(has_entries=False, has_records=has_records), divide, tuple(notes))
 
 
@@ -173,27 +173,27 @@ def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
 
 
 def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whole: bool) -> None:
-    """Refuse old files that do not end where the entries begin; where entry 0 is gone, there may be a gap."""
-    if not files.is_directory(places.old_directory):
+    """Refuse a base log that does not end where the entries begin; where entry 0 is gone, there may be a gap."""
+    if not files.is_directory(places.base_directory):
         return
-    names = [int(name) for name in files.list_directory(places.old_directory) if name.isdecimal()]
+    names = [int(name) for name in files.list_directory(places.base_directory) if name.isdecimal()]
     end = max(names, default=_NO_RECORDS) + places.sizes.data_file_size_bytes
     if names and (end > divide or (is_whole and end < divide)):
         expected = f"files up to {divide}, where the entries of {places.node_directory} begin"
-        raise CorruptData(places.old_directory, 0, expected, f"files up to {end}")
+        raise CorruptData(places.base_directory, 0, expected, f"files up to {end}")
 
 
-def fill_old_files(files: Files, places: LogDirectories, last_exit: LastExit) -> tuple[int, bool, list[str]]:
+def pad_base_log(files: Files, places: LogDirectories, last_exit: LastExit) -> tuple[int, bool, list[str]]:
     """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
-    if not files.is_directory(places.old_directory):
+    if not files.is_directory(places.base_directory):
         if last_exit.log_end:
             expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
-            raise CorruptData(places.old_directory, 0, expected, "no such directory")
+            raise CorruptData(places.base_directory, 0, expected, "no such directory")
         return 0, False, []
     with ExitStack() as closing:
         # A process that was killed may have left names that only the page cache knows.
-        files.sync_directory(places.old_directory)
-        queue = MappedFileQueue(files, places.old_directory, places.sizes.data_file_size_bytes)
+        files.sync_directory(places.base_directory)
+        queue = MappedFileQueue(files, places.base_directory, places.sizes.data_file_size_bytes)
         closing.callback(queue.close)
         notes = queue.load(durable_end=last_exit.log_end)
         recovered = recover(queue, last_exit, is_property_crc_checked=places.has_property_crc)

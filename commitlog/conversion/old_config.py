@@ -1,7 +1,7 @@
 """What a store knew of topics and groups before it was a group's: its files, given to nodes that lack them.
 
 They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a broker without a group. They do not change
-any more. A node that has none of them gets those of the group's first node that has some, before its old files are
+any more. A node that has none of them gets those of the group's first node that has some, before its base log is
 agreed on; so whichever node leads first can take them over (`cluster.replica.state_import`). One that has some keeps
 them.
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
-from commitlog.conversion.old_files import CHUNK_SIZE_BYTES, ChunkRequest
+from commitlog.conversion.base_log_files import CHUNK_SIZE_BYTES, ChunkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

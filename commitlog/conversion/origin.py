@@ -1,6 +1,6 @@
-"""Old files as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack them.
+"""The base log as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack it.
 
-`load_origin` is for a node that takes part; `OldFilesAnswers` answers questions, also of a node that is still asking
+`load_origin` is for a node that takes part; `BaseLogAnswers` answers questions, also of a node that is still asking
 itself. What is in a Hello is short: of files beyond the newest two thousand only how many there are, and one
 checksum over their checksums, which is compared where both nodes know equally many.
 
@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
+from commitlog.conversion.base_log_files import BaseLogFile, BaseLogManifest, ChunkRequest, first_difference, read_chunk
 from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
-from commitlog.conversion.old_files import ChunkRequest, OldFilesManifest, OldFileSum, first_difference, read_chunk
 from commitlog.conversion.rule import Claim, Statement, statement_from
-from commitlog.conversion.saved_manifest import FILE_NAME, OldFilesNotAgreed, load_manifest
+from commitlog.conversion.saved_manifest import FILE_NAME, BaseLogNotAgreed, load_manifest
 from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json
 
@@ -47,7 +47,7 @@ _SENT_MAX: Final = 2048
 _CHECKSUM: Final = struct.Struct(">I")
 
 
-def abridge(manifest: OldFilesManifest) -> bytes:
+def abridge(manifest: BaseLogManifest) -> bytes:
     """Return the summary of a manifest for a Hello."""
     checksums = b"".join(_CHECKSUM.pack(file.checksum) for file in manifest.files)
     sent = checksums[-_SENT_MAX * _CHECKSUM.size :]
@@ -56,7 +56,7 @@ def abridge(manifest: OldFilesManifest) -> bytes:
     return _HEAD.pack(_MAGIC, manifest.divide, size, len(manifest.files), older) + sent
 
 
-def difference_of(ours: OldFilesManifest, abridged: bytes) -> str | None:
+def difference_of(ours: BaseLogManifest, abridged: bytes) -> str | None:
     """Return, for people, the first difference of an abridged manifest from ours; None: the parts sent are equal."""
     if not abridged:
         return "the other node keeps a log of plain bytes, and this one messages"
@@ -67,10 +67,10 @@ def difference_of(ours: OldFilesManifest, abridged: bytes) -> str | None:
         magic, divide, size, count, older, checksums = b"", 0, 0, 0, 0, []
     begin = divide - len(checksums) * size
     if magic != _MAGIC or len(checksums) != min(count, _SENT_MAX) or min(begin, size) < min(0, divide):
-        return "the other node's statement of its old files cannot be read; it may be of another version"
+        return "the other node's statement of its base log cannot be read; it may be of another version"
     names = [f"{begin + number * size:020d}" for number in range(len(checksums))]
-    theirs = OldFilesManifest(
-        divide, tuple(OldFileSum(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
+    theirs = BaseLogManifest(
+        divide, tuple(BaseLogFile(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
     )
     difference = first_difference(ours, theirs)
     if difference is None and count == len(ours.files) and older != _HEAD.unpack_from(abridge(ours))[4]:
@@ -78,12 +78,12 @@ def difference_of(ours: OldFilesManifest, abridged: bytes) -> str | None:
     return difference
 
 
-class OldFilesAnswers:
-    """Answers questions about old files (`dledger.peer.origin.BootstrapHandler`).
+class BaseLogAnswers:
+    """Answers questions about the base log (`dledger.peer.origin.BootstrapHandler`).
 
     Args:
         files: the file system.
-        directory: of the old files; the root of the store is above it.
+        directory: of the base log; the root of the store is above it.
         statement: what this node says of itself now.
         on_statement: called with the statements of other nodes.
     """
@@ -113,7 +113,7 @@ class OldFilesAnswers:
             return BootstrapMessage(json.dumps({"config": config_to_json(found)}).encode())
         if kind in ("chunk", "config chunk"):
             return await self._chunk(value, is_config=kind == "config chunk")
-        raise ValueError(f"expected a question about old files, found {question.body[:80]!r}")
+        raise ValueError(f"expected a question about the base log, found {question.body[:80]!r}")
 
     async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> BootstrapMessage:
         name, position, size = value.get("name"), value.get("position"), value.get("size")
@@ -137,10 +137,10 @@ def state_message(statement: Statement, *, is_question: bool = False) -> Bootstr
     return BootstrapMessage(json.dumps(value).encode(), payload)
 
 
-class OldFilesOrigin(OldFilesAnswers):
-    """`dledger.peer.origin.Origin` of a node whose old files are agreed on. Make it by `load_origin`."""
+class BaseLogOrigin(BaseLogAnswers):
+    """`dledger.peer.origin.Origin` of a node whose base log is agreed on. Make it by `load_origin`."""
 
-    def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: BaseLogManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
         self.manifest = manifest
         self.hello_bytes = abridge(manifest)
@@ -152,9 +152,9 @@ class OldFilesOrigin(OldFilesAnswers):
         return Statement(Claim.AGREED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """Return a text on how the peer's old files differ from ours; None: the nodes may be in one group."""
+        """Return a text on how the peer's base log differs from ours; None: the nodes may be in one group."""
         difference = difference_of(self.manifest, theirs)
-        return None if difference is None else f"old files of {peer_id}: {difference}"
+        return None if difference is None else f"the base log of {peer_id}: {difference}"
 
     def _on_statement(self, peer_id: str, statement: Statement) -> None:
         difference = first_difference(self.manifest, statement.manifest)
@@ -162,7 +162,7 @@ class OldFilesOrigin(OldFilesAnswers):
             logger.error("old_files_differ peer=%r difference=%r", peer_id, difference)
 
 
-def begin_of(files: Files, directory: str, manifest: OldFilesManifest) -> int:
+def begin_of(files: Files, directory: str, manifest: BaseLogManifest) -> int:
     """Return from where on the files of the manifest are in the directory; the divide when there are none."""
     present = set(files.list_directory(directory)) if files.is_directory(directory) else set()
     begin = manifest.divide
@@ -173,14 +173,14 @@ def begin_of(files: Files, directory: str, manifest: OldFilesManifest) -> int:
     return begin
 
 
-def load_origin(files: Files, places: LogDirectories) -> OldFilesOrigin:
-    """Return the origin of a node whose old files are agreed on (`cluster.replica.bootstrap`).
+def load_origin(files: Files, places: LogDirectories) -> BaseLogOrigin:
+    """Return the origin of a node whose base log is agreed on (`cluster.replica.bootstrap`).
 
     Raises:
-        OldFilesNotAgreed: they are not; the log must not be opened.
+        BaseLogNotAgreed: they are not; the log must not be opened.
         store.errors.CorruptData: what was agreed on cannot be read.
     """
     saved = load_manifest(files, places.node_directory)
     if saved is None or not saved.is_agreed:
-        raise OldFilesNotAgreed(f"{places.node_directory}/{FILE_NAME}")
-    return OldFilesOrigin(files, places.old_directory, places.node_directory, saved.manifest)
+        raise BaseLogNotAgreed(f"{places.node_directory}/{FILE_NAME}")
+    return BaseLogOrigin(files, places.base_directory, places.node_directory, saved.manifest)

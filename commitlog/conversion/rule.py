@@ -1,13 +1,13 @@
-"""The rule by which the nodes of a group agree on their old files before any of them takes part. Pure.
+"""The rule by which the nodes of a group agree on their base logs before any of them takes part. Pure.
 
 Each node makes a *statement*; no statement changes while its node runs without an agreement, but by this rule:
 
 | claim    | meaning                                                                         |
 | -------- | ------------------------------------------------------------------------------- |
 | AGREED   | the node takes part, or may: this is the manifest of its group                  |
-| HELD     | the node has old files and no entries, and has not agreed with any other node   |
+| HELD     | the node has a base log and no entries, and has not agreed with any other node   |
 | AWAITED  | the node had agreed on this manifest, and has not all of its files yet          |
-| NOTHING  | the node has neither entries nor old files                                      |
+| NOTHING  | the node has neither entries nor a base log                                      |
 
 1. If any node is AGREED, its manifest is the group's; what the node itself holds or awaits must be of it.
 2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from commitlog.conversion.old_files import (
-    OldFilesDiffer,
-    OldFilesManifest,
+from commitlog.conversion.base_log_files import (
+    BaseLogManifest,
+    BaseLogsDiffer,
     check_same,
     manifest_from_json,
     manifest_to_json,
@@ -62,7 +62,7 @@ class Statement:
     """
 
     claim: Claim
-    manifest: OldFilesManifest
+    manifest: BaseLogManifest
     begin: int
     config_size_bytes: int = 0
 
@@ -72,7 +72,7 @@ class Statement:
         return json.dumps(value), manifest_to_json(self.manifest).encode()
 
 
-NOTHING = Statement(Claim.NOTHING, OldFilesManifest(0), 0)
+NOTHING = Statement(Claim.NOTHING, BaseLogManifest(0), 0)
 
 
 def statement_from(text: object, payload: bytes) -> Statement:
@@ -93,9 +93,9 @@ def statement_from(text: object, payload: bytes) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDecision:
-    """The base log of the group, and the nodes that have old files, the most of them first."""
+    """The base log of the group, and the nodes that have files of it, the one with the most first."""
 
-    manifest: OldFilesManifest
+    manifest: BaseLogManifest
     sources: tuple[str, ...]
 
 
@@ -118,7 +118,7 @@ def decide(
         is_joining: this node founds nothing.
 
     Raises:
-        OldFilesDiffer: nodes hold different old files; it names the first difference.
+        BaseLogsDiffer: nodes hold different base logs; it names the first difference.
     """
     assert own.claim is not Claim.AGREED
     agreed = {peer: each for peer, each in received.items() if each.claim is Claim.AGREED}
@@ -144,7 +144,7 @@ def decide(
         return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
     holders = {peer: each for peer, each in claiming.items() if each.claim is Claim.HELD}
     if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in claiming.values())}:
-        return Waiting("for the node that has the old files; no node has them all now")
+        return Waiting("for the node that has the base log; no node has all of it now")
     return BootstrapDecision(manifest, _sources(holders))
 
 
@@ -153,17 +153,17 @@ def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
     return tuple(sorted(having, key=lambda peer: (statements[peer].begin, peer)))
 
 
-def _check_part(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
+def _check_part(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> None:
     """Refuse files of ours that the group's manifest does not name."""
     check_same(peer, ours, theirs)
     names = {file.name for file in theirs.files}
     unknown = next((file.name for file in ours.files if file.name not in names), None)
     if unknown is not None:
-        raise OldFilesDiffer(peer, f"file {unknown} is here, and not known there")
+        raise BaseLogsDiffer(peer, f"file {unknown} is here, and not known there")
 
 
-def _check_equal(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
+def _check_equal(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> None:
     check_same(peer, ours, theirs)
     if ours != theirs:
         here, there = (each.files[0].name if each.files else "none" for each in (ours, theirs))
-        raise OldFilesDiffer(peer, f"the oldest file is {here} here and {there} there")
+        raise BaseLogsDiffer(peer, f"the oldest file is {here} here and {there} there")

@@ -1,9 +1,9 @@
-"""What a node has agreed on with its group about old files: the small file `oldfiles` in the node's directory.
+"""What a node has agreed on with its group about the base log: the small file `oldfiles` in the node's directory.
 
     state=settled
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
 
-with a checksum (`dledger.storage.properties`). `fetching`: the group has these old files, and this node does not have
+with a checksum (`dledger.storage.properties`). `fetching`: the group has this base log, and this node does not have
 all of them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never
 changes again; files that expire stay in it. So a start need not read the files, and what the log of a group continues
 from can be compared as long as the group lives.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from commitlog.conversion.old_files import OldFilesManifest, end_fetch, manifest_from_json, manifest_to_json
+from commitlog.conversion.base_log_files import BaseLogManifest, end_fetch, manifest_from_json, manifest_to_json
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
 
@@ -28,12 +28,12 @@ _AGREED: Final = "settled"
 _FETCHING: Final = "fetching"
 
 
-class OldFilesNotAgreed(StoreError):
-    """The node has not yet made sure that it has the old files of its group."""
+class BaseLogNotAgreed(StoreError):
+    """The node has not yet made sure that it has the base log of its group."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path}: this node has not made sure that it has the old files of its group, so its log must not be "
+            f"{path}: this node has not made sure that it has the base log of its group, so its log must not be "
             "opened. Start it as a node of its group, with the others reachable"
         )
         self.path = path
@@ -43,7 +43,7 @@ class OldFilesNotAgreed(StoreError):
 class SavedManifest:
     """The content of the file."""
 
-    manifest: OldFilesManifest
+    manifest: BaseLogManifest
     is_agreed: bool
 
 
@@ -64,10 +64,10 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
             raise ValueError(f"state {state!r}")  # noqa: TRY301  (one place says what to do)
         return SavedManifest(manifest_from_json(properties["manifest"]), state == _AGREED)
     except (ValueError, KeyError) as error:
-        raise CorruptData(path, 0, "the manifest of the old files, with a checksum", what_is_wrong(error)) from error
+        raise CorruptData(path, 0, "the manifest of the base log, with a checksum", what_is_wrong(error)) from error
 
 
-def save_manifest(files: Files, node_directory: str, manifest: OldFilesManifest, *, is_agreed: bool) -> None:
+def save_manifest(files: Files, node_directory: str, manifest: BaseLogManifest, *, is_agreed: bool) -> None:
     """Save it, durably; what the fetch of the files kept is removed when it is agreed.
 
     Raises:

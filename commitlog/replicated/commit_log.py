@@ -1,4 +1,4 @@
-"""The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and old files.
+"""The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and the base log.
 
 Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide are the files
 of a plain log, if the replicated one continued from it (`commitlog.conversion.divide`). Only what is committed is read
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from commitlog.conversion.old_log import OldLog
+    from commitlog.conversion.base_log import BaseLog
     from dledger.entries.store import EntryStore
     from store.model.dispatch_batch import DispatchBatch, Int64s
 
@@ -69,7 +69,7 @@ class DLedgerCommitLog:
         node: appends, and knows what is committed.
         entries: the node's log.
         divide: where the first entry of all is, or will be.
-        old: what is below; None: nothing.
+        base: the base log, below the divide; None: there is none.
         config: see there.
         clock: milliseconds since 1970; stamps the records.
 
@@ -82,18 +82,18 @@ class DLedgerCommitLog:
         node: ReplicatedLog,
         entries: EntryStore,
         divide: int,
-        old: OldLog | None,
+        base: BaseLog | None,
         config: DLedgerCommitLogConfig,
         clock: Callable[[], int],
     ) -> None:
         self.divided_commitlog_offset = divide
         self._node = node
         self._entries = entries
-        self._old = old
+        self._base = base
         self._clock = clock
         self._encoder = RecordEncoder(config.store_host, max_message_size=config.max_message_size)
         self._records = EntryRecords(entries)
-        before = NO_TIMESTAMP if old is None else old.last_store_timestamp
+        before = NO_TIMESTAMP if base is None else base.last_store_timestamp
         # Two cursors, because each only moves forward: up to what is committed, and up to what is durable here, too.
         self._committed_timestamp = LastTimestamp(self._records, entries, before)
         self._durable_timestamp = LastTimestamp(self._records, entries, before)
@@ -113,8 +113,8 @@ class DLedgerCommitLog:
 
     @property
     def begin_offset(self) -> int:
-        """Where the oldest record that is kept may begin: in old files as long as there are any."""
-        return self._entries.begin_position if self._is_without_old else self._old_log.begin_offset
+        """Where the oldest record that is kept may begin: in the base log as long as there is one."""
+        return self._base_log.begin_offset if self.has_base_log else self._entries.begin_position
 
     @property
     def end_offset(self) -> int:
@@ -141,18 +141,14 @@ class DLedgerCommitLog:
         return self._durable_timestamp.up_to(min(self.commit_index, self._entries.durable_index))
 
     @property
-    def has_old_files(self) -> bool:
+    def has_base_log(self) -> bool:
         """Whether there are files below the divide."""
-        return not self._is_without_old
+        return self._base is not None and not self._base.is_gone
 
     @property
-    def _is_without_old(self) -> bool:
-        return self._old is None or self._old.is_gone
-
-    @property
-    def _old_log(self) -> OldLog:
-        assert self._old is not None
-        return self._old
+    def _base_log(self) -> BaseLog:
+        assert self._base is not None
+        return self._base
 
     # ------------------------------------------------------------------------------------------------- appending
 
@@ -185,14 +181,14 @@ class DLedgerCommitLog:
 
     def read(self, physical_offset: int, size: int) -> Record | None:
         """Return the record of `size` bytes at `physical_offset`; None if it may not be read, or is a leader's own."""
-        if self._is_old(physical_offset):
-            return self._old_log.read(physical_offset, size)
+        if self._is_in_base_log(physical_offset):
+            return self._base_log.read(physical_offset, size)
         return self._records.read(physical_offset, size, self.end_offset)
 
     def find(self, physical_offset: int) -> Record | None:
         """Return the record at `physical_offset`, of any size; None if there is none, or it is a leader's own."""
-        if self._is_old(physical_offset):
-            return self._old_log.find(physical_offset)
+        if self._is_in_base_log(physical_offset):
+            return self._base_log.find(physical_offset)
         return self._records.find(physical_offset, self.end_offset)
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
@@ -203,23 +199,23 @@ class DLedgerCommitLog:
             size_bytes_max: see there.
             is_body_checked: compare bodies with their checksums.
         """
-        if self._is_old(offset):
-            batch = self._old_log.scan(offset, size_bytes_max, is_body_checked=is_body_checked)
+        if self._is_in_base_log(offset):
+            batch = self._base_log.scan(offset, size_bytes_max, is_body_checked=is_body_checked)
             if batch is not None:
                 return batch
             offset = self.divided_commitlog_offset
         return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """Return bytes of `[offset, end)`, of one file: of entries with their headers, of old files without."""
-        if self._is_old(offset):
-            return self._old_log.raw(offset, end, size_bytes_max)
+        """Return bytes of `[offset, end)`, of one file: of entries with their headers, of the base log without."""
+        if self._is_in_base_log(offset):
+            return self._base_log.raw(offset, end, size_bytes_max)
         file = self._entries.data_file(offset)
         return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """Return the positions of the entries that begin in `[begin, end)`; None in old files: they have no index."""
-        if self._is_old(begin):
+        """Return the positions of the entries that begin in `[begin, end)`; None in the base log: it has no index."""
+        if self._is_in_base_log(begin):
             return None
         try:
             return self._entries.positions_within(begin, end)
@@ -229,66 +225,66 @@ class DLedgerCommitLog:
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
         """Return when a record was stored, in ms since 1970; None when none can be read there."""
-        if self._is_old(physical_offset):
-            return self._old_log.store_timestamp_of(physical_offset, size)
+        if self._is_in_base_log(physical_offset):
+            return self._base_log.store_timestamp_of(physical_offset, size)
         return self._records.store_timestamp_of(physical_offset, size, self.end_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return where the entry of the first record begins that was stored then or later; else the log's end."""
-        if not self._is_without_old:
-            offset = self._old_log.offset_at_timestamp(store_timestamp)
-            if offset < self._old_log.end_offset:
+        if self.has_base_log:
+            offset = self._base_log.offset_at_timestamp(store_timestamp)
+            if offset < self._base_log.end_offset:
                 return offset
         return self._records.offset_at_timestamp(store_timestamp, self.end_offset)
 
-    def _is_old(self, offset: int) -> bool:
-        return offset < self.divided_commitlog_offset and not self._is_without_old
+    def _is_in_base_log(self, offset: int) -> bool:
+        return offset < self.divided_commitlog_offset and self.has_base_log
 
     # --------------------------------------------------------------------------------------------------- retention
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
         """Return (path, end offset) of the oldest files below the divide: they expire before any entry does."""
-        return [] if self._is_without_old else self._old_log.old_files(count_max)
+        return self._base_log.old_files(count_max) if self.has_base_log else []
 
     def newest_path(self) -> str | None:
         """Return the path of the file that holds the log's end; None when it holds nothing."""
         path = self._entries.newest_path()
-        if path is not None or self._is_without_old:
+        if path is not None or not self.has_base_log:
             return path
-        return self._old_log.files()[-1].path
+        return self._base_log.files()[-1].path
 
     def delete_before(self, offset: int) -> None:
-        """Delete, durably, the old files that end at or before `offset`; entries are the node's to delete.
+        """Delete, durably, the files of the base log that end at or before `offset`; entries are the node's to delete.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._is_without_old:
-            self._old_log.delete_before(offset)
+        if self.has_base_log:
+            self._base_log.delete_before(offset)
 
     def drop_stranded_files(self) -> None:
-        """Delete, durably, the old files if the log continues after a gap, as after it was started again.
+        """Delete, durably, the base log if the log continues after a gap, as after it was started again.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._is_without_old and self._old_log.end_offset < self._entries.begin_position:
-            self._old_log.delete_before(self._old_log.end_offset)
+        if self.has_base_log and self._base_log.end_offset < self._entries.begin_position:
+            self._base_log.delete_before(self._base_log.end_offset)
 
     def retention_floor(self, dispatched_offset: int) -> int:
-        """Return the first entry that must be kept: the first of all while there are old files, or the undispatched.
+        """Return the first entry that must be kept: the first of all while there is a base log, or the undispatched.
 
         Args:
             dispatched_offset: queues and index hold, durably, everything below.
         """
-        if not self._is_without_old:
+        if self.has_base_log:
             return self._entries.begin_index
         return self._entries.index_before(dispatched_offset) + 1
 
     def close(self) -> None:
-        """Close the old files; the entries are the node's."""
-        if self._old is not None:
-            self._old.close()
+        """Close the base log; the entries are the node's."""
+        if self._base is not None:
+            self._base.close()
 
 
 def _outcome(

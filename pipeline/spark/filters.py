@@ -44,7 +44,7 @@ def narrowed(
         selection = found
     begin_ms, end_ms = _times(filters)
     begin, end = _bounds(filters, "index")
-    # Without such a filter messages are wanted that have no index, too: old files may hold some where no entry is.
+    # Without such a filter messages are wanted that have no index, too: the base log may hold some where no entry is.
     if index_range is not None and (begin, end) != (0, _MAX):
         index_range = max(begin, index_range[0]), min(end, index_range[1])
         if index_range[0] >= index_range[1]:

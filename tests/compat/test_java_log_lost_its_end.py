@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from commitlog.conversion.divide import LogDirectories, fill_old_files
+from commitlog.conversion.divide import LogDirectories, pad_base_log
 from commitlog.plain.store import last_exit_of
 from dledger.entries.store import EntryStoreConfig
 from store.errors import CorruptData
@@ -170,7 +170,7 @@ def test_group_does_not_continue_from_such_a_log(unpack):
     last_exit = last_exit_of(OsFiles(), store)
 
     with pytest.raises(CorruptData, match="point past it"):
-        fill_old_files(OsFiles(), places, last_exit)
+        pad_base_log(OsFiles(), places, last_exit)
 
     store.restore_exit()
     store.close(is_in_order=False)

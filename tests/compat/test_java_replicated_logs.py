@@ -86,7 +86,7 @@ def test_case_and_divide_are_found(java):
     assert broker.opened.divided.case is OpeningCase.ENTRIES
     expected = 65_536 if java.name == "mixed" else 0
     assert broker.log.divided_commitlog_offset == expected
-    assert broker.log.has_old_files == (java.name == "mixed")
+    assert broker.log.has_base_log == (java.name == "mixed")
     assert broker.log.begin_offset == 0
     below = [offset for offset in java.messages if offset < expected]
     assert bool(below) == (java.name == "mixed")
@@ -114,7 +114,7 @@ def test_appends_continue_with_right_positions_and_queue_offsets(java):
     assert found.body == b"by us"
 
 
-def test_old_files_stay_as_java_left_them(java):
+def test_base_log_stays_as_java_left_them(java):
     before = {path: path.read_bytes() for path in sorted(java.folder.glob("commitlog/*"))}
 
     java.open()
@@ -155,7 +155,7 @@ def test_plain_store_of_java_is_continued(unpack, manifest):
 
     broker = java.open(LastState(is_clean=True))
 
-    assert broker.opened.divided.case is OpeningCase.OLD_FILES
+    assert broker.opened.divided.case is OpeningCase.BASE_LOG
     assert_all_there(java, broker)
     assert broker.opened.store.position_of(0) == broker.log.divided_commitlog_offset
     changed = [path for path in files if path.exists() and path.read_bytes() != files[path]]

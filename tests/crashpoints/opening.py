@@ -18,7 +18,7 @@ from dledger.metrics import NodeMetrics
 from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
-from tests.support.brokers.old_files import bootstrap_alone
+from tests.support.brokers.base_log import bootstrap_alone
 from tests.support.message_stores import numbered
 from tests.unit.commitlog.conftest import SimpleNode
 

@@ -66,7 +66,7 @@ def entries_killed(disk, clock):
     return messages
 
 
-def entries_killed_behind_old_files(disk, clock):
+def entries_killed_after_a_base_log(disk, clock):
     """Entries after a plain store, whose process was killed while queues and index lagged."""
     messages = write_plain(disk, clock, is_closed=False)
     _entries(disk, clock, messages)
@@ -98,12 +98,12 @@ STORES = {
     each.__name__: (each, case, 1 if IS_LONG else stride)
     for each, case, stride in (
         (nothing, OpeningCase.NOTHING, 1),
-        (plain_closed, OpeningCase.OLD_FILES, 1),
-        (plain_killed, OpeningCase.OLD_FILES, 29),
+        (plain_closed, OpeningCase.BASE_LOG, 1),
+        (plain_killed, OpeningCase.BASE_LOG, 29),
         (entries_closed, OpeningCase.ENTRIES, 5),
         (entries_of_java, OpeningCase.ENTRIES, 61),
         (entries_killed, OpeningCase.ENTRIES, 17),
-        (entries_killed_behind_old_files, OpeningCase.ENTRIES, 17),
+        (entries_killed_after_a_base_log, OpeningCase.ENTRIES, 17),
     )
 }
 
@@ -185,5 +185,5 @@ def test_store_is_of_the_case_that_its_crash_points_are_meant_for(name):
     disk, clock = SimDisk(Random(1), FaultCounts()), Clock()
     write(disk, clock)
     files, places = files_on(disk), CONFIG.places
-    is_of = (has_entries(files, places.node_directory), bool(files.list_directory(places.old_directory)))
+    is_of = (has_entries(files, places.node_directory), bool(files.list_directory(places.base_directory)))
     assert {(row.has_entries, row.has_records) for row in CASES if row.case is case} & {is_of, (is_of[0], None)}

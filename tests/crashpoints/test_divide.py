@@ -105,5 +105,5 @@ def test_no_message_is_lost_wherever_the_conversion_is_interrupted(shape, capsys
 
     with capsys.disabled():
         print(f"\ncrash points of a plain log {shape}: {dict(conversion.crashes.counts)}")
-    assert conversion.cases == {OpeningCase.OLD_FILES, OpeningCase.ENTRIES}
+    assert conversion.cases == {OpeningCase.BASE_LOG, OpeningCase.ENTRIES}
     assert conversion.crashes.counts["images of a second crash"] > 0

@@ -81,7 +81,7 @@ class NodeFilesCheck:
         yield from self._check_memberships()
         yield from self._check_head(first_index, begin_offset)
         yield from self._check_aside()
-        yield from self._check_old_files()
+        yield from self._check_base_log()
         yield from self._check_snapshots()
 
     def _path(self, name: str) -> str:
@@ -179,7 +179,7 @@ class NodeFilesCheck:
         fault = self._fault(LogHeadFile(self._files, self._directory).load)
         if fault is not None:
             yield _damage(path, "where the log begins, with a checksum that fits", fault, meaning, _LOST_DISK)
-        # With entry 0 the log is whole: a mixed store of RocketMQ has its old files before that entry.
+        # With entry 0 the log is whole: a mixed store of RocketMQ has its base log before that entry.
         elif self._is_ours and begin_offset and first_index and not self._files.exists(path):
             expected = f"this file, for the first data file begins at {begin_offset}"
             yield _damage(path, expected, "none", meaning, _LOST_DISK)
@@ -197,12 +197,12 @@ class NodeFilesCheck:
         except (ValueError, KeyError) as error:
             yield _damage(path, expected, what_is_wrong(error), meaning, _ASIDE_REMEDY)
 
-    def _check_old_files(self) -> Iterator[Finding]:
+    def _check_base_log(self) -> Iterator[Finding]:
         path = self._path(MANIFEST_NAME)
-        meaning = "the node does not know which old files its group has"
+        meaning = "the node does not know which base log its group has"
         fault = self._fault(lambda: load_manifest(self._files, self._directory))
         if fault is not None:
-            yield _damage(path, "the old files of the group, with a checksum that fits", fault, meaning, _LOST_DISK)
+            yield _damage(path, "the base log of the group, with a checksum that fits", fault, meaning, _LOST_DISK)
         elif self._is_ours and self._has_messages and not self._files.exists(path):
             yield _damage(path, "this file, for a broker has run here", "none", meaning, _LOST_DISK)
 

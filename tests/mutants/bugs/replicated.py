@@ -12,8 +12,8 @@ from cluster.replica.replicated import ReplicatedReplica
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.standalone import StandaloneReplica
 from cluster.state.offsets import KeptOffsets
+from commitlog.conversion.base_log_files import BaseLogFetch
 from commitlog.conversion.old_config import find_config
-from commitlog.conversion.old_files import OldFilesFetch
 from commitlog.replicated.commit_log import DLedgerCommitLog
 from commitlog.replicated.leadership import Leadership
 from dledger.types import NO_INDEX
@@ -85,11 +85,11 @@ def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):
     patch.setattr(QueueOffsets, "take_back", lambda self, messages, offsets: None)
 
 
-def entries_go_before_old_files(patch):
+def entries_go_before_the_base_log(patch):
     patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
 
 
-def old_files_go_before_a_snapshot_has_the_ends_of_their_queues(patch):
+def base_log_goes_before_a_snapshot_has_the_ends_of_its_queues(patch):
     """Then the end of a queue whose messages have all expired is unknown."""
     begin = StoreRetention.__init__
 
@@ -164,8 +164,8 @@ def fetched_file_counts_before_it_is_durable(patch):
         def __getattr__(self, name):
             return (lambda: None) if name == "sync" else getattr(self._file, name)
 
-    end_file = OldFilesFetch._end_file
-    patch.setattr(OldFilesFetch, "_end_file", lambda self, file, wanted: end_file(self, Unsynced(file), wanted))
+    end_file = BaseLogFetch._end_file
+    patch.setattr(BaseLogFetch, "_end_file", lambda self, file, wanted: end_file(self, Unsynced(file), wanted))
 
 
 def group_is_founded_without_those_that_are_silent(patch):
@@ -178,7 +178,7 @@ def group_is_founded_without_those_that_are_silent(patch):
     patch.setattr(cluster.replica.bootstrap, "decide", decide)
 
 
-def old_files_that_turn_up_later_are_taken(patch):
+def base_log_that_turns_up_later_is_taken(patch):
     patch.setattr(cluster.replica.bootstrap._Start, "_check_present", lambda self, manifest: None)
 
 
@@ -265,34 +265,33 @@ MUTANTS = (
         Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset_up"),
     ),
     Mutant(
-        entries_go_before_old_files,
+        entries_go_before_the_base_log,
         "no message is lost",
         Tests(CONVERSION + "test_divide.py"),
     ),
     Mutant(
-        old_files_go_before_a_snapshot_has_the_ends_of_their_queues,
+        base_log_goes_before_a_snapshot_has_the_ends_of_its_queues,
         "queue offsets are given once",
         Tests(
-            GROUP
-            + "test_disks.py::test_old_files_are_deleted_when_a_snapshot_has_the_ends_of_their_queues_which_is_soon"
+            GROUP + "test_disks.py::test_base_log_is_deleted_when_a_snapshot_has_the_ends_of_its_queues_which_is_soon"
         ),
     ),
     Mutant(
         fetched_file_counts_before_it_is_durable,
-        "old files are the same on all nodes",
-        Tests("tests/crashpoints/test_old_files_fetch.py"),
+        "the base log is the same on all nodes",
+        Tests("tests/crashpoints/test_base_log_fetch.py"),
     ),
     Mutant(
         group_is_founded_without_those_that_are_silent,
-        "old files are the same on all nodes",
+        "the base log is the same on all nodes",
         Tests(
             GROUP + "test_bootstrap.py::test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing"
         ),
     ),
     Mutant(
-        old_files_that_turn_up_later_are_taken,
-        "old files are the same on all nodes",
-        Tests(GROUP + "test_bootstrap.py::test_old_files_that_turn_up_after_the_answer_nothing_are_refused"),
+        base_log_that_turns_up_later_is_taken,
+        "the base log is the same on all nodes",
+        Tests(GROUP + "test_bootstrap.py::test_base_log_that_turns_up_after_the_answer_nothing_is_refused"),
     ),
     Mutant(
         records_do_not_carry_their_place,
@@ -353,7 +352,7 @@ MUTANTS = (
     Mutant(
         configuration_that_a_crash_left_half_is_taken_for_the_nodes_own,
         "what an old store knew is taken over whole",
-        Tests("tests/crashpoints/test_old_files_fetch.py"),
+        Tests("tests/crashpoints/test_base_log_fetch.py"),
     ),
     Mutant(
         topic_is_looked_for_before_the_leader,

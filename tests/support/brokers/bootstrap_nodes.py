@@ -1,4 +1,4 @@
-"""Nodes of a broker that agree on their old files in this process: stores on the disk, real sockets."""
+"""Nodes of a broker that agree on their base logs in this process: stores on the disk, real sockets."""
 
 import asyncio
 import shutil
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from cluster.replica.bootstrap import bootstrap_old_files, places_of
+from cluster.replica.bootstrap import bootstrap_base_log, places_of
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.peer.bootstrap import BootstrapServer
@@ -35,9 +35,7 @@ def nodes_in(path, count=3, **settings):
 
 
 def bootstrapped(config, files=None, registry=None):
-    return asyncio.ensure_future(
-        bootstrap_old_files(files or OsFiles(), config, CODEC, registry or CollectorRegistry())
-    )
+    return asyncio.ensure_future(bootstrap_base_log(files or OsFiles(), config, CODEC, registry or CollectorRegistry()))
 
 
 async def bootstrap_all(configs):
@@ -64,7 +62,7 @@ async def answering(config):
 
 
 def contents(config):
-    folder = places_of(config).old_directory
+    folder = places_of(config).base_directory
     files = OsFiles()
     return {name: files.read_bytes(f"{folder}/{name}") for name in files.list_directory(folder)}
 
@@ -90,7 +88,7 @@ async def stop(*bootstrapping):
     await asyncio.wait(bootstrapping)
 
 
-async def group_with_old_files(tmp_path, **settings):
+async def group_with_base_log(tmp_path, **settings):
     """Settle three nodes on the plain store of n0; return their settings."""
     configs = configs_in(tmp_path, **settings)
     write_plain(old_root(configs[0].node))
@@ -100,6 +98,6 @@ async def group_with_old_files(tmp_path, **settings):
 
 async def source_and_newcomer(tmp_path):
     """Settle three nodes on an old store; return the settings of one, and of another one that has lost everything."""
-    source, newcomer, _ = await group_with_old_files(tmp_path)
+    source, newcomer, _ = await group_with_base_log(tmp_path)
     shutil.rmtree(newcomer.node.store_base_dir)
     return source.node, newcomer.node

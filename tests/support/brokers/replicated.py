@@ -23,7 +23,7 @@ from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
-from tests.support.brokers.old_files import bootstrap_alone
+from tests.support.brokers.base_log import bootstrap_alone
 from tests.support.waiting import PATIENCE_S, until
 
 FILE_SIZE = 1 << 16

@@ -2,8 +2,8 @@
 
 import pytest
 
+from commitlog.conversion.base_log import BaseLog
 from commitlog.conversion.divide import LogDirectories, divide_log
-from commitlog.conversion.old_log import OldLog
 from commitlog.record.system_records import MessageEntryCodec
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.entries.damaged_tail import keep_damaged_tail
@@ -108,9 +108,9 @@ class Opened:
         self.divided = divide_log(files, self.places, codec)
         self.store = EntryStore.open(files, self.places.node_directory, sizes, codec, give_up)
         self.node = SimpleNode(self.store, codec)
-        self.old = OldLog.open(files, self.places.old_directory, sizes.data_file_size_bytes, self.divided.divide)
+        self.base = BaseLog.open(files, self.places.base_directory, sizes.data_file_size_bytes, self.divided.divide)
         self.log = DLedgerCommitLog(
-            self.node, self.store, self.divided.divide, self.old, DLedgerCommitLogConfig(store_host=store_host), clock
+            self.node, self.store, self.divided.divide, self.base, DLedgerCommitLogConfig(store_host=store_host), clock
         )
 
     def close(self):

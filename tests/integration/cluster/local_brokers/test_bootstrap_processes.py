@@ -1,4 +1,4 @@
-"""Node processes that are ended while they agree on old files, or fetch them, resume later where they stopped."""
+"""Node processes that are ended while they agree on the base log, or fetch it, resume later where they stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
-from commitlog.conversion.old_files import INCOMING_NAME
+from commitlog.conversion.base_log_files import INCOMING_NAME
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
@@ -36,7 +36,7 @@ def write_plain(root: Path) -> None:
     store.close()
 
 
-def old_files(cluster: LocalCluster, node_id: str) -> dict[str, bytes]:
+def base_log(cluster: LocalCluster, node_id: str) -> dict[str, bytes]:
     folder = cluster.directory_of(node_id).parent / "commitlog"
     return {path.name: path.read_bytes() for path in sorted(folder.glob("*"))}
 
@@ -67,7 +67,7 @@ def test_node_that_waits_for_the_others_ends_cleanly_on_a_signal(tmp_path: Path)
         cluster.stop()
 
 
-def test_node_that_is_killed_while_it_fetches_old_files_resumes_the_fetch(tmp_path: Path) -> None:
+def test_node_that_is_killed_while_it_fetches_the_base_log_resumes_the_fetch(tmp_path: Path) -> None:
     cluster = LocalCluster.create(tmp_path, nodes=2, options={**SMALL, "broker": "broker-a"})
     write_plain(cluster.directory_of("n0").parent)
     config = cluster.config_of("n1")
@@ -79,7 +79,7 @@ def test_node_that_is_killed_while_it_fetches_old_files_resumes_the_fetch(tmp_pa
             cluster._launch(node_id)
         wait_until(lambda: has_noted_a_file(cluster, "n1"), "n1 fetches")
         cluster.kill("n1")
-        assert 1 <= len(old_files(cluster, "n1")) < FILES
+        assert 1 <= len(base_log(cluster, "n1")) < FILES
 
         config.write_text(quick)
         cluster.start_node("n1", PATIENCE_S)
@@ -88,7 +88,7 @@ def test_node_that_is_killed_while_it_fetches_old_files_resumes_the_fetch(tmp_pa
         missing = [int(each) for each in logged]
         assert missing[0] == FILES * FILE_SIZE
         assert 0 < missing[-1] <= (FILES - 1) * FILE_SIZE
-        assert old_files(cluster, "n0") == old_files(cluster, "n1")
+        assert base_log(cluster, "n0") == base_log(cluster, "n1")
         for node_id in cluster.node_ids:
             with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
                 status = calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())

@@ -1,4 +1,4 @@
-"""Nodes agree on old files before they take part: over real sockets, with stores on the disk."""
+"""Nodes agree on the base log before they take part: over real sockets, with stores on the disk."""
 
 import asyncio
 import shutil
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cluster.replica.bootstrap import places_of
-from commitlog.conversion.old_files import OldFilesDiffer
+from commitlog.conversion.base_log_files import BaseLogsDiffer
 from commitlog.conversion.origin import load_origin
-from commitlog.conversion.saved_manifest import OldFilesNotAgreed, load_manifest
+from commitlog.conversion.saved_manifest import BaseLogNotAgreed, load_manifest
 from store.errors import CorruptData, DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.lock import lock_store
@@ -19,7 +19,7 @@ from tests.support.brokers.bootstrap_nodes import (
     bootstrap_all,
     bootstrapped,
     contents,
-    group_with_old_files,
+    group_with_base_log,
     is_still_waiting,
     nodes_in,
     old_root,
@@ -78,7 +78,7 @@ def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
     run(story())
 
 
-def test_old_files_that_turn_up_after_the_answer_nothing_are_refused(tmp_path):
+def test_base_log_that_turns_up_after_the_answer_nothing_is_refused(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         await bootstrap_all(configs)
@@ -88,25 +88,25 @@ def test_old_files_that_turn_up_after_the_answer_nothing_are_refused(tmp_path):
         # Also when nothing else is left of the node: the others send it.
         shutil.rmtree(places_of(configs[1]).node_directory)
         async with answering(configs[0]):
-            with pytest.raises(OldFilesDiffer, match=r"n0: they end at \d+ here and at 0 there"):
+            with pytest.raises(BaseLogsDiffer, match=r"n0: they end at \d+ here and at 0 there"):
                 await bootstrapped(configs[1])
 
     run(story())
 
 
-def test_different_old_files_form_no_group_and_both_nodes_name_the_first_difference(tmp_path):
+def test_different_base_logs_form_no_group_and_both_nodes_name_the_first_difference(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]), dirs_exist_ok=True)
-        damaged = f"{places_of(configs[1]).old_directory}/{FILE_SIZE:020d}"
+        damaged = f"{places_of(configs[1]).base_directory}/{FILE_SIZE:020d}"
         # Within a body, in a file that a store closed in order need not read again.
         spoil(damaged)
         both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         for error, peer in zip(both, ("n1", "n0"), strict=True):
-            assert isinstance(error, OldFilesDiffer)
-            assert f"those of {peer}: file {FILE_SIZE:020d} has" in str(error)
-        with pytest.raises(OldFilesNotAgreed):
+            assert isinstance(error, BaseLogsDiffer)
+            assert f"that of {peer}: file {FILE_SIZE:020d} has" in str(error)
+        with pytest.raises(BaseLogNotAgreed):
             load_origin(OsFiles(), places_of(configs[0]))
 
     run(story())
@@ -130,16 +130,16 @@ def test_copies_of_which_one_lacks_the_oldest_file_are_refused(tmp_path):
         configs = nodes_in(tmp_path, 2)
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]))
-        OsFiles().remove(f"{places_of(configs[1]).old_directory}/{0:020d}")
+        OsFiles().remove(f"{places_of(configs[1]).base_directory}/{0:020d}")
         both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         assert all("the oldest file is" in str(error) for error in both), both
 
     run(story())
 
 
-def test_wiped_node_gets_old_files_from_a_running_group_while_another_is_down(tmp_path):
+def test_wiped_node_gets_the_base_log_from_a_running_group_while_another_is_down(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path)
+        configs = await group_with_base_log(tmp_path)
         async with running_group(configs) as group:
             await group.start()
             await group.put(*numbered([600]))
@@ -160,7 +160,7 @@ def test_wiped_node_gets_old_files_from_a_running_group_while_another_is_down(tm
 
 def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path)
+        configs = await group_with_base_log(tmp_path)
         founders = configs[0].node.peers
         (lone,) = nodes_in(tmp_path / "new", 1)
         newcomer = replace(
@@ -180,13 +180,13 @@ def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
     run(story())
 
 
-def test_old_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide_stays(tmp_path):
+def test_base_log_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide_stays(tmp_path):
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
         files = OsFiles()
         for gone in (range(2), range(2, 6)):
             for number in gone:
-                files.remove(f"{places_of(source).old_directory}/{number * FILE_SIZE:020d}")
+                files.remove(f"{places_of(source).base_directory}/{number * FILE_SIZE:020d}")
             async with answering(source):
                 agreed = await bootstrapped(newcomer)
             assert contents(newcomer) == contents(source)

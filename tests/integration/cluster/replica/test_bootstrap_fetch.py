@@ -1,4 +1,4 @@
-"""Old files come from nodes that fail, lie, or disconnect midway; disks are full; an interrupted fetch is resumed."""
+"""The base log comes from nodes that fail, lie, or disconnect midway; disks are full; a fetch is resumed."""
 
 import shutil
 
@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap
 from cluster.replica.bootstrap import places_of
-from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
-from commitlog.conversion.origin import OldFilesOrigin, load_origin
-from commitlog.conversion.saved_manifest import OldFilesNotAgreed, load_manifest
+from commitlog.conversion.base_log_files import BaseLogDamaged, make_manifest
+from commitlog.conversion.origin import BaseLogOrigin, load_origin
+from commitlog.conversion.saved_manifest import BaseLogNotAgreed, load_manifest
 from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
@@ -39,7 +39,7 @@ class Source:
         self.chunks = 0
 
         async def answer(peer_id, question):
-            answer = await OldFilesOrigin.answer(origin, peer_id, question)
+            answer = await BaseLogOrigin.answer(origin, peer_id, question)
             if b'"chunk"' in question.body:
                 self.chunks += 1
                 return spoil(self.chunks, answer)
@@ -86,7 +86,7 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
             agreed = await bootstrapped(newcomer)
             assert server.chunks > 4
         assert contents(newcomer) == contents(source)
-        assert make_manifest(OsFiles(), places_of(newcomer).old_directory, DIVIDE) == agreed.manifest
+        assert make_manifest(OsFiles(), places_of(newcomer).base_directory, DIVIDE) == agreed.manifest
 
     run(story())
 
@@ -94,11 +94,11 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
 def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path):
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
-        spoil(f"{places_of(source).old_directory}/{0:020d}")
+        spoil(f"{places_of(source).base_directory}/{0:020d}")
         async with Source(source, lambda _, answer: answer):
-            with pytest.raises(OldFilesDamaged, match="3 times"):
+            with pytest.raises(BaseLogDamaged, match="3 times"):
                 await bootstrapped(newcomer)
-        with pytest.raises(OldFilesNotAgreed):
+        with pytest.raises(BaseLogNotAgreed):
             load_origin(OsFiles(), places_of(newcomer))
 
     run(story())
@@ -111,7 +111,7 @@ def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
             fetching = bootstrapped(newcomer)
             await until(lambda: load_manifest(OsFiles(), places_of(newcomer).node_directory) is not None)
             await stop(fetching)
-        with pytest.raises(OldFilesNotAgreed):
+        with pytest.raises(BaseLogNotAgreed):
             load_origin(OsFiles(), places_of(newcomer))
 
         def two_only(number, answer):

@@ -12,7 +12,7 @@ from store.errors import Certainty, StorageFailed
 from store.fs.linux.files import OsFiles
 from store.model.message import Message, QueueKey
 from store.model.queue_ends import QueueEnds
-from tests.support.brokers.bootstrap_nodes import DIVIDE, group_with_old_files
+from tests.support.brokers.bootstrap_nodes import DIVIDE, group_with_base_log
 from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import PATIENCE_S, run, until
@@ -182,11 +182,11 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_that_was_a
 
 
 @pytest.mark.slow
-def test_old_files_are_deleted_when_a_snapshot_has_the_ends_of_their_queues_which_is_soon(tmp_path):
+def test_base_log_is_deleted_when_a_snapshot_has_the_ends_of_its_queues_which_is_soon(tmp_path):
     """A node that is filled again later finds that nowhere else: should it lead, it would give offsets out again."""
 
     async def story():
-        (config, *_) = await group_with_old_files(tmp_path, count=1)
+        (config, *_) = await group_with_base_log(tmp_path, count=1)
         disk = FaultyDisk()
         disk.used_ratio = 0.87
         async with running_group([config], files={"n0": disk}) as group:
@@ -197,7 +197,7 @@ def test_old_files_are_deleted_when_a_snapshot_has_the_ends_of_their_queues_whic
             await replica.start()
             await until(lambda: log.begin_offset > 0)
             assert replica.node.snapshot is not None
-            await until(lambda: not log.has_old_files)
+            await until(lambda: not log.has_base_log)
             ends = replica.parts.machine.retention_offset(replica.node.snapshot)
             assert ends >= DIVIDE
 
@@ -299,9 +299,9 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
 
 
 @pytest.mark.slow
-def test_old_files_go_first_and_then_entries_and_queue_offsets_continue(tmp_path):
+def test_base_log_goes_first_and_then_entries_and_queue_offsets_continue(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path, snapshot_threshold=100)
+        configs = await group_with_base_log(tmp_path, snapshot_threshold=100)
         disks = {config.node.self_id: FaultyDisk() for config in configs}
         async with running_group(configs, files=disks) as group:
             await group.start()
@@ -350,7 +350,7 @@ def test_old_files_go_first_and_then_entries_and_queue_offsets_continue(tmp_path
 
     def is_begun_later(replica):
         replica.node._turns.soon(lambda _: replica.node._retention.look())
-        return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_old_files
+        return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_base_log
 
     assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs room on the disk"
     run(story())

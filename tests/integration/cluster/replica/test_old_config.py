@@ -14,9 +14,9 @@ from cluster.replica.bootstrap import places_of
 from cluster.replica.local_state import LocalState
 from cluster.state.commands import QueueOffset, ResetOffsets, SetGroup, SetTopic
 from cluster.state.rocketmq_config import _FILES
+from commitlog.conversion.base_log_files import ChunkRequest
 from commitlog.conversion.old_config import config_from_json, find_config, own_config_size, read_config, save_config
-from commitlog.conversion.old_files import ChunkRequest
-from commitlog.conversion.origin import OldFilesOrigin, load_origin
+from commitlog.conversion.origin import BaseLogOrigin, load_origin
 from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
@@ -42,13 +42,13 @@ def config_of(config):
     }
 
 
-@pytest.mark.parametrize("has_old_files", [True, False], ids=["with old files", "alone"])
-def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_old_files, caplog):
+@pytest.mark.parametrize("has_base_log", [True, False], ids=["with a base log", "alone"])
+def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_base_log, caplog):
     caplog.set_level("INFO")
 
     async def story():
         configs = nodes_in(tmp_path)
-        if has_old_files:
+        if has_base_log:
             write_plain(old_root(configs[1]))
         write_config(configs[1])
         await bootstrap_all(configs)
@@ -56,7 +56,7 @@ def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_
         assert contents(configs[0]) == contents(configs[1]) == contents(configs[2])
         # Each node, once, and the same on all.
         lines = [text for text in caplog.messages if text.startswith("old_store_conversion")]
-        assert len(lines) == (3 if has_old_files else 0)
+        assert len(lines) == (3 if has_base_log else 0)
         assert len({text.partition("equal_on_all_nodes: ")[2] for text in lines}) == len(lines) / 3
         assert all("mapped_file_size_for_entry_data = " in text for text in lines)
 
@@ -147,7 +147,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
     monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
     faults = []
 
-    class Spoiling(OldFilesOrigin):
+    class Spoiling(BaseLogOrigin):
         async def answer(self, peer_id, question):
             answer = await super().answer(peer_id, question)
             if b"config" in question.body and b"statement" not in question.body and len(faults) < 3:
@@ -162,7 +162,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
         shutil.rmtree(newcomer.store_base_dir)
         places = places_of(source)
         origin = Spoiling(
-            OsFiles(), places.old_directory, places.node_directory, load_origin(OsFiles(), places).manifest
+            OsFiles(), places.base_directory, places.node_directory, load_origin(OsFiles(), places).manifest
         )
         server = BootstrapServer(source, origin)
         await server.start()

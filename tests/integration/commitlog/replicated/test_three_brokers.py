@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from commitlog.conversion.base_log import BaseLog
 from commitlog.conversion.divide import LogDirectories, OpeningCase, divide_log
-from commitlog.conversion.old_log import OldLog
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
@@ -65,8 +65,10 @@ class Broker:
         keep_from = lambda: self.log.retention_floor(self.store.derived.durable_offset)  # noqa: E731
         self.node = Node(config, metrics, codec=codec, state_machine=self.state, keep_from=keep_from)
         entries = self.node.open()
-        old = OldLog.open(files, places.old_directory, FILE_SIZE, self.divided.divide)
-        self.log = DLedgerCommitLog(self.node, entries, self.divided.divide, old, DLedgerCommitLogConfig(), lambda: NOW)
+        base = BaseLog.open(files, places.base_directory, FILE_SIZE, self.divided.divide)
+        self.log = DLedgerCommitLog(
+            self.node, entries, self.divided.divide, base, DLedgerCommitLogConfig(), lambda: NOW
+        )
         self.store = MessageStore.open(files, root, self.log, CONFIG, LastState())
         self.leadership = Leadership(
             self.node,
@@ -150,7 +152,7 @@ async def put(brokers, *messages):
 
 async def story(configs):
     brokers = [Broker(config) for config in configs]
-    assert {broker.divided.case for broker in brokers} == {OpeningCase.OLD_FILES}
+    assert {broker.divided.case for broker in brokers} == {OpeningCase.BASE_LOG}
     assert len({broker.divided.divide for broker in brokers}) == 1
     assert [len(broker.queue()) for broker in brokers] == [OLD_COUNT] * 3
     for broker in brokers:

@@ -38,7 +38,7 @@ def test_row_says_where_puts_are_taken_and_why_not(fields: dict[str, object], pu
     assert row(status("n1", **fields))[7].rstrip() == puts
 
 
-def test_row_says_where_old_files_end_and_what_is_not_dispatched() -> None:
+def test_row_says_where_the_base_log_ends_and_what_is_not_dispatched() -> None:
     counts = {"topics_count": 3, "groups_count": 2, "queues_count": 12}
     offsets = {"divided_offset": 4096, "max_physical_offset": 9000, "dispatched_physical_offset": 8500}
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.cli.app import app
-from commitlog.conversion.old_files import OldFilesManifest
+from commitlog.conversion.base_log_files import BaseLogManifest
 from commitlog.conversion.saved_manifest import save_manifest
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STAMP_AT, MessageEntryCodec
@@ -47,12 +47,12 @@ def node_directory(root: Path) -> str:
 
 
 def save_small_files(root: Path) -> None:
-    """Write what a node saves before its first entry: whose directory it is, term and vote, members, old files."""
+    """Write what a node saves before its first entry: whose directory it is, term and vote, members, the base log."""
     files, directory = OsFiles(), node_directory(root)
     IdentityFile(files, directory).begin("n0", "g", has_past=False, is_adopting=False, draw=random.Random(1).randrange)
     HardStateFile.open(files, directory).save(HardState(2, "n0"))
     MembershipFile.open(files, directory).save([MembershipEntry(NO_INDEX, MEMBERSHIP)])
-    save_manifest(files, directory, OldFilesManifest(0), is_agreed=True)
+    save_manifest(files, directory, BaseLogManifest(0), is_agreed=True)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_byte_that_changed_anywhere_in_an_entry_is_found_for_its_header_has_a_ch
 def test_log_that_begins_late_needs_the_file_that_says_so_unless_it_has_entry_0(
     tmp_path: Path, first_index: int
 ) -> None:
-    """RocketMQ writes no such file, and the entries of its mixed stores begin where the old files end."""
+    """RocketMQ writes no such file, and the entries of its mixed stores begin where the base log ends."""
     codec = MessageEntryCodec(clock=lambda: NOW)
     entries = open_entries(tmp_path, codec)
     entries.reset(first_index, 2 * DATA_FILE_SIZE, NO_TERM)

@@ -127,7 +127,7 @@ def test_each_missing_option_is_named() -> None:
     assert ["self_id", "peers", "store_base_dir"] == [fault.name for fault in caught.value.faults]
 
 
-def test_node_of_a_broker_takes_its_name_for_the_group_and_its_times_for_old_files(tmp_path: Path) -> None:
+def test_node_of_a_broker_takes_its_name_for_the_group_and_its_times_for_the_base_log(tmp_path: Path) -> None:
     config = load(
         tmp_path, **GOOD, broker="broker-a", name_servers="a:1, b:2", file_reserved_hours=5, delete_when="3;4"
     )

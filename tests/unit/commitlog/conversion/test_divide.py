@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from commitlog.conversion.base_log import BaseLog, is_full
 from commitlog.conversion.divide import CASES, OpeningCase, case_of, was_written_by_java
-from commitlog.conversion.old_log import OldLog, is_full
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.entries.store import EntryStore
 from store.errors import CorruptData
@@ -45,7 +45,7 @@ def test_exactly_one_row_of_the_table_fits():
 def test_nothing_begins_at_0(open_log, tmp_path):
     opened = open_log()
 
-    assert (opened.divided.case, opened.divided.divide, opened.old) == (OpeningCase.NOTHING, 0, None)
+    assert (opened.divided.case, opened.divided.divide, opened.base) == (OpeningCase.NOTHING, 0, None)
     assert (opened.log.begin_offset, opened.log.end_offset) == (0, 0)
     opened.node.lead(1)
     assert opened.store.position_of(0) == 0
@@ -57,7 +57,7 @@ def test_empty_files_of_a_plain_log_are_nothing(open_log, tmp_path, clock):
 
     opened = open_log()
 
-    assert (opened.divided.case, opened.divided.divide, opened.old) == (OpeningCase.NOTHING, 0, None)
+    assert (opened.divided.case, opened.divided.divide, opened.base) == (OpeningCase.NOTHING, 0, None)
 
 
 def test_plain_log_is_padded_and_continued(open_log, tmp_path, clock):
@@ -68,7 +68,7 @@ def test_plain_log_is_padded_and_continued(open_log, tmp_path, clock):
 
     opened = open_log()
 
-    assert (opened.divided.case, opened.divided.divide) == (OpeningCase.OLD_FILES, divide)
+    assert (opened.divided.case, opened.divided.divide) == (OpeningCase.BASE_LOG, divide)
     assert opened.log.divided_commitlog_offset == divide
     name = f"{divide - FILE_SIZE:020d}"
     position = end % FILE_SIZE
@@ -164,7 +164,7 @@ def test_corrupt_plain_log_is_not_divided(open_log, tmp_path, clock):
     assert not (tmp_path / "dledger-n0").exists()
 
 
-def test_old_files_that_do_not_meet_the_entries_are_refused(open_log, tmp_path, clock):
+def test_base_log_that_does_not_meet_the_entries_is_refused(open_log, tmp_path, clock):
     write_plain(tmp_path, clock, *[1500] * 5)
     open_log().close()
     last = max((tmp_path / "commitlog").iterdir())
@@ -178,7 +178,7 @@ def test_old_files_that_do_not_meet_the_entries_are_refused(open_log, tmp_path, 
         open_log()
 
 
-def test_old_files_expire_first_and_then_entries_may(open_log, tmp_path, clock):
+def test_base_log_expires_first_and_then_entries_may(open_log, tmp_path, clock):
     places = write_plain(tmp_path, clock, *[1500] * 5)
     opened = open_log()
     opened.node.lead(1)
@@ -199,7 +199,7 @@ def test_old_files_expire_first_and_then_entries_may(open_log, tmp_path, clock):
     assert opened.scanned() == [row for row in rows if row[3] >= FILE_SIZE]
     assert log.read(*places[0][:2]) is None
     log.delete_before(divide)
-    assert (log.begin_offset, log.has_old_files, log.old_files(10)) == (divide, False, [])
+    assert (log.begin_offset, log.has_base_log, log.old_files(10)) == (divide, False, [])
     assert log.retention_floor(log.end_offset) == opened.store.last_index + 1
     assert opened.scanned() == [row for row in rows if row[3] >= divide]
     assert log.read(*places[-1][:2]) is None
@@ -207,7 +207,7 @@ def test_old_files_expire_first_and_then_entries_may(open_log, tmp_path, clock):
     opened.node.flush()
     opened.close()
     again = open_log()
-    assert (again.divided.divide, again.old) == (divide, None)
+    assert (again.divided.divide, again.base) == (divide, None)
     assert again.scanned() == [row for row in rows if row[3] >= divide]
 
 
@@ -246,12 +246,12 @@ def test_directory_of_another_program_is_known_until_a_node_ran_in_it(open_log, 
     assert not was_written_by_java(files, directory)
 
 
-def test_there_are_no_old_files_without_a_directory(tmp_path):
-    assert OldLog.open(OsFiles(), f"{tmp_path}/commitlog", FILE_SIZE, 0) is None
+def test_there_is_no_base_log_without_a_directory(tmp_path):
+    assert BaseLog.open(OsFiles(), f"{tmp_path}/commitlog", FILE_SIZE, 0) is None
 
 
-def test_damaged_last_record_of_old_files_does_not_stop_the_node(open_log, tmp_path, clock):
-    """Its end became zeros after the log was divided: the record before it says when the old files end."""
+def test_damaged_last_record_of_a_base_log_does_not_stop_the_node(open_log, tmp_path, clock):
+    """Its end became zeros after the log was divided: the record before it says when the base log ends."""
     _, last = write_plain(tmp_path, clock, 100, 300)
     open_log().close()
     path = tmp_path / "commitlog" / f"{0:020d}"
@@ -261,4 +261,4 @@ def test_damaged_last_record_of_old_files_does_not_stop_the_node(open_log, tmp_p
 
     opened = open_log()
 
-    assert opened.old.last_store_timestamp == clock.now - 1
+    assert opened.base.last_store_timestamp == clock.now - 1

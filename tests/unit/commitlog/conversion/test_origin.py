@@ -1,4 +1,4 @@
-"""Statements of nodes about old files: a whole manifest, or a digest of one that is too long for a Hello."""
+"""Statements of nodes about the base log: a whole manifest, or a digest of one that is too long for a Hello."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commitlog.conversion.old_files import (
+from commitlog.conversion.base_log_files import (
     UNKNOWN_DIVIDE,
-    OldFilesManifest,
-    OldFileSum,
+    BaseLogFile,
+    BaseLogManifest,
     manifest_from_json,
     manifest_to_json,
 )
-from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_message
+from commitlog.conversion.origin import BaseLogOrigin, abridge, difference_of, state_message
 from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
@@ -28,8 +28,8 @@ TOLD = 2048
 
 
 def manifest_of(count, first=0):
-    files = (OldFileSum(f"{n * SIZE:020d}", SIZE, crc32c(b"%d" % n)) for n in range(first, count))
-    return OldFilesManifest(count * SIZE, tuple(files))
+    files = (BaseLogFile(f"{n * SIZE:020d}", SIZE, crc32c(b"%d" % n)) for n in range(first, count))
+    return BaseLogManifest(count * SIZE, tuple(files))
 
 
 def changed(manifest, number):
@@ -108,7 +108,7 @@ def test_long_manifest_is_saved_and_loaded_and_a_changed_byte_of_it_is_found(tmp
 def test_long_manifest_travels_as_one_answer_to_a_node_that_asks(tmp_path):
     manifest = manifest_of(10_000)
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
-    origin = OldFilesOrigin(OsFiles(), f"{tmp_path}/commitlog", f"{tmp_path}/dledger-n0", manifest)
+    origin = BaseLogOrigin(OsFiles(), f"{tmp_path}/commitlog", f"{tmp_path}/dledger-n0", manifest)
 
     answer = asyncio.run(origin.answer("n1", state_message(NOTHING, is_question=True)))
 

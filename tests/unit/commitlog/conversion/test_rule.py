@@ -1,4 +1,4 @@
-"""The rule by which nodes agree on old files: from the same statements the same decision, and never too early."""
+"""The rule by which nodes agree on the base log: from the same statements the same decision, and never too early."""
 
 import random
 
@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.conversion.old_files import OldFilesDiffer, OldFilesManifest, OldFileSum
+from commitlog.conversion.base_log_files import BaseLogFile, BaseLogManifest, BaseLogsDiffer
 from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide, statement_from
 
 SIZE = 64
-FILES = tuple(OldFileSum(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
+FILES = tuple(BaseLogFile(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
 DIVIDE = len(FILES) * SIZE
-WHOLE = OldFilesManifest(DIVIDE, FILES)
-OTHER = OldFilesManifest(DIVIDE, (*FILES[:2], OldFileSum(FILES[2].name, SIZE, 7), FILES[3]))
-EMPTY = OldFilesManifest(0)
+WHOLE = BaseLogManifest(DIVIDE, FILES)
+OTHER = BaseLogManifest(DIVIDE, (*FILES[:2], BaseLogFile(FILES[2].name, SIZE, 7), FILES[3]))
+EMPTY = BaseLogManifest(0)
 OTHERS = ("n1", "n2")
 
 
@@ -65,7 +65,7 @@ def test_node_with_most_files_is_asked_first_and_one_without_files_not_at_all():
 def test_no_node_begins_while_files_are_awaited_that_none_holds():
     waiting = decided(NOTHING, n1=AWAITED, n2=NOTHING)
     assert isinstance(waiting, Waiting)
-    assert "no node has them all now" in waiting.reason
+    assert "no node has all of it now" in waiting.reason
     assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
 
 
@@ -94,19 +94,19 @@ def test_node_that_joins_founds_nothing():
         # One lacks the oldest file: which of the copies is intact is unknown.
         (
             held(),
-            {"n1": held(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
+            {"n1": held(BaseLogManifest(DIVIDE, FILES[1:]), SIZE)},
             f"the oldest file is {FILES[0].name} here and",
         ),
         # The group knows less than this node brings.
         (
             held(),
-            {"n1": agreed(OldFilesManifest(DIVIDE, FILES[1:]), SIZE)},
+            {"n1": agreed(BaseLogManifest(DIVIDE, FILES[1:]), SIZE)},
             f"file {FILES[0].name} is here, and not known",
         ),
     ],
 )
 def test_different_files_are_refused_with_the_first_difference_whichever_node_is_missing(own, received, named):
-    with pytest.raises(OldFilesDiffer) as differ:
+    with pytest.raises(BaseLogsDiffer) as differ:
         decided(own, **received)
     assert named in str(differ.value)
 
@@ -151,7 +151,7 @@ class FoundingNode:
         """Decide, as `cluster.replica.bootstrap` does; its fetch may be cut short."""
         try:
             decision = decide(self.statement, received, founders, is_joining=False)
-        except OldFilesDiffer:
+        except BaseLogsDiffer:
             self.is_ended = True
             return
         if isinstance(decision, Waiting):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from commitlog.conversion.old_files import manifest_from_json
+from commitlog.conversion.base_log_files import manifest_from_json
 from dledger.entries.format.codec import decode_membership
 from dledger.storage.membership_codec import MembershipUnreadable
 from store.fs.foreign_json import foreign_json

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
-from commitlog.conversion.divide import LogDirectories, fill_old_files
+from commitlog.conversion.divide import LogDirectories, pad_base_log
 from commitlog.plain import accepted_damage
 from commitlog.plain.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
 from commitlog.plain.recovery import LastExit
@@ -277,11 +277,11 @@ def test_plain_store_with_accepted_damage_is_converted(root, damaged):
     sizes = EntryStoreConfig(data_file_size_bytes=LOG_FILE_SIZE)
     places = LogDirectories(str(root / "commitlog"), str(root / "dledger-n0"), sizes)
     with pytest.raises(CorruptData):
-        fill_old_files(OsFiles(), places, LastExit())
+        pad_base_log(OsFiles(), places, LastExit())
     open_small(root, SKIPPING).close()
 
     last_exit = LastExit(accepted=load_accepted(OsFiles(), str(root)))
-    divide, has_records, notes = fill_old_files(OsFiles(), places, last_exit)
+    divide, has_records, notes = pad_base_log(OsFiles(), places, last_exit)
 
     assert (divide % LOG_FILE_SIZE, has_records) == (0, True)
     assert any("accepted damage" in note for note in notes)

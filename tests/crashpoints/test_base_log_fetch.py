@@ -1,4 +1,4 @@
-"""A node that lacks the old files of its group crashes while it fetches them, begins its entries, opens: wherever that
+"""A node that lacks the base log of its group crashes while it fetches it, begins its entries, opens: wherever that
 is, its next start ends with the files of the group, fetched once, and in the same state.
 
 All that ships runs but the network: questions are answered by a bootstrapped node within this process.
@@ -14,9 +14,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap, bootstrap_peers
-from cluster.replica.bootstrap import bootstrap_old_files, places_of
+from cluster.replica.bootstrap import bootstrap_base_log, places_of
 from cluster.state.broker_state import BrokerState
-from commitlog.conversion import old_config, old_files
+from commitlog.conversion import base_log_files, old_config
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, Peer
@@ -27,7 +27,7 @@ from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
-from tests.support.brokers.old_files import bootstrap_alone
+from tests.support.brokers.base_log import bootstrap_alone
 from tests.support.message_stores import Clock
 
 STRIDE = 1 if IS_LONG else 5
@@ -84,8 +84,8 @@ def source(monkeypatch):
     monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
     monkeypatch.setattr(bootstrap_peers, "BootstrapConnection", Source)
     monkeypatch.setattr(bootstrap, "BootstrapServer", NoServer)
-    monkeypatch.setattr(old_files, "CHUNK_SIZE_BYTES", CHUNK)
-    monkeypatch.setattr(old_files, "_SYNC_SIZE_BYTES", CHUNK)
+    monkeypatch.setattr(base_log_files, "CHUNK_SIZE_BYTES", CHUNK)
+    monkeypatch.setattr(base_log_files, "_SYNC_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_config, "CHUNK_SIZE_BYTES", CHUNK)
     return disk, messages
 
@@ -114,7 +114,7 @@ class Newcomer:
         # Starts by how many bytes they fetched.
         self.fetched = Counter()
         self.config = replace(NODE, peers=(*NODE.peers, Peer("n1", Address("127.0.0.1", 3))))
-        self.old_files = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
+        self.base_log = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
         self.config_files = config_in(contents(source_disk))
         self.messages = messages
         self.disk = SimDisk(Random(1), FaultCounts())
@@ -123,7 +123,7 @@ class Newcomer:
     def bootstrapped(self, files):
         # In a loop and a thread of its own: this may be called within an operation of another start.
         with ThreadPoolExecutor(1) as thread:
-            bootstrapping = bootstrap_old_files(files, self.config, CODEC, CollectorRegistry())
+            bootstrapping = bootstrap_base_log(files, self.config, CODEC, CollectorRegistry())
             return thread.submit(asyncio.run, bootstrapping).result()
 
     def run(self):
@@ -146,7 +146,7 @@ class Newcomer:
             == load_origin(files_on(disk), places_of(self.config)).manifest.divide
         )
         found = contents(disk)
-        assert {path: data for path, data in found.items() if "/commitlog/" in path} == self.old_files
+        assert {path: data for path, data in found.items() if "/commitlog/" in path} == self.base_log
         assert config_in(found) == self.config_files
         broker = OpenedBroker(files_on(disk), Clock())
         broker.lead(1)
@@ -157,14 +157,14 @@ class Newcomer:
 
 
 @pytest.mark.slow
-def test_fetch_of_old_files_that_was_interrupted_anywhere_ends_in_the_same_state(source, capsys):
+def test_fetch_of_a_base_log_that_was_interrupted_anywhere_ends_in_the_same_state(source, capsys):
     newcomer = Newcomer(*source)
     newcomer.run()
 
     with capsys.disabled():
         counts = newcomer.crashes.counts | newcomer.fetched
-        print(f"\ncrash points of a fetch of old files, and by bytes fetched: {dict(counts)}")
-    total = sum(map(len, newcomer.old_files.values()))
+        print(f"\ncrash points of a fetch of the base log, and by bytes fetched: {dict(counts)}")
+    total = sum(map(len, newcomer.base_log.values()))
     # The fetch was resumed: on some disks little was fetched, and on none more than exists.
     assert (min(newcomer.fetched), max(newcomer.fetched)) == (0, total)
     assert len(newcomer.fetched) > total // CHUNK // 2

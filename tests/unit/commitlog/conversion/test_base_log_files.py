@@ -1,19 +1,18 @@
-"""Old files of a group: the same on all nodes, or the nodes do not meet; fetched whole, whatever happens on the way."""
+"""The base log of a group: the same on all nodes, or the nodes refuse each other; fetched whole, whatever fails."""
 
 from random import Random
 
 import pytest
 from crc32c import crc32c
 
-from commitlog.conversion.divide import OpeningCase
-from commitlog.conversion.old_files import (
+from commitlog.conversion.base_log_files import (
+    BaseLogDamaged,
+    BaseLogFetch,
+    BaseLogFile,
+    BaseLogIncomplete,
+    BaseLogManifest,
+    BaseLogsDiffer,
     ChunkRequest,
-    OldFilesDamaged,
-    OldFilesDiffer,
-    OldFilesFetch,
-    OldFilesIncomplete,
-    OldFilesManifest,
-    OldFileSum,
     check_same,
     end_fetch,
     first_difference,
@@ -23,6 +22,7 @@ from commitlog.conversion.old_files import (
     manifest_to_json,
     read_chunk,
 )
+from commitlog.conversion.divide import OpeningCase
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from store.fs.linux.files import OsFiles
@@ -31,38 +31,38 @@ from tests.crashpoints.workload import files_on
 from tests.unit.commitlog.conftest import FILE_SIZE
 from tests.unit.commitlog.conversion.test_divide import write_plain
 
-A, B, C = (OldFileSum(f"{number * 64:020d}", 64, 1000 + number) for number in range(3))
+A, B, C = (BaseLogFile(f"{number * 64:020d}", 64, 1000 + number) for number in range(3))
 
 
 def test_equal_manifests_do_not_differ():
-    assert first_difference(OldFilesManifest(192, (A, B, C)), OldFilesManifest(192, (A, B, C))) is None
+    assert first_difference(BaseLogManifest(192, (A, B, C)), BaseLogManifest(192, (A, B, C))) is None
 
 
 def test_files_that_expired_on_one_node_are_no_difference():
-    assert first_difference(OldFilesManifest(192, (B, C)), OldFilesManifest(192, (A, B, C))) is None
-    assert first_difference(OldFilesManifest(192, (A, B, C)), OldFilesManifest(192, ())) is None
+    assert first_difference(BaseLogManifest(192, (B, C)), BaseLogManifest(192, (A, B, C))) is None
+    assert first_difference(BaseLogManifest(192, (A, B, C)), BaseLogManifest(192, ())) is None
 
 
 @pytest.mark.parametrize(
     ("theirs", "named"),
     [
-        (OldFilesManifest(128, (A, B)), "end at 192 here and at 128"),
+        (BaseLogManifest(128, (A, B)), "end at 192 here and at 128"),
         (
-            OldFilesManifest(192, (A, OldFileSum(B.name, 64, 7), C)),
+            BaseLogManifest(192, (A, BaseLogFile(B.name, 64, 7), C)),
             f"file {B.name} has 64 bytes, CRC-32C 0x000003e9 here",
         ),
-        (OldFilesManifest(192, (OldFileSum(A.name, 65, A.checksum), OldFileSum(B.name, 64, 7), C)), f"file {A.name}"),
-        (OldFilesManifest(192, (A, B)), f"the last one is {C.name} here and {B.name} there"),
+        (BaseLogManifest(192, (BaseLogFile(A.name, 65, A.checksum), BaseLogFile(B.name, 64, 7), C)), f"file {A.name}"),
+        (BaseLogManifest(192, (A, B)), f"the last one is {C.name} here and {B.name} there"),
     ],
 )
 def test_first_difference_is_named(theirs, named):
-    assert named in first_difference(OldFilesManifest(192, (A, B, C)), theirs)
-    with pytest.raises(OldFilesDiffer, match="cannot form a group"):
-        check_same("n1", OldFilesManifest(192, (A, B, C)), theirs)
+    assert named in first_difference(BaseLogManifest(192, (A, B, C)), theirs)
+    with pytest.raises(BaseLogsDiffer, match="cannot form a group"):
+        check_same("n1", BaseLogManifest(192, (A, B, C)), theirs)
 
 
 def test_manifest_travels_as_text():
-    manifest = OldFilesManifest(192, (A, B, C))
+    manifest = BaseLogManifest(192, (A, B, C))
 
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
 
@@ -88,12 +88,12 @@ def test_what_is_no_manifest_is_refused(text):
 
 
 class Source:
-    """A node that has old files, in memory of the test's own."""
+    """A node that has the base log, in memory of the test's own."""
 
     def __init__(self, *contents):
         self.contents = {f"{number * FILE_SIZE:020d}": content for number, content in enumerate(contents)}
-        files = (OldFileSum(name, len(content), crc32c(content)) for name, content in self.contents.items())
-        self.manifest = OldFilesManifest(len(contents) * FILE_SIZE, tuple(files))
+        files = (BaseLogFile(name, len(content), crc32c(content)) for name, content in self.contents.items())
+        self.manifest = BaseLogManifest(len(contents) * FILE_SIZE, tuple(files))
 
     def answer(self, request):
         return self.contents[request.name][request.position : request.position + request.size]
@@ -113,7 +113,7 @@ def source():
 
 def test_fetched_files_are_those_of_the_source(source, tmp_path):
     files, old, node = OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "dledger-n0")
-    fetch = OldFilesFetch(files, old, node, source.manifest)
+    fetch = BaseLogFetch(files, old, node, source.manifest)
     assert is_fetching(files, node)
     assert fetch.missing_bytes == 3 * FILE_SIZE
 
@@ -143,7 +143,7 @@ def test_what_is_not_in_the_manifest_is_not_given(source, tmp_path):
 
 
 def test_damaged_and_unasked_chunks_are_not_taken(source, tmp_path):
-    fetch = OldFilesFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "n"), source.manifest)
+    fetch = BaseLogFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "n"), source.manifest)
     request = fetch.next_request()
     payload = source.answer(request)
 
@@ -156,32 +156,32 @@ def test_damaged_and_unasked_chunks_are_not_taken(source, tmp_path):
 
 def test_file_that_is_always_wrong_ends_the_fetch(source, tmp_path):
     wrong = Source(*(bytes(FILE_SIZE) for _ in range(3)))
-    fetch = OldFilesFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "n"), source.manifest)
+    fetch = BaseLogFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "n"), source.manifest)
 
-    with pytest.raises(OldFilesDamaged, match="3 times"):
+    with pytest.raises(BaseLogDamaged, match="3 times"):
         fetch_all(fetch, wrong)
 
 
 def test_files_that_expired_at_the_source_meanwhile_are_left_out(source, tmp_path):
     files, old, node = OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "dledger-n0")
-    fetch = OldFilesFetch(files, old, node, source.manifest)
+    fetch = BaseLogFetch(files, old, node, source.manifest)
     while len(fetch._wanted) > 1:
         request = fetch.next_request()
         fetch.take(request, source.answer(request), crc32c(source.answer(request)))
     fetch.close()
-    later = OldFilesManifest(source.manifest.divide, source.manifest.files[2:])
+    later = BaseLogManifest(source.manifest.divide, source.manifest.files[2:])
 
-    again = OldFilesFetch(files, old, node, later)
+    again = BaseLogFetch(files, old, node, later)
 
     assert again.next_request() is None
     end_fetch(files, node)
     assert make_manifest(files, old, later.divide) == later
 
 
-def test_log_is_not_opened_while_old_files_are_on_their_way(source, open_log, tmp_path):
-    OldFilesFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "dledger-n0"), source.manifest)
+def test_log_is_not_opened_while_the_base_log_is_being_fetched(source, open_log, tmp_path):
+    BaseLogFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "dledger-n0"), source.manifest)
 
-    with pytest.raises(OldFilesIncomplete):
+    with pytest.raises(BaseLogIncomplete):
         open_log()
 
 
@@ -190,7 +190,7 @@ def test_node_that_fetched_begins_at_the_same_divide(open_log, tmp_path, clock):
     first = open_log(tmp_path / "n0")
     files = OsFiles()
     manifest = make_manifest(files, str(tmp_path / "n0" / "commitlog"), first.divided.divide)
-    fetch = OldFilesFetch(files, str(tmp_path / "n1" / "commitlog"), str(tmp_path / "n1" / "dledger-n0"), manifest)
+    fetch = BaseLogFetch(files, str(tmp_path / "n1" / "commitlog"), str(tmp_path / "n1" / "dledger-n0"), manifest)
     while (request := fetch.next_request()) is not None:
         payload = read_chunk(files, str(tmp_path / "n0" / "commitlog"), manifest, request)
         assert fetch.take(request, payload, crc32c(payload))
@@ -198,7 +198,7 @@ def test_node_that_fetched_begins_at_the_same_divide(open_log, tmp_path, clock):
 
     second = open_log(tmp_path / "n1")
 
-    assert second.divided.case is OpeningCase.OLD_FILES
+    assert second.divided.case is OpeningCase.BASE_LOG
     assert second.divided.divide == first.divided.divide
     assert second.scanned() == first.scanned()
     ours = make_manifest(files, str(tmp_path / "n1" / "commitlog"), second.divided.divide)
@@ -214,7 +214,7 @@ def test_fetch_that_is_interrupted_anywhere_is_resumed():
         counts["images"] += 1
         files = files_on(image.disk)
         if is_fetching(files, "/n") or not files.is_directory("/old") or len(files.list_directory("/old")) < 2:
-            fetch_all(OldFilesFetch(files, "/old", "/n", source.manifest), source)
+            fetch_all(BaseLogFetch(files, "/old", "/n", source.manifest), source)
             end_fetch(files, "/n")
         assert make_manifest(files, "/old", source.manifest.divide) == source.manifest, image.label
         assert not is_fetching(files, "/n")
@@ -224,7 +224,7 @@ def test_fetch_that_is_interrupted_anywhere_is_resumed():
             check(image)
         check(killed(disk))
 
-    fetch_all(OldFilesFetch(files_on(disk, see), "/old", "/n", source.manifest), source)
+    fetch_all(BaseLogFetch(files_on(disk, see), "/old", "/n", source.manifest), source)
     end_fetch(files_on(disk, see), "/n")
     see(0)
 

@@ -1,7 +1,7 @@
-"""The files of a plain log that a replicated log continues from: read, and deleted when they are old; nothing is added.
+"""The base log: files of a plain log that a replicated log continues. They are read, and deleted when they expire.
 
 They hold everything below the divide. The last one is full: after its last record is a blank that reaches to its
-end (`commitlog.conversion.divide`). So nothing of them has to be recovered.
+end (`commitlog.conversion.divide`). So none of them has to be recovered.
 
 Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 
-class OldLog(PlainLogReader):
+class BaseLog(PlainLogReader):
     """Everything of a log below its divide. Construct it by `open`."""
 
     @classmethod

@@ -1,15 +1,15 @@
-"""The old files of a group: which there are, whether two nodes have the same, and how a node without them gets them.
+"""The base log of a group: its files, whether two nodes have the same, and how a node without it fetches it.
 
-A group that began with a plain log must have the same old files and the same divide on every node, for physical offsets
+A group that began with a plain log must have the same base log and the same divide on every node, for physical offsets
 below the divide mean the same everywhere. Each node knows its *manifest*: the divide, and name, size and CRC-32C of
-each old file. Two manifests agree if the divides are equal, and so is every file that both have; files that are older
+each file. Two manifests agree if the divides are equal, and so is every file that both have; files that are older
 than what the other has may have expired there.
 
-A node that has neither old files nor entries fetches them before it votes: file by file, newest first (they stay the
-longest), in chunks with a checksum each. What is under way is in the file `oldfiles.incoming` in the node's
-directory, which is saved before the first file is made and removed when all are whole, verified and synced: as long as
-it is there, a start continues with the fetch and opens nothing. No network is here: `OldFilesFetch` says what to ask
-for, `read_chunk` answers it.
+A node that has neither a base log nor entries fetches the base log before it votes: file by file, newest first (the
+newest are kept longest), in chunks with a checksum each. The state of the fetch is in the file `oldfiles.incoming` in
+the node's directory, which is saved before the first file is made and removed when all are whole, verified and synced:
+as long as it is there, a start continues with the fetch and opens nothing. No network is here: `BaseLogFetch` says what
+to ask for, `read_chunk` answers it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
-# Of a divide that is not known any more: the first entries and all old files are gone.
+# Of a divide that is not known any more: the first entries and all of the base log are gone.
 UNKNOWN_DIVIDE: Final = -1
 # One answer; and so much is written between two syncs.
 CHUNK_SIZE_BYTES: Final = 1 << 20
@@ -41,7 +41,7 @@ _ATTEMPTS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class OldFileSum:
+class BaseLogFile:
     """One file of the plain log; `name` is the offset of its first byte in 20 digits."""
 
     name: str
@@ -50,47 +50,47 @@ class OldFileSum:
 
 
 @dataclass(frozen=True, slots=True)
-class OldFilesManifest:
-    """The old files of one node, oldest first, one after the other; they end at the divide, or there are none."""
+class BaseLogManifest:
+    """The files of one node's base log, oldest first, without gaps; they end at the divide, or there are none."""
 
     divide: int
-    files: tuple[OldFileSum, ...] = ()
+    files: tuple[BaseLogFile, ...] = ()
 
-    def behind(self, offset: int) -> OldFilesManifest:
+    def behind(self, offset: int) -> BaseLogManifest:
         """Return the manifest of the files from `offset` on alone."""
-        return OldFilesManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
+        return BaseLogManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
-    """Some bytes of one old file."""
+    """Some bytes of one file of the base log."""
 
     name: str
     position: int
     size: int
 
 
-class OldFilesDiffer(StoreError):
+class BaseLogsDiffer(StoreError):
     """Two nodes of a group continued from different plain logs; they must not be in one group."""
 
     def __init__(self, peer: str, difference: str) -> None:
         super().__init__(
-            f"the old files differ from those of {peer}: {difference}. The nodes cannot form a group, for physical "
+            f"the base log differs from that of {peer}: {difference}. The nodes cannot form a group, for physical "
             "offsets would mean different messages. Give one of them an empty directory: it fetches the other's files"
         )
         self.peer = peer
         self.difference = difference
 
 
-class OldFilesIncomplete(StoreError):
-    """Old files are on their way: the log cannot be opened yet."""
+class BaseLogIncomplete(StoreError):
+    """The base log is being fetched: the log cannot be opened yet."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: old files of the group are being fetched; start the node with its group reachable")
+        super().__init__(f"{path}: the base log of the group is being fetched; start the node with its group reachable")
         self.path = path
 
 
-class OldFilesDamaged(StoreError):
+class BaseLogDamaged(StoreError):
     """A file arrives damaged again and again."""
 
     def __init__(self, path: str, expected: int, found: int) -> None:
@@ -102,13 +102,13 @@ class OldFilesDamaged(StoreError):
 
 
 def make_manifest(
-    files: Files, directory: str, divide: int, on_file: Callable[[OldFileSum], None] = lambda _: None
-) -> OldFilesManifest:
-    """Return the manifest of the old files in `directory`; all of them are read, about 2 GiB a second.
+    files: Files, directory: str, divide: int, on_file: Callable[[BaseLogFile], None] = lambda _: None
+) -> BaseLogManifest:
+    """Return the manifest of the base log in `directory`; all files are read, about 2 GiB a second.
 
     Args:
         files: the file system.
-        directory: holds old files and nothing else.
+        directory: holds the base log's files and nothing else.
         divide: where they end.
         on_file: called after each file that is read.
 
@@ -116,17 +116,17 @@ def make_manifest(
         store.errors.StorageFailed: a file cannot be opened.
     """
     if not files.is_directory(directory):
-        return OldFilesManifest(divide)
+        return BaseLogManifest(divide)
     found = []
     for name in sorted(files.list_directory(directory)):
         file = files.open(f"{directory}/{name}")
-        found.append(OldFileSum(name, file.size, _checksum(file)))
+        found.append(BaseLogFile(name, file.size, _checksum(file)))
         file.close()
         on_file(found[-1])
-    return OldFilesManifest(divide, tuple(found))
+    return BaseLogManifest(divide, tuple(found))
 
 
-def first_difference(ours: OldFilesManifest, theirs: OldFilesManifest) -> str | None:
+def first_difference(ours: BaseLogManifest, theirs: BaseLogManifest) -> str | None:
     """Return in what two manifests differ, for people; None when the nodes may be in one group."""
     if ours.divide != theirs.divide and UNKNOWN_DIVIDE not in (ours.divide, theirs.divide):
         return f"they end at {ours.divide} here and at {theirs.divide} there"
@@ -141,7 +141,7 @@ def first_difference(ours: OldFilesManifest, theirs: OldFilesManifest) -> str | 
     return None
 
 
-def read_chunk(files: Files, directory: str, manifest: OldFilesManifest, request: ChunkRequest) -> bytes:
+def read_chunk(files: Files, directory: str, manifest: BaseLogManifest, request: ChunkRequest) -> bytes:
     """Return the bytes that were asked for, or fewer at the file's end; none when the file is not in the manifest."""
     file = next((file for file in manifest.files if file.name == request.name), None)
     path = f"{directory}/{request.name}"
@@ -155,7 +155,7 @@ def read_chunk(files: Files, directory: str, manifest: OldFilesManifest, request
 
 
 def is_fetching(files: Files, node_directory: str) -> bool:
-    """Return whether old files are on their way: then continue with `OldFilesFetch` before anything is opened."""
+    """Return whether the base log is being fetched: then continue with `BaseLogFetch` before anything is opened."""
     return files.exists(f"{node_directory}/{INCOMING_NAME}")
 
 
@@ -166,14 +166,14 @@ def end_fetch(files: Files, node_directory: str) -> None:
         files.sync_directory(node_directory)
 
 
-class OldFilesFetch:
-    """Fetches the old files of another node; interrupted at any point, it continues where it was.
+class BaseLogFetch:
+    """Fetches the base log of another node; interrupted at any point, it continues where it was.
 
     Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `end_fetch`.
 
     Args:
         files: the file system.
-        directory: where the old files go; nothing else is in it.
+        directory: of the base log's files; nothing else is in it.
         node_directory: keeps what is under way.
         manifest: the other node's, as it is now.
 
@@ -182,7 +182,7 @@ class OldFilesFetch:
         store.errors.StorageFailed: a file cannot be made, written or synced.
     """
 
-    def __init__(self, files: Files, directory: str, node_directory: str, manifest: OldFilesManifest) -> None:
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: BaseLogManifest) -> None:
         self._files = files
         self._directory = directory
         self._path = f"{node_directory}/{INCOMING_NAME}"
@@ -235,7 +235,7 @@ class OldFilesFetch:
             checksum: their CRC-32C, by the sender.
 
         Raises:
-            OldFilesDamaged: a file is wrong again and again.
+            BaseLogDamaged: a file is wrong again and again.
             store.errors.DiskFull: no room for the next file; try again later.
             store.errors.StorageFailed: the node must stop.
         """
@@ -261,7 +261,7 @@ class OldFilesFetch:
             self._file.close()
             self._file = None
 
-    def _open(self, wanted: OldFileSum) -> File:
+    def _open(self, wanted: BaseLogFile) -> File:
         path = f"{self._directory}/{wanted.name}"
         if self._file is None and self._files.exists(path):
             self._file = self._files.open(path)
@@ -276,7 +276,7 @@ class OldFilesFetch:
             self._position = self._synced = 0
         return self._file
 
-    def _end_file(self, file: File, wanted: OldFileSum) -> None:
+    def _end_file(self, file: File, wanted: BaseLogFile) -> None:
         file.sync()
         found = _checksum(file)
         self.close()
@@ -284,49 +284,49 @@ class OldFilesFetch:
         if found != wanted.checksum:
             self._attempts += 1
             if self._attempts == _ATTEMPTS_MAX:
-                raise OldFilesDamaged(f"{self._directory}/{wanted.name}", wanted.checksum, found)
+                raise BaseLogDamaged(f"{self._directory}/{wanted.name}", wanted.checksum, found)
         else:
             self._attempts = 0
             self._done.append(self._wanted.pop(0))
         self._save()
 
-    def _load(self) -> tuple[list[OldFileSum], int]:
+    def _load(self) -> tuple[list[BaseLogFile], int]:
         """Return the files that are whole, then the one under way (or one that is none), and how much of it is here."""
         content = self._files.read_bytes(self._path)
         if content is None:
             return [], 0
         try:
             properties = parse_checked(content)
-            files = [OldFileSum(*file) for file in foreign_json(properties["files"])]
+            files = [BaseLogFile(*file) for file in foreign_json(properties["files"])]
             return files, int(properties["position"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptData(self._path, 0, "the list of files that are fetched", repr(error)) from error
 
     def _save(self) -> None:
-        current = self._wanted[0] if self._wanted else OldFileSum("", 0, 0)
+        current = self._wanted[0] if self._wanted else BaseLogFile("", 0, 0)
         values: list[list[Any]] = [list(asdict(file).values()) for file in (*self._done, current)]
         lines = {"files": json.dumps(values, separators=(",", ":")), "position": str(self._synced)}
         self._files.replace(self._path, format_checked(lines))
 
 
-def check_same(peer: str, ours: OldFilesManifest, theirs: OldFilesManifest) -> None:
-    """Refuse a peer whose old files differ.
+def check_same(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> None:
+    """Refuse a peer whose base log differs.
 
     Raises:
-        OldFilesDiffer: it names the first difference.
+        BaseLogsDiffer: it names the first difference.
     """
     difference = first_difference(ours, theirs)
     if difference is not None:
-        raise OldFilesDiffer(peer, difference)
+        raise BaseLogsDiffer(peer, difference)
 
 
-def manifest_to_json(manifest: OldFilesManifest) -> str:
+def manifest_to_json(manifest: BaseLogManifest) -> str:
     """Return the text that represents a manifest between nodes."""
     files = [list(asdict(file).values()) for file in manifest.files]
     return json.dumps({"divide": manifest.divide, "files": files}, separators=(",", ":"))
 
 
-def manifest_from_json(text: str) -> OldFilesManifest:
+def manifest_from_json(text: str) -> BaseLogManifest:
     """Return the manifest in `text`, which another node sent.
 
     Raises:
@@ -341,16 +341,16 @@ def manifest_from_json(text: str) -> OldFilesManifest:
     begins = [int(file.name) for file in files] + [value["divide"]]
     if any(begin + file.size != end for file, begin, end in zip(files, begins, begins[1:], strict=False)):
         raise ValueError(f"expected files one after the other up to {value['divide']}")
-    return OldFilesManifest(value["divide"], files)
+    return BaseLogManifest(value["divide"], files)
 
 
-def _file_from(value: Sequence[Any]) -> OldFileSum:
+def _file_from(value: Sequence[Any]) -> BaseLogFile:
     if not isinstance(value, list) or [type(field) for field in value] != [str, int, int]:
         raise ValueError(f"expected name, size and checksum, found {value!r}")
     name, size, checksum = value
     if len(name) != 20 or not (name.isascii() and name.isdigit()) or size <= 0 or not 0 <= checksum < 1 << 32:
         raise ValueError(f"expected a name of 20 digits, a size and a CRC-32C, found {value!r}")
-    return OldFileSum(name, size, checksum)
+    return BaseLogFile(name, size, checksum)
 
 
 def _checksum(file: File) -> int:
