@@ -105,7 +105,7 @@ def test_appends_follow_javas_messages(java):
     again.close()
 
 
-def test_times_name_places(java):
+def test_times_are_converted_to_offsets(java):
     log = java.open_to_read()
     messages = [java.messages[offset] for offset in sorted(java.messages)]
     times = sorted({message["storeTimestamp"] for message in messages})

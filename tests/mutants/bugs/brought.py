@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         chunk_of_another_snapshot_continues_the_first_one,
         "liveness",
-        Tests(CATCH_UP + "test_another_snapshot_begins_with_its_first_byte_however_much_of_the_last_one_came"),
+        Tests(CATCH_UP + "test_another_snapshot_is_sent_from_its_first_byte"),
     ),
     Mutant(
         progress_of_another_snapshot_is_believed,
@@ -170,12 +170,12 @@ MUTANTS = (
     Mutant(
         half_loaded_state_counts,
         "the state machine sees every entry",
-        Tests(LOADING + "test_what_is_committed_and_asked_for_waits_until_all_pieces_are_loaded"),
+        Tests(LOADING + "test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded"),
     ),
     Mutant(
         newer_snapshot_is_ignored_while_another_one_is_loaded,
         "the state machine sees every entry",
-        Tests(LOADING + "test_newer_snapshot_takes_the_place_of_the_one_that_is_being_loaded"),
+        Tests(LOADING + "test_newer_snapshot_replaces_the_one_that_is_being_loaded"),
     ),
     Mutant(
         messages_are_dispatched_while_a_snapshot_is_loaded,
@@ -185,6 +185,6 @@ MUTANTS = (
     Mutant(
         snapshot_that_the_log_outgrew_is_sent_to_its_end,
         "the state machine sees every entry",
-        Tests(CATCH_UP + "test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer_one"),
+        Tests(CATCH_UP + "test_snapshot_older_than_the_log_is_replaced_by_a_newer_one_while_it_is_sent"),
     ),
 )

@@ -197,12 +197,12 @@ MUTANTS = (
     Mutant(
         reset_of_an_old_term_is_obeyed,
         "one leader a term",
-        Tests(CATCH_UP + "test_reset_of_an_old_term_is_not_obeyed"),
+        Tests(CATCH_UP + "test_reset_of_an_old_term_is_ignored"),
     ),
     Mutant(
         snapshot_that_came_in_is_not_sent_on,
         "the state machine sees every entry",
-        Tests(CATCH_UP + "test_node_that_began_from_a_snapshot_has_it_for_others"),
+        Tests(CATCH_UP + "test_node_that_started_from_a_snapshot_can_send_it"),
     ),
     Mutant(
         snapshot_that_leaves_a_gap_is_sent,
@@ -212,7 +212,7 @@ MUTANTS = (
     Mutant(
         snapshot_is_believed_without_its_checksum,
         "no damaged byte is used",
-        Tests(STORAGE + "test_snapshot_store.py::test_damage_on_the_way_is_found_at_the_end"),
+        Tests(STORAGE + "test_snapshot_store.py::test_damage_in_transfer_is_found_at_the_end"),
     ),
     Mutant(
         snapshot_does_not_say_what_was_applied,
@@ -247,7 +247,7 @@ MUTANTS = (
     Mutant(
         bytes_in_flight_are_not_bounded,
         "bounded memory",
-        Tests(CATCH_UP + "test_bytes_under_way_to_one_peer_and_to_all_are_bounded"),
+        Tests(CATCH_UP + "test_bytes_in_flight_to_one_peer_and_to_all_are_bounded"),
     ),
     Mutant(
         duplicate_answers_double_the_chunks,

@@ -76,12 +76,12 @@ MUTANTS = (
     Mutant(
         vote_is_given_up_where_no_majority_can_give_it_back,
         "a person decides",
-        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up"),
     ),
     Mutant(
         leave_to_give_up_an_entry_is_kept_permanently,
         "a person decides",
-        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up"),
     ),
     Mutant(lost_sector_in_a_body_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(half_a_blank_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),
@@ -94,7 +94,7 @@ MUTANTS = (
         channel_of_a_leaders_entry_is_believed,
         "all replicas take an entry for the same",
         Tests(
-            "tests/unit/commitlog/record/test_system_records.py::test_any_change_of_the_channel_is_noticed_by_a_walk"
+            "tests/unit/commitlog/record/test_system_records.py::test_any_change_of_the_channel_is_detected_by_a_walk"
         ),
     ),
 )

@@ -249,14 +249,12 @@ MUTANTS = (
     Mutant(
         reset_to_any_index_is_believed,
         "no message uses up the indexes",
-        Tests(TRUST + "test_a_reset_to_where_no_group_came_changes_nothing"),
+        Tests(TRUST + "test_a_reset_to_an_index_that_no_group_can_have_reached_changes_nothing"),
     ),
     Mutant(
         push_is_checked_before_it_is_believed,
         "a stranger causes no work",
-        Tests(
-            "tests/unit/dledger/driver/test_admission.py::test_push_that_is_not_believed_is_neither_checked_nor_given_room"
-        ),
+        Tests("tests/unit/dledger/driver/test_admission.py::test_rejected_push_is_neither_verified_nor_given_room"),
     ),
     Mutant(
         reads_of_peers_are_not_bounded_together,
@@ -306,12 +304,12 @@ MUTANTS = (
     Mutant(
         truncation_forgets_what_is_committed,
         "committed entries stay",
-        Tests(CHECKPOINT + "test_withdrawal_keeps_what_forbids_to_cut"),
+        Tests(CHECKPOINT + "test_withdrawal_keeps_the_floor_of_truncation"),
     ),
     Mutant(
         checkpoint_of_java_forbids_to_cut,
         "old directories start",
-        Tests(CHECKPOINT + "test_only_a_checked_checkpoint_of_durable_acknowledgements_forbids_to_cut"),
+        Tests(CHECKPOINT + "test_only_a_sealed_checkpoint_of_durable_acknowledgements_forbids_truncation"),
     ),
     Mutant(
         messages_of_other_groups_are_believed,
@@ -331,7 +329,7 @@ MUTANTS = (
     Mutant(
         votes_promise_no_group,
         "a foreign directory erases nothing",
-        Tests(FOUNDING + "test_member_of_a_founding_believes_no_other_group_though_nothing_is_committed"),
+        Tests(FOUNDING + "test_founding_member_rejects_another_group_before_anything_is_committed"),
     ),
     Mutant(
         node_without_a_past_founds_with_one_that_has_one,
@@ -343,17 +341,17 @@ MUTANTS = (
     Mutant(
         wiped_node_keeps_what_it_promised,
         "a wiped node comes back",
-        Tests(FOUNDING + "test_wiped_node_that_voted_for_a_stranger_follows_the_leader_of_its_group"),
+        Tests(FOUNDING + "test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own"),
     ),
     Mutant(
         reset_may_bring_another_group,
         "a group keeps its id",
-        Tests(TRUST + "test_reset_to_a_membership_of_another_group_is_not_believed"),
+        Tests(TRUST + "test_reset_to_a_membership_of_another_group_is_rejected"),
     ),
     Mutant(
         strangers_lead_an_old_directory,
         "leaders' messages come from members",
-        Tests(TRUST + "test_old_directory_without_a_group_believes_members_only"),
+        Tests(TRUST + "test_old_directory_without_a_group_id_trusts_members_only"),
     ),
     Mutant(
         request_for_a_read_raises_the_term,
@@ -364,18 +362,18 @@ MUTANTS = (
         late_answer_of_an_earlier_life_is_believed,
         "acknowledged is durable",
         Tests(
-            "tests/unit/dledger/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_lives_count_for_nothing"
+            "tests/unit/dledger/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_incarnations_do_not_count"
         ),
     ),
     Mutant(
         each_leader_draws_a_group,
         "a group keeps its id",
-        Tests(TRUST + "test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed"),
+        Tests(TRUST + "test_first_leader_draws_the_group_id_and_all_know_it_once_it_is_committed"),
     ),
     Mutant(
         any_term_is_believed,
         "a message cannot end all elections",
-        Tests(TRUST + "test_a_term_that_no_election_reached_is_neither_taken_nor_saved"),
+        Tests(TRUST + "test_a_term_that_no_election_can_have_reached_is_neither_adopted_nor_saved"),
     ),
     Mutant(
         node_campaigns_in_the_last_term,

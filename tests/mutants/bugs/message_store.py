@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         queue_offsets_of_a_refused_put_are_lost,
         "queues without gaps",
-        Tests(PUTTING + "test_illegal_message_is_refused_and_uses_no_offset_up"),
+        Tests(PUTTING + "test_illegal_message_is_refused_and_uses_no_offset"),
     ),
     Mutant(
         prepared_messages_take_a_queue_offset,
@@ -115,12 +115,12 @@ MUTANTS = (
     Mutant(
         dispatch_continues_where_the_queues_end_for_both,
         "the index is what the log says",
-        Tests(RECOVERY + "test_queues_and_index_are_those_that_are_built_from_nothing"),
+        Tests(RECOVERY + "test_queues_and_index_equal_those_that_are_built_from_scratch"),
     ),
     Mutant(
         gaps_in_queues_are_not_looked_for,
         "queues are what the log says",
-        Tests(RECOVERY + "test_queue_that_lost_its_end_without_a_sign_is_rebuilt_when_a_gap_shows"),
+        Tests(RECOVERY + "test_queue_that_silently_lost_its_end_is_rebuilt_when_a_gap_is_found"),
     ),
     Mutant(
         files_go_before_they_are_dispatched,

@@ -118,12 +118,12 @@ MUTANTS = (
     Mutant(
         directory_that_exists_is_taken_for_durable,
         "acknowledged is durable",
-        Tests(MADE + "test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it"),
+        Tests(MADE + "test_name_of_an_existing_directory_is_synced_unless_the_caller_does_it"),
     ),
     Mutant(
         new_directory_is_taken_for_durable,
         "acknowledged is durable",
-        Tests(MADE + "test_what_was_promised_after_a_kill_survives_a_power_cut"),
+        Tests(MADE + "test_promises_made_after_a_kill_survive_a_power_cut"),
     ),
     Mutant(
         units_that_found_no_room_are_forgotten,
@@ -134,22 +134,22 @@ MUTANTS = (
     Mutant(
         units_that_the_owner_took_are_written_all_the_same,
         RULE,
-        Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says"),
+        Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_agrees_with_the_log"),
     ),
     Mutant(
         blanks_that_wait_are_not_written,
         RULE,
-        Tests(ENDS + "test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them"),
+        Tests(ENDS + "test_first_message_of_an_expired_queue_gets_the_blanks_that_rocketmq_needs"),
     ),
     Mutant(
         queues_without_files_count_in_the_digest,
         RULE,
-        Tests(ENDS + "test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message"),
+        Tests(ENDS + "test_queues_of_expired_messages_take_no_disk_until_their_next_message"),
     ),
     Mutant(
         first_step_of_a_flush_counts_as_all_of_it,
         RULE,
-        Tests(PENDING + "test_ticket_is_done_in_steps_of_a_bounded_number_of_files_and_counts_after_the_last"),
+        Tests(PENDING + "test_flush_runs_in_steps_of_bounded_size_and_counts_after_the_last"),
     ),
     Mutant(
         memory_is_never_full,
@@ -179,7 +179,7 @@ MUTANTS = (
     Mutant(
         memory_of_the_system_is_believed_after_a_kill,
         RULE,
-        Tests(OPENING + "test_units_that_the_disk_refused_to_a_killed_process_are_not_believed"),
+        Tests(OPENING + "test_units_that_the_disk_refused_to_a_killed_process_do_not_count"),
     ),
-    Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_says_what_opening_them_says")),
+    Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_agrees_with_opening_them")),
 )

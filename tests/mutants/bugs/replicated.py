@@ -262,7 +262,7 @@ MUTANTS = (
     Mutant(
         queue_offsets_of_a_put_that_is_refused_at_once_are_lost,
         "queues without gaps",
-        Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset_up"),
+        Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset"),
     ),
     Mutant(
         entries_go_before_the_base_log,
@@ -296,7 +296,7 @@ MUTANTS = (
     Mutant(
         records_do_not_carry_their_place,
         "a message has its physical offset",
-        Tests(LOG + "test_put_ends_when_it_is_committed_and_says_where"),
+        Tests(LOG + "test_put_ends_when_it_is_committed_and_returns_its_position"),
     ),
     Mutant(
         reads_are_confirmed_before_they_are_dispatched,
@@ -310,7 +310,7 @@ MUTANTS = (
         topic_that_is_made_again_has_its_old_offsets,
         "offsets of a deleted topic are gone",
         Tests(
-            "tests/unit/cluster/state/test_offsets.py::test_offsets_are_as_in_a_plain_dictionary_and_frozen_ones_stay"
+            "tests/unit/cluster/state/test_offsets.py::test_offsets_behave_like_a_dictionary_and_frozen_copies_stay_unchanged"
         ),
     ),
     Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),

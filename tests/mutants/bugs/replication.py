@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         late_refusal_moves_the_leader_back,
         "match indexes only grow",
-        Tests("tests/unit/dledger/core/test_replication.py::test_a_refusal_that_comes_late_does_not_move_the_leader"),
+        Tests("tests/unit/dledger/core/test_replication.py::test_a_late_refusal_does_not_change_the_leaders_progress"),
     ),
     Mutant(
         conflict_is_looked_for_entry_by_entry,

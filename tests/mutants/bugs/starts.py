@@ -176,22 +176,22 @@ MUTANTS = (
     Mutant(
         vote_is_given_back_without_the_leave_of_a_person,
         VOTE,
-        Tests(LOST_VOTE + "test_leave_for_another_loss_gives_nothing_back"),
+        Tests(LOST_VOTE + "test_permission_for_another_incarnation_restores_nothing"),
     ),
     Mutant(
         leave_for_the_vote_is_kept_permanently,
         VOTE,
-        Tests(LOST_VOTE + "test_leave_of_a_person_gives_the_vote_back_once"),
+        Tests(LOST_VOTE + "test_permission_of_an_operator_restores_the_vote_once"),
     ),
     Mutant(
         leave_for_the_vote_holds_for_any_loss,
         VOTE,
-        Tests(LOST_VOTE + "test_leave_for_another_loss_gives_nothing_back"),
+        Tests(LOST_VOTE + "test_permission_for_another_incarnation_restores_nothing"),
     ),
     Mutant(
         leave_for_the_vote_goes_before_the_vote_is_saved,
         "a person gives leave once",
-        Tests(LOST_VOTE + "test_leave_outlives_a_crash_before_the_vote_is_saved"),
+        Tests(LOST_VOTE + "test_permission_survives_a_crash_before_the_vote_is_saved"),
     ),
     Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[restart_log]")),
     Mutant(membership_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[change_members]")),
@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         old_log_goes_before_its_record,
         SET_ASIDE,
-        Tests(ASIDE + "test_deletion_that_dies_anywhere_is_finished_later"),
+        Tests(ASIDE + "test_deletion_that_crashes_anywhere_is_completed_later"),
     ),
     Mutant(
         old_log_goes_from_its_beginning,
@@ -224,11 +224,11 @@ MUTANTS = (
     Mutant(
         connections_that_have_not_greeted_are_not_bounded,
         "bounded memory",
-        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
+        Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
     Mutant(
         newest_stranger_goes_instead_of_the_oldest,
         "strangers lock no member out",
-        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
+        Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
 )

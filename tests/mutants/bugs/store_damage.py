@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         accepted_damage_is_forgotten,
         "an operator decides once",
-        Tests(ACCEPTED + "test_damage_is_accepted_once_and_passed_over_at_each_later_start"),
+        Tests(ACCEPTED + "test_damage_is_accepted_once_and_skipped_at_each_later_start"),
     ),
     Mutant(
         all_damage_after_an_accepted_place_is_accepted,
@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         items_of_what_cannot_be_read_are_called_wrong,
         "verify gives true reasons",
-        Tests(ACCEPTED + "test_whatever_is_damaged_one_acceptance_is_enough"),
+        Tests(ACCEPTED + "test_one_acceptance_covers_all_damage"),
     ),
     Mutant(
         cut_files_are_lengthened_without_proof,
@@ -179,7 +179,7 @@ MUTANTS = (
         units_are_believed,
         "a read returns what was asked for",
         Tests(
-            "tests/unit/store/access/test_reading.py::test_unit_that_leads_to_a_message_of_another_place_delivers_nothing"
+            "tests/unit/store/access/test_reading.py::test_unit_that_points_to_a_message_of_another_queue_delivers_nothing"
         ),
     ),
     Mutant(
@@ -210,7 +210,7 @@ MUTANTS = (
     Mutant(
         log_may_end_anywhere,
         "no message is lost",
-        Tests(LOST + "test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed"),
+        Tests(LOST + "test_log_that_lost_durable_messages_is_refused_and_nothing_is_changed"),
     ),
     Mutant(
         units_past_the_end_prove_nothing,

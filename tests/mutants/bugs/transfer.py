@@ -240,9 +240,7 @@ MUTANTS = (
     Mutant(
         node_with_a_stalled_disk_stands_for_election,
         "a leader with a stuck disk goes",
-        Tests(
-            TRANSFER + "test_node_with_a_stalled_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first"
-        ),
+        Tests(TRANSFER + "test_node_with_a_stalled_disk_lets_others_campaign_first"),
     ),
     Mutant(
         membership_changes_before_an_entry_of_the_own_term_commits,
@@ -313,13 +311,13 @@ MUTANTS = (
     Mutant(
         what_a_wiped_node_acknowledged_before_still_counts,
         "acknowledged is durable",
-        Tests(WIPED + "test_what_a_node_acknowledged_is_forgotten_when_it_has_another_name"),
+        Tests(WIPED + "test_acknowledgements_are_forgotten_when_the_incarnation_changes"),
     ),
     Mutant(leader_with_a_full_disk_leads_on, "a leader takes puts soon", Scenario("disk-full-leader-hands-over")),
     Mutant(
         full_disk_is_not_reported,
         "a leader takes puts soon",
-        Tests(TRANSFER + "test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk"),
+        Tests(TRANSFER + "test_leadership_is_never_transferred_to_a_node_with_a_full_disk"),
     ),
     Mutant(
         small_entry_that_fits_makes_room_for_a_large_one,

@@ -76,7 +76,7 @@ def test_values_and_labels_are_those_of_the_node() -> None:
     assert series["dledger_refusals_total"] == {(("code", "NOT_LEADER"),): 2}
 
 
-def test_a_node_that_is_gone_shows_no_gauges() -> None:
+def test_a_closed_node_exports_no_gauges() -> None:
     registry = CollectorRegistry()
     metrics = NodeMetrics(registry, "g", "n0")
     metrics.watch(lambda: GAUGES)

@@ -49,7 +49,7 @@ LINES = [(0, b"a\n"), (1, b"b\n"), (3, b"c\n"), (4, b"d")]
         pytest.param([LINES[0], (2, b"b\n"), *LINES[2:]], (4, 1, 1, 0), id="one at another index"),
     ],
 )
-def test_check_counts_what_is_missing_doubled_and_altered(
+def test_check_counts_missing_duplicate_and_altered_entries(
     check_module: ModuleType, found: list[tuple[int, bytes]], counts: tuple[int, int, int, int]
 ) -> None:
     result = check_module.compare("n0", found, iter(LINES))
@@ -71,7 +71,7 @@ def test_check_counts_what_is_missing_doubled_and_altered(
         b"x" * 200 + b"\ny",
     ],
 )
-def test_lines_of_a_file_are_all_its_bytes(
+def test_lines_of_a_file_contain_all_its_bytes(
     corpus_module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setattr(corpus_module, "LINE_SIZE_BYTES_MAX", 64)
@@ -86,7 +86,7 @@ def test_lines_of_a_file_are_all_its_bytes(
     assert max(map(len, lines)) <= 64
 
 
-def test_lines_that_are_added_later_are_left_alone(corpus_module: ModuleType, tmp_path: Path) -> None:
+def test_lines_added_after_the_start_are_ignored(corpus_module: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "growing.log"
     path.write_bytes(b"one\ntw")
     corpus = corpus_module.open_corpus(path)
@@ -98,7 +98,7 @@ def test_lines_that_are_added_later_are_left_alone(corpus_module: ModuleType, tm
 @pytest.mark.parametrize(
     ("name", "text"), [("absent", "cannot be read"), ("empty", "is empty"), ("folder", "not a file")]
 )
-def test_input_that_holds_nothing_is_named(corpus_module: ModuleType, tmp_path: Path, name: str, text: str) -> None:
+def test_empty_input_is_reported_by_name(corpus_module: ModuleType, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
 
@@ -139,7 +139,7 @@ def test_expected_entries_follow_the_runs(writer_module: ModuleType) -> None:
         pytest.param([(0, b"b"), (1, b"b")], (2, 0, 0, 1), id="one altered"),
     ],
 )
-def test_messages_of_a_queue_are_compared_by_place(
+def test_messages_of_a_queue_are_compared_by_position(
     monkeypatch: pytest.MonkeyPatch, found: list[tuple[int, bytes]], counts: tuple[int, int, int, int]
 ) -> None:
     monkeypatch.syspath_prepend(str(SCRIPTS))

@@ -115,7 +115,7 @@ SPOILED = {
 }
 
 
-def test_history_that_holds_is_not_complained_of():
+def test_correct_history_passes():
     Story().judge()
 
 
@@ -132,7 +132,7 @@ def test_broken_promise_is_found(promise, spoil):
     assert broken.value.promise == promise
 
 
-def test_every_promise_is_broken_here_once():
+def test_every_promise_has_a_history_that_breaks_it():
     text = (Path(__file__).parents[2] / "support" / "message_history.py").read_text("utf-8")
     promises = {part.split('"')[1] for part in text.split("raise Broken(")[1:] if part.startswith('"')}
 

@@ -24,7 +24,7 @@ def root(tmp_path):
     return root
 
 
-def test_store_in_order_passes_and_all_its_messages_are_read(root, tmp_path):
+def test_intact_store_passes_and_all_its_messages_are_read(root, tmp_path):
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     stored = check_closed(root, tmp_path / "copy")
@@ -71,7 +71,7 @@ def test_wrong_units_are_found(trouble, root):
         check_units(read_files(root))
 
 
-def test_other_bytes_than_those_of_a_rebuild_are_found(root, tmp_path):
+def test_bytes_that_differ_from_a_rebuild_are_found(root, tmp_path):
     expected = rebuilt_files(root, tmp_path / "copy")
     check_rebuilt(read_files(root).derived, expected)
     for name in (queue_file(root), min((root / "index").iterdir())):

@@ -56,7 +56,7 @@ def test_members_are_bounded(monkeypatch):
         members.join("g", member("b"))
 
 
-def test_nothing_is_kept_of_groups_that_have_no_members():
+def test_groups_without_members_use_no_memory():
     members = GroupMembers()
     for number in range(1_000):
         one = member(f"c{number}")

@@ -20,7 +20,7 @@ def test_groups_do_not_block_each_other():
     assert locks.lock("h", "b", QUEUES, 0) == QUEUES
 
 
-def test_only_the_holder_gives_a_lock_back_and_a_new_reign_has_none():
+def test_only_the_holder_releases_a_lock_and_a_new_leader_has_none():
     locks = QueueLocks()
     locks.lock("g", "a", QUEUES, 0)
     assert not locks.unlock("g", "b", QUEUES)

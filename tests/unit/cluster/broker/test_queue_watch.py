@@ -43,7 +43,7 @@ def wait_for_all(watch, store):
         watch.wait_for(queue_id, store.max_offset(TOPIC, queue_id))
 
 
-def test_all_queues_are_read_at_first_and_then_those_that_a_message_came_to(opened):
+def test_all_queues_are_read_first_and_then_those_with_new_messages(opened):
     async def story(watch, store):
         assert watch.take_ready() == [0, 1, 2, 3]
         for queue_id in QUEUES:

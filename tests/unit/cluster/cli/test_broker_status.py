@@ -34,7 +34,7 @@ def row(found: BrokerStatusResponse) -> list[str]:
         ({"role": "LEADER"}, "not yet"),
     ],
 )
-def test_row_says_where_puts_are_taken_and_why_not(fields: dict[str, object], puts: str) -> None:
+def test_row_shows_which_node_accepts_puts_and_why_others_do_not(fields: dict[str, object], puts: str) -> None:
     assert row(status("n1", **fields))[7].rstrip() == puts
 
 

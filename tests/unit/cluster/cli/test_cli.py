@@ -40,7 +40,7 @@ def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
         *("members list", "members add", "members promote", "members remove"),
     ],
 )
-def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: str) -> None:
+def test_help_of_every_command_shows_an_example(command: str) -> None:
     result = dledger(*command.split(), "--help")
 
     assert 0 == result.exit_code
@@ -179,7 +179,7 @@ def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> N
         (["failover", "--endpoints", NOBODY], "runs on its own nodes only"),
     ],
 )
-def test_bench_refuses_what_it_cannot_do(arguments: list[str], text: str) -> None:
+def test_bench_refuses_invalid_options(arguments: list[str], text: str) -> None:
     result = dledger("bench", *arguments)
 
     assert 2 == result.exit_code
@@ -230,7 +230,7 @@ def peers_of(cluster: LocalCluster) -> set[str]:
     return {peer.partition("-")[2] for peer in text.split(";")}
 
 
-def test_a_command_is_there_without_the_others() -> None:
+def test_a_command_is_loaded_without_the_others() -> None:
     program = (
         "import sys; from typer.testing import CliRunner; from cluster.cli.app import app\n"
         "assert CliRunner().invoke(app, ['status', '--help']).exit_code == 0; print(*sorted(sys.modules))"
@@ -266,7 +266,7 @@ NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base
     ],
     ids=["broker", "nameserver", "server"],
 )
-def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(arguments: list[str], line: str) -> None:
+def test_a_server_prints_what_it_starts_before_slow_imports(arguments: list[str], line: str) -> None:
     """Its process ends with that line, and lists what it has loaded until then."""
     program = (
         "import sys, cluster.cli, cluster.cli.common as common\n"

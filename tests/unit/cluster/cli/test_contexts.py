@@ -89,7 +89,7 @@ def test_contexts_are_added_used_listed_shown_and_removed(file: Path) -> None:
         (("show", "absent"), "there is no context 'absent'"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(file: Path, arguments: tuple[str, ...], text: str) -> None:
+def test_invalid_requests_are_refused_and_change_nothing(file: Path, arguments: tuple[str, ...], text: str) -> None:
     add("there", "-e", B)
     before = file.read_bytes()
 
@@ -150,7 +150,7 @@ def test_every_command_that_asks_nodes_takes_a_context_and_those_that_serve_do_n
         assert "--context" not in dledger(name, "--help").stdout
 
 
-def test_broken_file_hinders_no_help_and_no_command_on_files(file: Path, tmp_path: Path) -> None:
+def test_damaged_context_file_affects_neither_help_nor_commands_on_files(file: Path, tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("]")
 

@@ -65,7 +65,7 @@ def test_every_entry_is_one_object_with_the_keys_of_the_manifests(store: Path) -
     assert (2, 48, 0, 3) == (rows[0]["magic"], rows[0]["size"], rows[0]["channel"], rows[0]["term"])
 
 
-def test_parent_of_one_node_will_do_and_of_two_will_not(store: Path) -> None:
+def test_parent_directory_of_one_node_is_accepted_and_of_two_is_not(store: Path) -> None:
     assert 0 == inspect("entries", store.parent).exit_code
 
     (store.parent / "dledger-n1" / "data").mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_corrupt_entry_is_reported_with_file_and_position_and_the_walk_continues
     assert "good entries follow" in result.stderr
 
 
-def test_damaged_last_entry_was_durable_says_the_checkpoint(store: Path) -> None:
+def test_damaged_last_entry_below_the_checkpoint_was_durable(store: Path) -> None:
     last = objects(inspect("entries", store, "--format", "jsonl"))[-1]
     damage(store, int(str(last["pos"])) + HEADER_SIZE, b"\xff\xff")
 

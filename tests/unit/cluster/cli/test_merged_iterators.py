@@ -9,7 +9,7 @@ from cluster.cli.messages.merged_iterators import merged
 from tests.support.waiting import wait_until
 
 
-def test_everything_comes_and_each_source_in_its_own_order():
+def test_all_items_are_returned_and_each_source_in_its_own_order():
     sources = [iter([(number, count) for count in range(500)]) for number in range(3)]
 
     found = list(merged(sources))

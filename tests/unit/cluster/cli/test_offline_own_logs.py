@@ -94,7 +94,7 @@ def test_messages_are_shown_without_a_leaders_own_which_are_shown_among_the_entr
     assert [entry["channel"] for entry in entries if entry["channel"]] == [2, 3, 2]
 
 
-def test_rebuilt_queues_hold_the_messages_alone_and_verify_is_content(store: Path) -> None:
+def test_rebuilt_queues_contain_only_messages_and_verify_passes(store: Path) -> None:
     assert dledger("rebuild", store, "--index-slots", 100, "--index-items", 400).exit_code == 0
 
     result = dledger("verify", store)
@@ -110,7 +110,7 @@ def test_rebuilt_queues_hold_the_messages_alone_and_verify_is_content(store: Pat
     ] == [f"{17:032X}"]
 
 
-def test_byte_that_changed_anywhere_in_an_entry_is_found_for_its_header_has_a_checksum(store: Path) -> None:
+def test_changed_byte_anywhere_in_an_entry_is_found(store: Path) -> None:
     assert dledger("rebuild", store, "--index-slots", 100, "--index-items", 400).exit_code == 0
     message = rows(dledger("inspect", "messages", store, "--format", "jsonl"))[5]
     begin = int(str(message["physicalOffset"]))
@@ -156,7 +156,7 @@ def rebuilt_and_verified(root: Path) -> Result:
     return dledger("verify", root)
 
 
-def test_verify_says_that_a_log_was_set_aside(tmp_path: Path) -> None:
+def test_verify_reports_a_log_that_was_set_aside(tmp_path: Path) -> None:
     entries = EntryStore.open(OsFiles(), node_directory(tmp_path), EntryStoreConfig(DATA_FILE_SIZE, 32 * 100))
     entries.append([b"old"] * 200, 0, 1)
     entries.end_flush(_synced(entries.begin_flush()))

@@ -21,7 +21,7 @@ def read(content, kind=Input.LINES, **defaults):
     return list(messages_of(io.BytesIO(content), "in", kind, Defaults(**defaults)))
 
 
-def test_a_line_is_a_message_without_its_end():
+def test_a_line_is_a_message_without_its_newline():
     assert [(each.body, each.read_bytes) for each in read(b"one\r\ntwo\n\nthree")] == [
         (b"one", 5),
         (b"two", 4),

@@ -65,7 +65,7 @@ def test_state_of_a_member_in_a_word_or_two(found: PeerStatus | None, state: str
         ({"members": MEMBERS[:1]}, "no member (yet)"),
     ],
 )
-def test_row_of_a_node_says_what_is_amiss(fields: dict[str, object], state: str) -> None:
+def test_row_of_a_node_shows_its_problem(fields: dict[str, object], state: str) -> None:
     answers: dict[str, StatusResponse | str] = {
         "h:1": answer("n0", role="LEADER", peers=[peer()]),
         "h:2": answer("n1", **fields),

@@ -177,7 +177,7 @@ def test_table_keeps_addresses_and_numbers_whole(show: object, width: int, monke
 
 
 @pytest.mark.parametrize("show", ALL)
-def test_what_is_piped_is_neither_folded_nor_cut(show: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_piped_output_is_neither_folded_nor_cut(show: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     assert 10_000 == cli_common.console_of(io.StringIO()).width
     monkeypatch.setenv("COLUMNS", "70")

@@ -72,7 +72,7 @@ def test_node_that_dies_is_shown_with_its_name_and_again_when_it_returns() -> No
 
 
 @pytest.mark.parametrize("pairs", [0, 1, PAIRS_MAX, PAIRS_MAX + 1, 5 * PAIRS_MAX])
-def test_each_pair_of_group_and_topic_has_its_turn_and_no_sample_asks_too_many(pairs: int) -> None:
+def test_each_pair_of_group_and_topic_is_sampled_in_turn_within_the_bound(pairs: int) -> None:
     taking, all_pairs = sampler(), [(None, f"t{number}") for number in range(pairs)]
     turns = [taking._next_pairs("b", all_pairs) for _ in range(6)]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cluster.client.consumer.progress import QueueProgress
 
 
-def test_what_is_done_out_of_order_counts_when_nothing_before_is_undone() -> None:
+def test_messages_done_out_of_order_count_when_all_before_them_are_done() -> None:
     progress = QueueProgress(10)
     progress.delivered([10, 11, 12], 13)
 
@@ -21,7 +21,7 @@ def test_what_is_done_out_of_order_counts_when_nothing_before_is_undone() -> Non
     assert (progress.position, progress.outstanding_count) == (13, 0)
 
 
-def test_messages_that_were_not_wanted_count_as_done_with_those_before_them() -> None:
+def test_filtered_messages_count_as_done_with_those_before_them() -> None:
     progress = QueueProgress(10)
     progress.delivered([12, 15], 20)
     assert progress.position == 12

@@ -195,7 +195,7 @@ def test_fault_names_the_variable_or_the_flag_that_it_came_from() -> None:
     } == faults
 
 
-def test_broken_and_missing_files_are_faults_too(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_reported_too(tmp_path: Path) -> None:
     broken = tmp_path / "broken.toml"
     broken.write_text("group = ")
 

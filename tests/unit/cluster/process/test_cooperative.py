@@ -9,7 +9,7 @@ from cluster.process.cooperative import TURN_S, run_cooperatively
 from tests.support.waiting import counting_turns
 
 
-def test_long_work_lets_others_have_their_turn_every_few_milliseconds():
+def test_long_work_yields_to_others_every_few_milliseconds():
     async def story():
         def steps():
             for _ in range(20):

@@ -25,7 +25,7 @@ def as_in_a_serving_process():
         gc.set_threshold(*thresholds)
 
 
-def test_search_for_garbage_looks_at_few_objects_while_many_stay():
+def test_garbage_collection_examines_few_objects_while_many_live():
     looked_at = []
 
     def note(phase, info):

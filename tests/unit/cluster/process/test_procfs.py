@@ -58,7 +58,7 @@ def test_process_that_took_over_the_id_is_never_signalled(start) -> None:
     assert ref_of(child).is_running()
 
 
-def test_process_that_does_not_obey_is_ended_by_force(start) -> None:
+def test_process_that_ignores_sigterm_is_killed(start) -> None:
     child = start(STUBBORN)
     child.stdout.readline()
     process = ref_of(child)

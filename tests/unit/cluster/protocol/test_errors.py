@@ -37,7 +37,7 @@ def test_every_cause_has_its_row_and_every_failed_put_its_cause() -> None:
         assert reason_of_put(status) in CAUSES
 
 
-def test_no_cause_that_passes_leaves_it_open_whether_it_was_done() -> None:
+def test_no_temporary_cause_leaves_the_outcome_unknown() -> None:
     assert [] == [reason for reason, row in CAUSES.items() if row.is_passing and row.certainty is Certainty.UNKNOWN]
 
 
@@ -92,7 +92,7 @@ def test_a_code_of_a_newer_node_leaves_everything_open() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_a_server_meets_has_its_cause(error: DLedgerError | store_errors.StoreError, reason: Reason) -> None:
+def test_every_exception_of_a_server_has_a_cause(error: DLedgerError | store_errors.StoreError, reason: Reason) -> None:
     assert failure_of(error).reason is reason
     assert answer_of(error, is_read=True).certainty == answer_pb2.CERTAINTY_NONE
     assert str(error) in answer_of(error).message

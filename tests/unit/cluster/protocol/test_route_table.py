@@ -82,7 +82,7 @@ def test_a_stale_registration_replaces_no_newer_one(stale: Registration, why: st
     assert leaders(table) == {"b0": "127.0.0.1:20921"}
 
 
-def test_the_leader_of_a_higher_term_takes_the_place_whatever_its_sequence() -> None:
+def test_the_leader_of_a_higher_term_replaces_the_registration_whatever_its_sequence() -> None:
     table = RouteTable()
     table.register(registration(term=5, sequence=7), 0)
 
@@ -92,7 +92,7 @@ def test_the_leader_of_a_higher_term_takes_the_place_whatever_its_sequence() -> 
     assert leaders(table, "events") == {"b0": "127.0.0.1:20923"}
 
 
-def test_the_same_registration_again_says_nothing_new_and_shows_life() -> None:
+def test_a_repeated_registration_changes_nothing_but_counts_as_a_heartbeat() -> None:
     table = RouteTable()
     table.register(registration(), 0)
 
@@ -112,7 +112,7 @@ def test_silent_broker_is_dropped_after_two_minutes_and_one_with_heartbeats_is_n
     assert list(leaders(table)) == ["b1"]
 
 
-def test_heartbeats_of_what_is_not_registered_ask_for_a_registration_and_stale_ones_are_refused() -> None:
+def test_heartbeats_of_unregistered_brokers_request_a_registration_and_stale_ones_are_refused() -> None:
     table = RouteTable()
     assert table.heartbeat("b0", 3, 0, 0) is HeartbeatAnswer.REGISTER
     table.register(registration(term=3), 0)
@@ -138,7 +138,7 @@ def test_a_leader_that_was_frozen_does_not_come_back_with_an_old_term_for_as_lon
     assert table.register(registration(term=1), 3 * SILENCE_MS_MAX + 3)
 
 
-def test_permission_to_write_is_taken_away_over_new_leaders_and_given_back() -> None:
+def test_withdrawn_write_permission_survives_new_leaders_until_it_is_restored() -> None:
     table = RouteTable()
     table.register(registration(topics=[ORDERS, replace(EVENTS, permission=4)]), 0)
 
@@ -199,7 +199,7 @@ def test_a_broker_that_ends_is_gone_at_once_unless_another_node_leads_it_by_now(
         *("many queues", "huge term", "address of two lines", "address of a file", "id"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(bad: Registration, error: type[Exception]) -> None:
+def test_invalid_requests_are_refused_and_change_nothing(bad: Registration, error: type[Exception]) -> None:
     table = RouteTable()
     table.register(registration(), 0)
 
@@ -247,7 +247,7 @@ def test_a_difference_changes_what_it_names_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("known", [None, (1, 3), (1, 5), (2, 4)])
-def test_a_difference_to_something_else_wants_all_and_changes_nothing(known: tuple[int, int] | None) -> None:
+def test_a_difference_to_another_version_requests_all_and_changes_nothing(known: tuple[int, int] | None) -> None:
     table = RouteTable()
     if known is not None:
         table.register(registration(term=known[0], sequence=known[1], topics=topics(0, 1)), 0)
@@ -275,7 +275,7 @@ def test_pieces_count_when_the_last_one_is_there() -> None:
         assert len(names(table)) == (3 if piece < 2 else 6)
 
 
-def test_a_piece_that_does_not_follow_the_one_before_wants_all_again() -> None:
+def test_a_piece_that_does_not_follow_the_one_before_requests_all_again() -> None:
     table = RouteTable()
 
     assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is Taken.PIECE

@@ -90,7 +90,7 @@ def test_an_offset_never_goes_back_by_a_commit() -> None:
     assert state.apply_command(commit(8)).outcomes == (CommitOutcome.COMMITTED,)
 
 
-def test_a_reset_moves_an_offset_anywhere_and_commits_of_before_count_no_more() -> None:
+def test_a_reset_sets_any_offset_and_invalidates_earlier_commits() -> None:
     state = state_with(commit(700), reset(100))
     assert kept(state) == (100, 1)
 
@@ -119,7 +119,7 @@ def test_the_first_offset_of_a_queue_may_be_zero_and_differs_from_none() -> None
     assert kept(state) == (0, 0)
 
 
-def test_a_commit_of_an_unknown_topic_or_group_takes_nothing() -> None:
+def test_a_commit_for_an_unknown_topic_or_group_stores_nothing() -> None:
     state = state_with()
     both = CommitOffsets("billing", (QueueOffset("orders", 3, 5), QueueOffset("unknown", 0, 5)))
 
@@ -129,7 +129,7 @@ def test_a_commit_of_an_unknown_topic_or_group_takes_nothing() -> None:
     assert kept(state) is None
 
 
-def test_what_was_consumed_of_a_deleted_topic_or_by_a_deleted_group_is_gone() -> None:
+def test_deleting_a_topic_or_group_deletes_its_offsets() -> None:
     events = SetTopic(TopicConfig("events"))
     state = state_with(events, commit(7), commit(9, topic="events"))
 
@@ -144,7 +144,7 @@ def test_what_was_consumed_of_a_deleted_topic_or_by_a_deleted_group_is_gone() ->
     assert state.offset("billing", "events", 3) is None
 
 
-def test_creating_what_is_there_alike_succeeds_and_with_other_settings_does_not() -> None:
+def test_creating_an_existing_topic_succeeds_only_with_equal_settings() -> None:
     state = state_with()
 
     assert state.apply_command(SetTopic(ORDERS, is_new=True)).verdict is CommandVerdict.UNCHANGED
@@ -230,7 +230,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("command", BAD, ids=lambda command: repr(command)[:60])
-def test_what_cannot_be_is_neither_encoded_nor_applied(command) -> None:
+def test_invalid_commands_are_neither_encoded_nor_applied(command) -> None:
     state = state_with()
     before = b"".join(state.snapshot_save())
 

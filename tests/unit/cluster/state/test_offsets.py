@@ -39,7 +39,7 @@ def rows_of(frozen: FrozenOffsets) -> list[tuple[str, QueueOffset]]:
 
 @given(STEPS)
 @settings(max_examples=300)
-def test_offsets_are_as_in_a_plain_dictionary_and_frozen_ones_stay(steps: list[tuple]) -> None:
+def test_offsets_behave_like_a_dictionary_and_frozen_copies_stay_unchanged(steps: list[tuple]) -> None:
     kept, model = KeptOffsets(), {}
     frozen: list[tuple[FrozenOffsets, list[tuple[str, QueueOffset]]]] = []
     for step in steps:

@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_topics_groups_offsets_and_delay_progress_are_taken_over(store: Path) -> None:
+def test_topics_groups_offsets_and_delay_progress_are_imported(store: Path) -> None:
     found = import_config(store)
 
     assert found.topics == [
@@ -75,7 +75,7 @@ def test_topics_groups_offsets_and_delay_progress_are_taken_over(store: Path) ->
     ]
 
 
-def test_the_state_of_a_new_broker_is_what_the_old_one_had_also_when_it_is_imported_twice(store: Path) -> None:
+def test_importing_twice_gives_the_state_of_the_old_broker(store: Path) -> None:
     commands = list(import_config(store).commands())
     state = BrokerState()
     for command in [*commands, *commands]:
@@ -118,7 +118,7 @@ def test_topic_with_a_name_that_takes_no_messages_is_only_read(tmp_path: Path) -
     assert f"topic {'u' * 128} has too long a name to be put to: it is only read" in note
 
 
-def test_when_neither_file_can_be_read_nothing_is_taken_over(store: Path) -> None:
+def test_when_neither_file_can_be_read_nothing_is_imported(store: Path) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (store / "config" / name).write_text(OFFSETS[:-4])
 
@@ -157,7 +157,7 @@ def test_when_neither_file_can_be_read_nothing_is_taken_over(store: Path) -> Non
         ),
     ],
 )
-def test_what_cannot_be_is_an_error_that_names_file_and_place(store: Path, name: str, text: str, message: str) -> None:
+def test_impossible_values_are_reported_with_file_and_path(store: Path, name: str, text: str, message: str) -> None:
     (store / "config" / name).write_text(text)
 
     with pytest.raises(UnreadableConfig, match=message) as caught:
@@ -189,12 +189,12 @@ def fastjson(value: object) -> str:
 
 
 @given(JSON.filter(lambda value: "--" not in repr(value)))
-def test_what_fastjson_writes_is_read(value: object) -> None:
+def test_fastjson_output_is_parsed(value: object) -> None:
     assert parse_fastjson(fastjson(value)) == value
 
 
 @given(st.text(max_size=60))
-def test_any_other_text_is_no_json_and_nothing_worse(text: str) -> None:
+def test_any_other_text_raises_only_the_json_error(text: str) -> None:
     with suppress(NotJson):
         parse_fastjson(text)
 

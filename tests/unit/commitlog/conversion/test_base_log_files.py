@@ -61,7 +61,7 @@ def test_first_difference_is_named(theirs, named):
         check_same("n1", BaseLogManifest(192, (A, B, C)), theirs)
 
 
-def test_manifest_travels_as_text():
+def test_manifest_is_encoded_as_text():
     manifest = BaseLogManifest(192, (A, B, C))
 
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
@@ -82,7 +82,7 @@ def test_manifest_travels_as_text():
         '{"divide":1,"files":[7]}',
     ],
 )
-def test_what_is_no_manifest_is_refused(text):
+def test_invalid_manifest_is_refused(text):
     with pytest.raises(ValueError):
         manifest_from_json(text)
 
@@ -132,7 +132,7 @@ def test_fetched_files_are_those_of_the_source(source, tmp_path):
         )
 
 
-def test_what_is_not_in_the_manifest_is_not_given(source, tmp_path):
+def test_files_outside_the_manifest_are_not_sent(source, tmp_path):
     (tmp_path / "secret").write_bytes(b"secret")
     for request in (
         ChunkRequest("secret", 0, 6),
@@ -142,7 +142,7 @@ def test_what_is_not_in_the_manifest_is_not_given(source, tmp_path):
         assert read_chunk(OsFiles(), str(tmp_path), source.manifest, request) == b""
 
 
-def test_damaged_and_unasked_chunks_are_not_taken(source, tmp_path):
+def test_damaged_and_unrequested_chunks_are_refused(source, tmp_path):
     fetch = BaseLogFetch(OsFiles(), str(tmp_path / "commitlog"), str(tmp_path / "n"), source.manifest)
     request = fetch.next_request()
     payload = source.answer(request)

@@ -211,7 +211,7 @@ def test_base_log_expires_first_and_then_entries_may(open_log, tmp_path, clock):
     assert again.scanned() == [row for row in rows if row[3] >= divide]
 
 
-def test_times_name_places_on_both_sides_of_the_divide(open_log, tmp_path, clock):
+def test_times_are_converted_to_offsets_on_both_sides_of_the_divide(open_log, tmp_path, clock):
     places = write_plain(tmp_path, clock, *[1500] * 5)
     times = list(range(clock.now - 4, clock.now + 1))
     opened = open_log()

@@ -57,7 +57,7 @@ def test_changed_file_among_the_newest_two_thousand_is_named(number):
     assert ("some of the files before" in difference) == older
 
 
-def test_changed_file_before_them_is_found_when_both_know_as_many():
+def test_changed_file_before_them_is_found_when_both_manifests_are_as_long():
     manifest = manifest_of(5000)
     assert "some of the files before" in difference_of(manifest, abridge(changed(manifest, 0)))
 
@@ -105,7 +105,7 @@ def test_long_manifest_is_saved_and_loaded_and_a_changed_byte_of_it_is_found(tmp
         load_manifest(files, str(tmp_path))
 
 
-def test_long_manifest_travels_as_one_answer_to_a_node_that_asks(tmp_path):
+def test_long_manifest_is_sent_in_one_answer(tmp_path):
     manifest = manifest_of(10_000)
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
     origin = BaseLogOrigin(OsFiles(), f"{tmp_path}/commitlog", f"{tmp_path}/dledger-n0", manifest)

@@ -35,7 +35,7 @@ def decided(own, *, is_joining=False, founders=OTHERS, **received):
 
 @pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
 @pytest.mark.parametrize("received", [{}, {"n1": NOTHING}, {"n1": held()}, {"n2": AWAITED}])
-def test_founder_waits_for_an_answer_of_every_other_one_and_names_the_silent_ones(own, received):
+def test_founder_waits_for_every_other_founder_and_names_the_silent_ones(own, received):
     waiting = decided(own, **received)
 
     assert isinstance(waiting, Waiting)
@@ -69,7 +69,7 @@ def test_no_node_begins_while_files_are_awaited_that_none_holds():
     assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
 
 
-def test_one_that_has_joined_decides_for_all_whichever_others_are_silent():
+def test_a_node_that_has_joined_decides_for_all_founders():
     assert decided(NOTHING, n2=agreed()) == BootstrapDecision(WHOLE, ("n2",))
     assert decided(NOTHING, n2=agreed(EMPTY)) == BootstrapDecision(EMPTY, ())
     # Also where its own files have expired: the manifest lists them.
@@ -112,7 +112,7 @@ def test_different_files_are_refused_with_the_first_difference_whichever_node_is
 
 
 @pytest.mark.parametrize("statement", [NOTHING, held(), agreed(begin=SIZE), AWAITED])
-def test_statement_travels(statement):
+def test_statement_is_decoded_as_it_was_encoded(statement):
     assert statement_from(*statement.encoded()) == statement
 
 
@@ -130,7 +130,7 @@ def test_statement_travels(statement):
         ('{"claim":"held","begin":0}', b"\xff"),
     ],
 )
-def test_what_is_no_statement_is_refused(text, payload):
+def test_invalid_statement_is_refused(text, payload):
     with pytest.raises(ValueError, match=r"."):
         statement_from(text, payload)
 

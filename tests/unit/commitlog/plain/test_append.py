@@ -12,7 +12,7 @@ from tests.unit.commitlog.plain.conftest import FILE_SIZE, RECORD_SIZE, Clock, f
 BLANK_MAGIC = 0xCBD43194
 
 
-def test_messages_are_consecutive_at_the_places_of_the_answers(real_log):
+def test_messages_are_consecutive_at_the_returned_positions(real_log):
     log = real_log(is_flush_sync=False)
 
     outcome = log.append([message(10), message(0, queue_id=3)], [7, 0]).outcome
@@ -74,7 +74,7 @@ def test_illegal_message_leaves_the_log_as_it_was(machine, log):
     assert (machine.image(), log.end_offset) == before
 
 
-def test_times_never_go_back(machine, log):
+def test_store_timestamps_never_decrease(machine, log):
     machine.append(1)
     begun_ms = machine.clock.now_ms
     machine.clock.now_ms -= 60_000
@@ -87,7 +87,7 @@ def test_times_never_go_back(machine, log):
     assert log.last_store_timestamp == begun_ms + 5
 
 
-def test_times_do_not_go_back_over_a_restart_either(machine, log):
+def test_store_timestamps_do_not_decrease_over_a_restart(machine, log):
     machine.append(1)
     begun_ms = machine.clock.now_ms
     flush(log)

@@ -29,7 +29,7 @@ def test_every_row_and_every_rule_is_used():
     assert {case.rule for case in START_CASES} == set(StartRule)
 
 
-def test_what_was_synced_is_never_cut():
+def test_synced_records_are_never_cut():
     facts = [PlaceFacts(*bits) for bits in product((False, True), repeat=6)]
 
     assert {judge(each) for each in facts if each.holds_data and each.was_synced} == {TailVerdict.CORRUPTION}

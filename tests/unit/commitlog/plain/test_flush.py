@@ -42,7 +42,7 @@ def test_what_arrives_during_a_sync_joins_the_next_one(log):
     assert log.begin_flush() is None
 
 
-def test_append_from_within_the_end_of_another_waits_for_the_next_flush(log):
+def test_append_made_in_the_callback_of_another_waits_for_the_next_flush(log):
     later = []
     log.append([message(1)], [0]).when_done(lambda _: later.append(log.append([message(2)], [1])))
 
@@ -53,7 +53,7 @@ def test_append_from_within_the_end_of_another_waits_for_the_next_flush(log):
     assert later[0].outcome.places[0].physical_offset == RECORD_SIZE + 1
 
 
-def test_ticket_counts_only_when_all_older_ones_are_back(log):
+def test_flush_counts_only_after_all_older_ones_have_completed(log):
     """The younger one covers only what was written after the older one was taken."""
     log.append([message(1)], [0])
     older = log.begin_flush()
@@ -105,7 +105,7 @@ def test_close_flushes_and_ends_what_waits(machine, log):
     assert machine.open(is_clean=True).end_offset == RECORD_SIZE + 1
 
 
-def test_close_makes_durable_what_a_ticket_that_is_out_covers(machine, log):
+def test_close_makes_records_of_a_running_flush_durable(machine, log):
     ended = []
     log.append([message(1)], [0]).when_done(ended.append)
     log.begin_flush()
@@ -117,7 +117,7 @@ def test_close_makes_durable_what_a_ticket_that_is_out_covers(machine, log):
     assert machine.open(is_clean=True).end_offset == RECORD_SIZE + 1
 
 
-def test_timestamp_of_what_is_durable_follows_the_flush(machine, log):
+def test_durable_timestamp_follows_the_flush(machine, log):
     assert (log.flushed_store_timestamp, log.last_store_timestamp) == (-1, -1)
     log.append([message(1)], [0])
     ticket = log.begin_flush()
@@ -132,7 +132,7 @@ def test_timestamp_of_what_is_durable_follows_the_flush(machine, log):
     assert (log.flushed_store_timestamp, log.last_store_timestamp) == (first_ms + 9, first_ms + 9)
 
 
-def test_opening_makes_durable_what_a_killed_process_had_only_written(machine, log):
+def test_opening_syncs_records_that_a_killed_process_had_only_written(machine, log):
     log.append([message(1)], [0])
     log.abandon("killed")
 

@@ -21,7 +21,7 @@ def test_records_are_read_by_their_place(log, records):
         assert log.read(offset, size).queue_id == log.find(offset).queue_id == number
 
 
-def test_what_is_outside_of_the_log_is_not_there(machine, log, records):
+def test_offset_outside_of_the_log_finds_nothing(machine, log, records):
     last, size = records[-1]
     log.delete_before(FILE_SIZE)
 
@@ -37,7 +37,7 @@ def test_what_is_outside_of_the_log_is_not_there(machine, log, records):
 
 
 @pytest.mark.parametrize(("shift", "longer"), [(1, 0), (-1, 0), (0, 1), (0, -1), (400, -400)])
-def test_place_that_is_none_is_corruption_with_its_position(log, records, shift, longer):
+def test_offset_where_no_record_begins_is_corruption_with_its_position(log, records, shift, longer):
     offset, size = records[2]
 
     with pytest.raises(CorruptData, match=r"0{16}\d{4}: corrupt at byte \d+"):
@@ -80,7 +80,7 @@ def test_scan_begins_where_the_log_does(log, records):
 
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize("damage", ["size", "huge size", "negative size", "magic", "zeros", "offset"])
-def test_scan_continues_after_a_bad_record_and_says_what_it_skipped(machine, log, records, number, damage):
+def test_scan_continues_after_a_bad_record_and_reports_what_it_skipped(machine, log, records, number, damage):
     offset, size = records[number]
     at, content = {
         "size": (0, b"\0\0\2\7"),
@@ -101,7 +101,7 @@ def test_scan_continues_after_a_bad_record_and_says_what_it_skipped(machine, log
     assert skipped[0].position == offset % FILE_SIZE
 
 
-def test_times_name_places(machine, log, records):
+def test_times_are_converted_to_offsets(machine, log, records):
     begun_ms = machine.clock.now_ms - 60
 
     found = {at: log.offset_at_timestamp(begun_ms + at) for at in (-5, 0, 1, 10, 19, 20, 49, 50, 51)}
@@ -134,7 +134,7 @@ def test_first_of_many_records_of_one_millisecond_is_found_over_a_file_border(ma
 # ----------------------------------------------------------------------------------------------------------- cuts
 
 
-def test_old_files_go_and_the_last_record_stays(machine, log, records):
+def test_old_files_are_deleted_and_the_last_record_is_kept(machine, log, records):
     log.delete_before(FILE_SIZE - 1)
     assert log.begin_offset == 0
     held = log.find(0)

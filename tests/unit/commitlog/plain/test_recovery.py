@@ -368,7 +368,7 @@ def test_reading_only_notes_what_would_be_cut_and_changes_nothing(machine):
     assert not any(inode.pending for inode in disk.directories[DIRECTORY].cached.values())
 
 
-def test_reading_only_what_is_not_there_creates_nothing(machine):
+def test_reading_only_creates_no_missing_file(machine):
     machine.config = CommitLogConfig(mapped_file_size=FILE_SIZE)
 
     log = machine.open_to_read(last_exit=LastExit(is_clean=True))

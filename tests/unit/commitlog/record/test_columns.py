@@ -99,7 +99,7 @@ def assert_rows_are_the_records(batch, data, starts):
 
 
 @given(st.lists(MESSAGES, max_size=12), HOSTS)
-def test_columns_are_what_a_plain_reader_makes_of_the_records(messages, store_host):
+def test_columns_equal_those_of_a_record_by_record_reader(messages, store_host):
     data, starts, sizes = encode(messages, store_host=store_host) if messages else (b"", [], [])
 
     assert_rows_are_the_records(columns_of(data, starts, sizes), data, starts)
@@ -108,7 +108,7 @@ def test_columns_are_what_a_plain_reader_makes_of_the_records(messages, store_ho
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=24), HOSTS, st.data())
-def test_few_records_mean_the_same_one_by_one_as_all_at_once(messages, store_host, data):
+def test_few_records_decode_the_same_one_by_one_and_all_at_once(messages, store_host, data):
     content, starts, sizes = encode(messages, store_host=store_host)
     damaged = bytearray(content)
     if data.draw(st.booleans()):
@@ -155,7 +155,7 @@ def test_columns_of_thousands_with_the_largest_properties_are_right():
     assert set(batch.key_hashes.tolist()) == wanted
 
 
-def test_columns_have_the_types_that_queues_and_index_hold(some_messages):
+def test_columns_have_the_types_of_queues_and_index(some_messages):
     batch = columns_of(*encode(some_messages(5)))
 
     types = {name: getattr(batch, name).dtype for name in ("physical_offsets", "sizes", "tags_codes", "key_hashes")}
@@ -215,7 +215,7 @@ def test_columns_end_before_the_first_record_that_is_not_good(number, at, layout
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4), st.data())
-def test_columns_take_exactly_what_a_plain_reader_takes(messages, data):
+def test_columns_accept_exactly_what_a_record_by_record_reader_accepts(messages, data):
     content, starts, sizes = encode(messages)
     at = data.draw(st.integers(0, len(content) - 1))
     damaged = bytearray(content)

@@ -32,7 +32,7 @@ def test_a_body_without_the_bit_is_as_it_is(sys_flag):
     assert uncompressed_body(sys_flag, b"as it is") == b"as it is"
 
 
-def test_what_is_no_whole_stream_is_refused(compressed):
+def test_an_incomplete_stream_is_refused(compressed):
     sys_flag, body = compressed
     for bad in (b"", body[:-1], body[:5], body + b"x", body + body, b"no such thing" * 9):
         with pytest.raises(UnreadableBody, match="read them as they are"):

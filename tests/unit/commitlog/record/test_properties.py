@@ -36,7 +36,7 @@ def read_as_java_reads(text):
 
 
 @given(st.dictionaries(NAME.filter(lambda name: name != CRC_NAME), TEXT))
-def test_what_was_stored_is_read_but_for_empty_values(properties):
+def test_stored_properties_are_read_except_empty_values(properties):
     raw = encode_properties(properties)
 
     assert decode_properties(raw) == {name: value for name, value in properties.items() if value}
@@ -65,7 +65,7 @@ def test_any_text_is_read_as_java_reads_it(text):
         (b"a\x01\xff\x02", {"a": "\ufffd"}),
     ],
 )
-def test_odd_bytes_are_read_like_this(raw, properties):
+def test_unusual_bytes_have_a_defined_reading(raw, properties):
     assert decode_properties(raw) == properties
 
 
@@ -81,7 +81,7 @@ def test_odd_bytes_are_read_like_this(raw, properties):
         (RawProperties(b"a\x01" + b"b" * PROPERTIES_SIZE_MAX), "at most 32767 bytes"),
     ],
 )
-def test_what_could_not_be_read_again_is_refused(properties, expected):
+def test_properties_that_could_not_be_read_again_are_refused(properties, expected):
     with pytest.raises(IllegalMessage) as refused:
         encode_properties(properties)
 
@@ -136,7 +136,7 @@ def test_digits_of_a_property_crc_have_the_lowest_first():
         (b"__CRC32#\x01078060709x\x02", -1),
     ],
 )
-def test_what_is_not_exactly_a_property_crc_is_none_or_a_wrong_one(raw, found):
+def test_bytes_that_resemble_a_property_crc_are_none_or_a_wrong_one(raw, found):
     assert find_property_crc(raw) == found
 
 

@@ -33,7 +33,7 @@ def test_each_row_has_its_queue_in_the_order_of_first_occurrence(queues):
 
 # With the second one the whole hash of each row is the same number.
 @pytest.mark.parametrize(("name", "value"), [("_TABLE_BITS", 1), ("_ODD", np.uint64(0))])
-def test_queues_that_a_hash_puts_together_are_distinguished(monkeypatch, name, value):
+def test_queues_with_the_same_hash_are_distinguished(monkeypatch, name, value):
     queues = [(name, queue_id) for name in NAMES for queue_id in range(4)] * 3
     monkeypatch.setattr(module, name, value)
 

@@ -82,7 +82,9 @@ def test_checksum_is_crc_32_without_its_highest_bit(body, crc):
 @example(Message("T", b"", 0, {CRC_NAME: "0", "a": "b"}), STORE_HOST, 0, 0, 0, False)
 @example(Message("T", b"", 0, {CRC_NAME: "0", "a": "b"}), STORE_HOST, 0, 0, 0, True)
 @given(MESSAGES, HOSTS, INT64, INT64, INT64, st.booleans())
-def test_what_was_encoded_is_decoded(message, store_host, physical_offset, queue_offset, store_timestamp, has_crc):
+def test_records_are_decoded_as_they_were_encoded(
+    message, store_host, physical_offset, queue_offset, store_timestamp, has_crc
+):
     encoder = RecordEncoder(store_host, has_property_crc=has_crc, check_topic=any_topic)
     prepared = encoder.prepare([message])
     # In the middle of other bytes, so that nothing is read from beyond the record.
@@ -198,7 +200,7 @@ def test_no_bytes_at_all_are_read_beyond_their_end(data, position, version):
 
 
 @pytest.mark.parametrize("end", [0, 8, RECORD_SIZE_MIN - 1, RECORD_SIZE_MIN, 103])
-def test_a_record_that_is_cut_short_is_none(end):
+def test_a_truncated_record_is_no_record(end):
     with pytest.raises(BadRecord) as cut:
         decode(memoryview(GOLDEN)[:end], 0)
     with pytest.raises(BadRecord):
@@ -209,7 +211,7 @@ def test_a_record_that_is_cut_short_is_none(end):
     assert (error.path, error.position) == ("some/file", 0)
 
 
-def test_the_checksum_of_an_empty_body_is_not_looked_at():
+def test_the_checksum_of_an_empty_body_is_ignored():
     empty = bytearray(
         encode_record(Message("T", b""), physical_offset=0, queue_offset=0, store_timestamp=0, store_host=STORE_HOST)
     )
@@ -243,7 +245,7 @@ def test_the_checksum_of_an_empty_body_is_not_looked_at():
         ({"properties": {"a": "b" * 32_768}}, "properties size"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_and_nothing_with_it(change, field):
+def test_a_batch_with_a_message_that_cannot_be_stored_is_refused_whole(change, field):
     encoder = RecordEncoder(STORE_HOST)
     for _ in range(2):  # a refusal is remembered nowhere
         with pytest.raises(IllegalMessage) as refused:

@@ -72,7 +72,7 @@ def test_a_walk_takes_every_record_up_to_the_end(records):
         (struct.pack(">ii", 7, BLANK_MAGIC) + bytes(32), Stop.BAD),
     ],
 )
-def test_a_walk_stops_where_the_records_end_and_says_why(records, behind, stop):
+def test_a_walk_stops_where_the_records_end_and_reports_why(records, behind, stop):
     data, starts, end = records
 
     walked = walk(memoryview(data + behind), 0, end + len(behind))
@@ -81,7 +81,7 @@ def test_a_walk_stops_where_the_records_end_and_says_why(records, behind, stop):
     assert (walked.fault is not None) == (stop == Stop.BAD)
 
 
-def test_a_walk_does_not_look_beyond_the_end_that_it_is_given(records):
+def test_a_walk_does_not_read_beyond_the_given_end(records):
     data, starts, end = records
 
     walked = walk(memoryview(data), 0, end - 1)
@@ -121,7 +121,7 @@ def test_a_walk_over_entries_passes_those_without_a_record(entries):
         (HEADER.pack(1, 53, 0, 0, 0, 0, 0, 0, 5) + b"hello", Stop.BAD, "a record of at least 91 bytes"),
     ],
 )
-def test_a_walk_over_entries_stops_where_they_end_and_says_why(entries, behind, stop, expected):
+def test_a_walk_over_entries_stops_where_they_end_and_reports_why(entries, behind, stop, expected):
     data, places, end = entries
 
     walked = walk(memoryview(data + behind), 0, end + len(behind), header_size=HEADER_SIZE)
@@ -191,7 +191,7 @@ def shared_records():
     return data, [*accumulate(prepared.sizes[:-1], initial=0)], len(data)
 
 
-def test_several_bad_records_in_a_row_are_passed_together(records):
+def test_several_consecutive_bad_records_are_skipped_together(records):
     data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = Random(1).randbytes(starts[6] - starts[2])
@@ -199,7 +199,7 @@ def test_several_bad_records_in_a_row_are_passed_together(records):
     assert found_behind(damaged, starts[2], end) == starts[6]
 
 
-def test_zeros_in_the_middle_are_passed(records):
+def test_zeros_in_the_middle_are_skipped(records):
     data, starts, end = records
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = bytes(starts[6] - starts[2])
@@ -321,7 +321,7 @@ def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, records):
         assert found_behind(damaged, 0, end) == starts[1]
 
 
-def test_a_search_among_bytes_that_only_look_like_records_is_given_up(monkeypatch, encoded):
+def test_a_search_among_bytes_that_only_look_like_records_is_bounded(monkeypatch, encoded):
     # Records that are right but for their checksum, each in its place, nested so that each body holds the next ones.
     head = encoded([Message("T", b"")])[:88]
     data = bytearray(200 * 88)
@@ -348,9 +348,7 @@ def test_a_search_among_bytes_that_only_look_like_records_is_given_up(monkeypatc
 
 @pytest.mark.parametrize("is_begun", [False, True])
 @pytest.mark.parametrize("header_size", [0, HEADER_SIZE])
-def test_a_record_that_is_finished_between_any_two_steps_of_a_look_is_not_called_bad(
-    records, entries, header_size, is_begun
-):
+def test_a_record_completed_during_a_read_is_not_reported_as_bad(records, entries, header_size, is_begun):
     whole, starts, end = entries if header_size else records
     last = starts[-1]
     written = last + header_size + 60 if is_begun else last

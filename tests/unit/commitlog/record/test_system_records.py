@@ -49,7 +49,7 @@ def client_body(topic="T", sys_flag=0):
     return encoder.prepare([Message(topic, b"hello", sys_flag=sys_flag)]).encode_each([0], NOW)[0]
 
 
-def test_no_op_is_a_prepared_record_of_the_system_topic_at_its_place(codec):
+def test_no_op_is_a_prepared_record_of_the_system_topic_at_its_position(codec):
     data = encoded(codec.no_op())
     record = decode(memoryview(data), 48)
 
@@ -71,7 +71,7 @@ def test_broker_state_comes_back_as_it_was(codec):
     assert system_body(codec.record(b"a command")) == b"a command"
 
 
-def test_times_of_records_never_go_back():
+def test_store_timestamps_of_records_never_decrease():
     times = iter([5_000, 4_000, 6_000])
     codec = MessageEntryCodec(clock=lambda: next(times))
 
@@ -92,13 +92,13 @@ def test_membership_that_cannot_be_read_stops_the_node(codec, body):
         codec.decode(ENTRY_NORMAL, MEMBERSHIP_CHANNEL, codec.record(body))
 
 
-def test_membership_whose_channel_was_lost_is_not_none(codec):
+def test_membership_whose_channel_was_lost_is_detected(codec):
     with pytest.raises(MembershipUnreadable, match="channel 0"):
         codec.decode(ENTRY_NORMAL, 0, codec.membership(MEMBERSHIP).body)
 
 
 @pytest.mark.parametrize("channel", [NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL])
-def test_any_change_of_the_channel_is_noticed_by_a_walk(codec, channel):
+def test_any_change_of_the_channel_is_detected_by_a_walk(codec, channel):
     """No checksum covers it; a follower that takes a membership for a no-op counts other votes than the rest."""
     state = SystemEntry(ENTRY_NORMAL, STATE_CHANNEL, codec.record(b"\1\1 a command"), STAMP_AT)
     entries = {NO_OP_CHANNEL: codec.no_op(), MEMBERSHIP_CHANNEL: codec.membership(MEMBERSHIP), STATE_CHANNEL: state}

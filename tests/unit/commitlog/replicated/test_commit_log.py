@@ -25,7 +25,7 @@ def led(open_log):
     return opened
 
 
-def test_put_ends_when_it_is_committed_and_says_where(led):
+def test_put_ends_when_it_is_committed_and_returns_its_position(led):
     pending = put(led, message(b"a"), message(b"bb", queue_id=3), offsets=[7, 9])
     assert pending.outcome is None
 
@@ -55,7 +55,7 @@ def test_uncommitted_messages_are_neither_read_nor_scanned(led):
     assert len(led.scanned()) == 1
 
 
-def test_leaders_entries_are_passed_over_and_hidden(led):
+def test_leaders_entries_are_skipped_and_hidden(led):
     led.node.append_own(led.node.codec.membership(MEMBERS))
     put(led, message(b"x" * 500), message(b"y" * 900))
     led.node.lead(2)
@@ -75,7 +75,7 @@ def test_leaders_entries_are_passed_over_and_hidden(led):
 
 
 @pytest.mark.parametrize("size", [1, 100, 5000, 1 << 20])
-def test_scan_goes_over_files_and_meets_each_message_once(led, size):
+def test_scan_crosses_files_and_returns_each_message_once(led, size):
     expected = []
     for number in range(60):
         pending = put(led, message(b"m" * (number * 37 % 800), queue_id=number % 3), offsets=[number])
@@ -102,7 +102,7 @@ def test_scan_begins_at_an_entry_at_its_record_or_after_a_record(led):
         assert (None if batch is None else int(batch.queue_offsets[0])) == (following and following[2])
 
 
-def test_times_never_go_back_whichever_node_leads(led, clock):
+def test_store_timestamps_never_decrease_whichever_node_leads(led, clock):
     put(led, message())
     led.node.commit()
     first = led.log.last_store_timestamp
@@ -116,7 +116,7 @@ def test_times_never_go_back_whichever_node_leads(led, clock):
     assert pending.outcome.places[0].store_timestamp == first
 
 
-def test_times_name_places(led, clock):
+def test_times_are_converted_to_offsets(led, clock):
     times = []
     for number in range(40):
         clock.now += number % 4
@@ -130,7 +130,7 @@ def test_times_name_places(led, clock):
         assert led.log.offset_at_timestamp(asked) == (later[0] if later else led.log.end_offset)
 
 
-def test_times_name_places_among_leaders_own_entries_and_past_damaged_ones(led, clock, tmp_path):
+def test_times_are_converted_to_offsets_among_leaders_own_entries_and_damaged_ones(led, clock, tmp_path):
     rng = random.Random(7)
     for term in range(2, 40):
         for _ in range(rng.randrange(3)):
@@ -154,7 +154,7 @@ def test_times_name_places_among_leaders_own_entries_and_past_damaged_ones(led, 
         assert led.log.offset_at_timestamp(asked) == (later[0] if later else led.log.end_offset)
 
 
-def test_flushed_time_is_that_of_what_is_committed_and_on_this_disk(led, clock):
+def test_flushed_timestamp_covers_only_committed_entries_on_this_disk(led, clock):
     led.node.flush()
     put(led, message())
     assert led.log.flushed_store_timestamp == -1

@@ -70,7 +70,7 @@ def test_puts_do_not_make_a_leader_unready(broker):
     assert broker.leadership.look().is_ready
 
 
-def test_entries_that_come_later_need_not_be_applied_for_a_leader_to_be_ready(broker):
+def test_later_entries_need_not_be_applied_for_a_leader_to_be_ready(broker):
     broker.node.lead(1)
     broker.node.commit()
     broker.store.dispatch()

@@ -45,7 +45,7 @@ def shop(open_log, tmp_path):
 @pytest.mark.parametrize(
     "code", [ResponseCode.LEADER_PENDING_FULL, ResponseCode.DISK_FULL, ResponseCode.LEADER_TRANSFERRING]
 )
-def test_put_that_is_refused_at_once_uses_no_queue_offset_up(shop, code):
+def test_put_that_is_refused_at_once_uses_no_queue_offset(shop, code):
     shop.put("a")
     shop.node.refusal = code
     refused = shop.put("b", "c")

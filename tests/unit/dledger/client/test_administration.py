@@ -32,14 +32,14 @@ def refusal_of(session: AdminSession, code: int, message: str = "why") -> Refuse
     return refused.value
 
 
-def test_done_is_done_and_the_method_has_the_name_of_the_request() -> None:
+def test_success_is_returned_and_the_method_has_the_name_of_the_request() -> None:
     session().take(AdminResponse(code=200), "a:1")
     assert session().method == "RemoveMember"
     assert session(PromoteMemberRequest()).method == "PromoteMember"
 
 
 @pytest.mark.parametrize("code", [302, 404, 412, 417, 500, 502, 505, 506])
-def test_what_passes_is_asked_again_until_the_deadline(code: int) -> None:
+def test_temporary_refusals_are_retried_until_the_deadline(code: int) -> None:
     clock = Clock()
     asked = session(clock=clock)
     assert 0 < asked.pause_after(refusal_of(asked, code)) < 1
@@ -50,7 +50,7 @@ def test_what_passes_is_asked_again_until_the_deadline(code: int) -> None:
     assert failed.value.code == code
 
 
-def test_no_try_begins_when_it_could_hardly_be_answered() -> None:
+def test_no_attempt_starts_when_too_little_time_is_left() -> None:
     clock = Clock()
     asked = session(clock=clock)
     clock.now += 10.0 - LAST_TRY_S
@@ -58,7 +58,7 @@ def test_no_try_begins_when_it_could_hardly_be_answered() -> None:
         asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR))
 
 
-def test_last_try_without_an_answer_hides_no_earlier_answer() -> None:
+def test_last_attempt_without_an_answer_hides_no_earlier_answer() -> None:
     clock = Clock()
     asked = session(clock=clock)
     asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR, "n2 does not answer"))
@@ -68,14 +68,14 @@ def test_last_try_without_an_answer_hides_no_earlier_answer() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 401, 402, 406, 411, 418, 999])
-def test_what_does_not_pass_is_reported_at_once(code: int) -> None:
+def test_permanent_refusals_are_reported_at_once(code: int) -> None:
     asked = session()
     with pytest.raises(AdminFailed, match="a:1 answered: why") as failed:
         asked.pause_after(refusal_of(asked, code))
     assert failed.value.code == code
 
 
-def test_member_that_is_gone_after_an_attempt_without_an_answer_was_removed_by_it() -> None:
+def test_missing_member_after_an_unanswered_attempt_counts_as_removed_by_it() -> None:
     asked = session()
     refusal_of(asked, ResponseCode.UNKNOWN_MEMBER)
     asked.pause_after(asked.broke("a:1", *LOST))
@@ -90,7 +90,7 @@ def test_member_that_is_gone_after_an_attempt_without_an_answer_was_removed_by_i
     refusal_of(promoted, ResponseCode.UNKNOWN_MEMBER)
 
 
-def test_answer_that_leaves_it_open_is_an_attempt_without_an_answer() -> None:
+def test_answer_of_unknown_outcome_counts_as_no_answer() -> None:
     asked = session()
     refusal_of(asked, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT)
     asked.take(AdminResponse(code=401), "b:1")

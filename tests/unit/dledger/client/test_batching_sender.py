@@ -203,7 +203,7 @@ def test_batches_under_way_are_bounded_and_twice_as_many_when_full(batches_max, 
     run(story())
 
 
-def test_lingering_batch_leaves_when_its_company_is_called_off():
+def test_lingering_batch_is_sent_when_the_linger_ends_early():
     async def story():
         stage = Stage()
         stage.policy.linger_s = 1000.0
@@ -219,7 +219,7 @@ def test_lingering_batch_leaves_when_its_company_is_called_off():
     run(story())
 
 
-def test_named_leader_is_tried_without_a_pause_but_not_without_limit():
+def test_named_leader_is_tried_without_a_pause_a_limited_number_of_times():
     async def story():
         stage = Stage()
         stage.queue(1)
@@ -279,7 +279,7 @@ def test_leader_that_is_not_found_is_looked_for_again_after_a_pause_unless_the_p
     run(story())
 
 
-def test_all_that_is_under_way_is_answered_before_a_refused_batch_leaves_again_where_order_counts():
+def test_ordered_refused_batch_is_sent_again_only_after_all_in_flight_are_answered():
     async def story():
         stage = Stage()
         stage.queue(1, 2, 3)
@@ -296,7 +296,7 @@ def test_all_that_is_under_way_is_answered_before_a_refused_batch_leaves_again_w
     run(story())
 
 
-def test_stream_that_was_left_ends_with_its_last_answer():
+def test_abandoned_stream_ends_with_its_last_answer():
     async def story():
         stage = Stage()
         stage.queue(1, 2)
@@ -333,7 +333,7 @@ def test_stream_without_an_answer_for_too_long_is_cancelled_and_its_batches_are_
     run(story())
 
 
-def test_close_ends_what_is_under_way_and_then_what_is_queued():
+def test_close_ends_batches_in_flight_and_then_queued_ones():
     async def story():
         stage = Stage()
         stage.queue(1, 2, 3)

@@ -109,7 +109,7 @@ def test_batch_is_bounded_by_entries_and_bytes(threads: ThreadPoolExecutor) -> N
 
 
 @pytest.mark.parametrize("kind", [NotAppended, AppendUnknown])
-def test_outcome_of_a_call_reaches_every_thread_as_an_error_of_its_own(
+def test_every_thread_gets_its_own_error_of_a_shared_call(
     threads: ThreadPoolExecutor, kind: type[NotAppended | AppendUnknown]
 ) -> None:
     wire = Wire()
@@ -152,7 +152,7 @@ def test_full_queue_refuses_at_once(threads: ThreadPoolExecutor, monkeypatch: py
         future.result(FAR_S)
 
 
-def test_thread_that_leaves_hands_its_carrying_on(threads: ThreadPoolExecutor) -> None:
+def test_thread_that_returns_passes_the_sender_role_to_another(threads: ThreadPoolExecutor) -> None:
     wire = Wire()
     combiner = Combiner(wire.send)
     busy = [threads.submit(append, combiner, b"busy") for _ in range(CALLS_MAX)]
@@ -173,7 +173,7 @@ def test_thread_that_leaves_hands_its_carrying_on(threads: ThreadPoolExecutor) -
     wait_until(lambda: 0 == combiner._calls)
 
 
-def test_many_threads_get_each_its_own_place(threads: ThreadPoolExecutor) -> None:
+def test_each_of_many_threads_gets_the_position_of_its_append(threads: ThreadPoolExecutor) -> None:
     wire = Wire()
     wire.gate.set()
     combiner = Combiner(wire.send)

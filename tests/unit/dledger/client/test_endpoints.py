@@ -30,7 +30,7 @@ def test_leader_of_the_highest_term_wins_over_one_that_was_cut_off() -> None:
     assert "b:2" == pick_leader(answers)
 
 
-def test_own_word_of_the_leader_wins_over_a_hint_of_the_same_term() -> None:
+def test_answer_of_the_leader_has_precedence_over_a_hint_of_the_same_term() -> None:
     answers = {"a:1": answer("FOLLOWER", 4, "inside:2"), "b:2": answer("LEADER", 4)}
 
     assert "b:2" == pick_leader(answers)
@@ -83,7 +83,7 @@ def test_refusal_without_news_makes_the_leader_unknown(hint: str) -> None:
     assert None is tracker.leader
 
 
-def test_busy_leader_stays_the_leader_and_a_silent_quorum_does_not() -> None:
+def test_busy_leader_is_kept_and_one_without_a_quorum_is_not() -> None:
     tracker = LeaderTracker("a:1,b:2")
     tracker.follow("a:1")
     tracker.judge("a:1", ResponseCode.LEADER_PENDING_FULL)

@@ -89,7 +89,7 @@ def test_only_refusals_that_pass_are_tried_again(code: ResponseCode) -> None:
     assert not is_worth_trying(AppendUnknown(code, ""))
 
 
-def test_outcomes_say_what_to_do() -> None:
+def test_outcomes_state_what_to_do() -> None:
     assert "404 NOT_LEADER" in str(NotAppended(404, "why"))
     assert "appending again is safe" in str(NotAppended(404, "why"))
     assert "read its end before appending again" in str(AppendUnknown(502, "why"))
@@ -109,7 +109,7 @@ def test_places_follow_without_a_gap() -> None:
         ([bytes(MAX_BODY_BYTES)] * (REQUEST_SIZE_BYTES_MAX // MAX_BODY_BYTES + 1), 411, "split them up"),
     ],
 )
-def test_request_that_no_node_takes_is_refused_before_it_is_sent(bodies: list[bytes], code: int, text: str) -> None:
+def test_request_that_no_node_accepts_is_refused_before_it_is_sent(bodies: list[bytes], code: int, text: str) -> None:
     with pytest.raises(NotAppended, match=text) as caught:
         check_bodies(bodies)
 

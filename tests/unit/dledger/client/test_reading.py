@@ -108,7 +108,7 @@ def test_stream_that_ends_in_order_ends_the_read() -> None:
     assert read.is_done
 
 
-def test_limit_in_bytes_is_passed_on_as_what_is_left() -> None:
+def test_next_stream_gets_the_rest_of_the_limit_in_bytes() -> None:
     log, read = Log(9), session(max_bytes=200)
     read.take(log.response(0, 2), "n")
     assert 200 - len(log.parts[0]) - len(log.parts[1]) == read.request().max_bytes
@@ -118,7 +118,7 @@ def test_limit_in_bytes_is_passed_on_as_what_is_left() -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 54 + 48, 5))
-def test_flipped_bit_anywhere_is_seen(at: int) -> None:
+def test_flipped_bit_anywhere_is_detected(at: int) -> None:
     good = b"".join(Log(3).parts[:3])
     bad = bytearray(good)
     bad[at] ^= 0x10
@@ -128,7 +128,7 @@ def test_flipped_bit_anywhere_is_seen(at: int) -> None:
         decode_chunk(bytes(bad), WalkState(0, 0, 0))
 
 
-def test_missing_entry_between_two_streams_is_seen() -> None:
+def test_missing_entry_between_two_streams_is_detected() -> None:
     log, read = Log(6), session()
     read.take(log.response(0, 2), "n")
 
@@ -155,7 +155,7 @@ def test_positions_may_jump_where_a_data_file_ends() -> None:
         read.take(ReadResponse(code=200, commit_index=9, encoded=back.data), "n")
 
 
-def test_refusal_that_passes_is_waited_for_until_patience_ends() -> None:
+def test_temporary_refusal_is_retried_until_the_time_limit() -> None:
     clock = Clock()
     read = session(clock)
     refusal = Refused(ResponseCode.NOT_LEADER, "why")
@@ -166,7 +166,7 @@ def test_refusal_that_passes_is_waited_for_until_patience_ends() -> None:
         read.pause_after(refusal)
 
 
-def test_progress_renews_patience() -> None:
+def test_progress_restarts_the_time_limit() -> None:
     clock, log = Clock(), Log(3)
     read = session(clock)
     clock.now += 9
@@ -177,7 +177,7 @@ def test_progress_renews_patience() -> None:
 
 
 @pytest.mark.parametrize("code", [400, 410, 411, 414, 419])
-def test_refusal_for_good_ends_the_read_at_once(code: int) -> None:
+def test_permanent_refusal_ends_the_read_at_once(code: int) -> None:
     read = session()
     with pytest.raises(Refused) as refused:
         read.take(ReadResponse(code=code, message="why"), "n")
@@ -210,7 +210,7 @@ def test_quiet_stream_that_follows_is_renewed_as_long_as_a_node_answers() -> Non
         read.pause_after(Refused(ResponseCode.NETWORK_ERROR, "no leader found"))
 
 
-def test_stream_that_broke_is_a_refusal() -> None:
+def test_broken_stream_counts_as_a_refusal() -> None:
     read = session()
     read.request()
 

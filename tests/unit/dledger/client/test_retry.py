@@ -10,7 +10,7 @@ from dledger.errors import ResponseCode
 
 
 @pytest.mark.parametrize("remaining_s", [0.0, LAST_TRY_S / 2, LAST_TRY_S])
-def test_what_was_refused_is_not_tried_again_when_there_is_hardly_time_for_an_answer(remaining_s: float) -> None:
+def test_refused_append_is_not_retried_when_too_little_time_is_left(remaining_s: float) -> None:
     tries = 0
 
     def refused() -> None:

@@ -42,7 +42,7 @@ def test_follower_beyond_retention_resets_its_log_to_the_leaders_begin(group):
     assert leader.raft.match_index_of("c") == 20
 
 
-def test_it_gets_the_snapshot_first_in_chunks_and_continues_where_it_stopped(group):
+def test_follower_gets_the_snapshot_first_in_chunks_and_resumes_after_an_interruption(group):
     snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
     config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
     cluster, _ = lagging(group, config=config, snapshot=snapshot)
@@ -84,7 +84,7 @@ def test_duplicates_of_an_answer_start_no_further_chunks(group):
     assert [(type(message), message.offset) for message in sent] == [(SnapshotChunk, 1_000)]
 
 
-def test_node_that_began_from_a_snapshot_has_it_for_others(group):
+def test_node_that_started_from_a_snapshot_can_send_it(group):
     """Found by simulation (wipes, seed 10039 of the mutants): as a leader it reset the next one without a state."""
     snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
     cluster, _ = lagging(group, snapshot=snapshot)
@@ -104,7 +104,7 @@ def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(grou
     assert [reset.snapshot_index for reset in cluster["c"].seen(ResetStore)] == [-1]
 
 
-def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer_one(group):
+def test_snapshot_older_than_the_log_is_replaced_by_a_newer_one_while_it_is_sent(group):
     """Found by simulation (seed 101): the follower reset its log after a gap in its state."""
     old, new = (SnapshotInfo(index, term=1, size_bytes=2_500, checksum=7) for index in (15, 19))
     config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
@@ -128,7 +128,7 @@ def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer
     assert cluster["c"].raft.commit_index == 20
 
 
-def test_another_snapshot_begins_with_its_first_byte_however_much_of_the_last_one_came(group):
+def test_another_snapshot_is_sent_from_its_first_byte(group):
     """Else a smaller one would never be answered, for more than all of it seems to be here."""
     old, new = (SnapshotInfo(index, term=1, size_bytes=size, checksum=7) for index, size in ((15, 2_500), (19, 800)))
     cluster = group(THREE)
@@ -177,7 +177,7 @@ def test_late_reset_never_drops_what_is_committed_or_equal(group):
     assert follower.raft.last_index == 9
 
 
-def test_reset_of_an_old_term_is_not_obeyed(group):
+def test_reset_of_an_old_term_is_ignored(group):
     cluster = group(THREE)
     cluster.campaign("a")
     follower = cluster["b"]
@@ -188,7 +188,7 @@ def test_reset_of_an_old_term_is_not_obeyed(group):
     assert follower.seen(ResetStore) == []
 
 
-def test_wiped_follower_of_an_idle_leader_is_filled_again(group):
+def test_wiped_follower_of_an_idle_leader_gets_the_log_again(group):
     """DLedger #61."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
@@ -226,7 +226,7 @@ def test_live_follower_holds_back_what_it_still_needs(group):
     assert leader.raft.retention_floor == 1
 
 
-def test_bytes_under_way_to_one_peer_and_to_all_are_bounded(group):
+def test_bytes_in_flight_to_one_peer_and_to_all_are_bounded(group):
     config = replace(
         group(THREE).config,
         max_push_size_bytes=100,

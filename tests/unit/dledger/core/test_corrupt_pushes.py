@@ -57,7 +57,7 @@ def test_pushes_that_do_not_verify_are_sent_again_with_growing_pauses(group):
     assert leader.raft.state.progress_of("b").corrupt_count == 0
 
 
-def test_one_push_that_did_not_verify_is_sent_again_after_a_moment(group):
+def test_one_push_that_did_not_verify_is_sent_again_after_a_pause(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)

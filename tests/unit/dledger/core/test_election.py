@@ -73,7 +73,7 @@ def test_a_node_votes_once_a_term_even_after_a_restart(group):
     assert effects == [Send("c", VoteResponse(term=4, is_pre_vote=False, is_granted=False))]
 
 
-def test_the_same_candidate_is_granted_again_when_the_answer_was_lost(group):
+def test_the_same_candidate_gets_the_vote_again_when_the_answer_was_lost(group):
     voter = group(THREE)["b"]
     request = VoteRequest(term=4, is_pre_vote=False, last_index=-1, last_term=-1)
     voter.step(Received("a", request))
@@ -188,7 +188,7 @@ def test_late_votes_of_an_earlier_round_do_not_count(group):
     assert candidate.raft.term == 0
 
 
-def test_one_voter_answering_twice_is_one_vote(group):
+def test_one_voter_that_answers_twice_counts_once(group):
     candidate = group({"a": [], "b": [], "c": [], "d": [], "e": []})["a"]
     candidate.step(Tick(1_000))
 
@@ -212,7 +212,7 @@ def test_votes_for_an_earlier_life_do_not_count(group):
     assert not candidate.raft.state.candidate.is_pre_vote
 
 
-def test_candidate_that_we_do_not_know_gets_our_vote_for_its_membership_may_be_newer(group):
+def test_unknown_candidate_gets_the_vote_because_its_membership_may_be_newer(group):
     node = group(THREE)["a"]
 
     node.step(Received("x", VoteRequest(term=9, is_pre_vote=False, last_index=9, last_term=9)))
@@ -245,13 +245,13 @@ def test_a_new_leader_appends_a_no_op_of_its_term(group):
     assert [node.terms for node in cluster.nodes.values()] == [[1, 1, 2]] * 3
 
 
-def test_a_log_without_a_term_file_proves_its_last_term(group):
+def test_a_log_without_hard_state_proves_its_last_term(group):
     node = group({"a": [1, 3], "b": [], "c": []}, terms={"a": 0})["a"]
 
     assert node.raft.term == 3
 
 
-def test_a_vote_of_a_higher_term_message_is_cleared(group):
+def test_a_message_of_a_higher_term_clears_the_vote(group):
     voter = group(THREE)["b"]
     voter.step(Received("a", VoteRequest(term=4, is_pre_vote=False, last_index=-1, last_term=-1)))
 

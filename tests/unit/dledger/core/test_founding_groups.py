@@ -33,7 +33,7 @@ def is_vote(_sender, _peer, message):
     return isinstance(message, (VoteRequest, VoteResponse))
 
 
-def test_member_of_a_founding_believes_no_other_group_though_nothing_is_committed():
+def test_founding_member_rejects_another_group_before_anything_is_committed():
     """Found by trying: a foreign directory won the vote of a node that had met the leader and held no entry."""
     cluster = founding_group()
     leader = cluster.campaign("a", only=lambda *link: is_vote(*link) or isinstance(link[2], Heartbeat))
@@ -51,7 +51,7 @@ def test_member_of_a_founding_believes_no_other_group_though_nothing_is_committe
         assert (node.raft.last_index, node.raft.term) == (NO_INDEX, 1)
 
 
-def test_id_of_a_founding_whose_entry_was_lost_is_that_of_the_next_leader():
+def test_next_leader_keeps_the_id_of_a_founding_whose_entry_was_lost():
     cluster = founding_group()
     drawn = cluster.campaign("a", only=is_vote).raft.state.group_id
     # Its log is lost with the power, its promise is not.
@@ -63,7 +63,7 @@ def test_id_of_a_founding_whose_entry_was_lost_is_that_of_the_next_leader():
     assert [node.raft.state.committed_group_id for node in cluster.nodes.values()] == [drawn] * 3
 
 
-def test_founding_node_promises_what_it_votes_for_last():
+def test_founding_node_promises_the_group_id_of_its_last_vote():
     node = founding_node("b", 1)
 
     for term, candidate, group_id in ((1, "a", 5), (2, "c", 6)):
@@ -75,7 +75,7 @@ def test_founding_node_promises_what_it_votes_for_last():
     assert {message.group_id for _, message in node.outbox if isinstance(message, VoteRequest)} == {6}
 
 
-def test_wiped_node_that_voted_for_a_stranger_follows_the_leader_of_its_group():
+def test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own():
     """It promised the group of the stranger, and is no member by that founding: no other node voted for it."""
     node = founding_node("b", 1)
     node.step(Received("c", VoteRequest(4, False, 9, 4, group_id=OTHER_GROUP)))
@@ -127,7 +127,7 @@ class _Foundings:
         return {believed_group_id(node.raft.state) for node in self.nodes.values()} - {NO_GROUP}
 
 
-def test_all_members_of_a_founding_believe_in_one_group_however_often_it_is_cut_short():
+def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id():
     foundings = members = 0
     for seed in range(150):
         group = _Foundings(seed)

@@ -53,7 +53,7 @@ def test_membership_from_beyond_the_log_outlives_a_cut():
     assert node.raft.state.voters == ("a", "b", "c")
 
 
-def test_snapshot_progress_of_a_follower_that_needs_none_is_overlooked(group):
+def test_snapshot_progress_of_a_follower_that_needs_none_is_ignored(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.deliver()
@@ -73,7 +73,7 @@ def test_snapshot_progress_of_an_earlier_snapshot_moves_nothing(group):
     assert progress.installation.sent_bytes == 0
 
 
-def test_snapshot_that_came_in_damaged_must_come_again(group):
+def test_snapshot_that_arrived_damaged_is_sent_again(group):
     cluster = group(THREE)
     cluster.campaign("a")
     follower = cluster["b"]
@@ -106,7 +106,7 @@ def test_chunk_of_a_whole_snapshot_is_answered_with_its_size(group):
     assert sent(follower, SnapshotProgress) == [SnapshotProgress(leader.raft.term, 17, 2_500)]
 
 
-def test_reset_that_names_another_snapshot_than_the_one_here_has_it_sent(group):
+def test_reset_that_names_another_snapshot_requests_it(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     follower = cluster["b"]
@@ -120,7 +120,7 @@ def test_reset_that_names_another_snapshot_than_the_one_here_has_it_sent(group):
     assert sent(follower, SnapshotProgress) == [SnapshotProgress(leader.raft.term, 17, 0)]
 
 
-def test_reset_to_a_beginning_that_is_here_in_the_same_term_drops_nothing():
+def test_reset_to_a_begin_within_the_log_of_the_same_term_drops_nothing():
     """Not known to be committed here, but equal: what is after it may be acknowledged."""
     node = Node("a", ("a", "b", "c"), [1] * 10, HardState(1), 7)
     known = node.raft.memberships[0]
@@ -131,7 +131,7 @@ def test_reset_to_a_beginning_that_is_here_in_the_same_term_drops_nothing():
     assert node.raft.commit_index == 5
 
 
-def test_reset_to_a_beginning_that_is_here_in_another_term_begins_the_log_again():
+def test_reset_to_a_begin_within_the_log_of_another_term_empties_the_log():
     node = Node("a", ("a", "b", "c"), [1] * 10, HardState(2), 7)
     known = node.raft.memberships[0]
 
@@ -185,7 +185,7 @@ def test_target_whose_disk_stalls_does_not_campaign(group):
     assert (follower.raft.role, follower.raft.term) == (Role.FOLLOWER, leader.raft.term)
 
 
-def test_answers_of_a_node_that_is_no_member_any_more_are_overlooked(group):
+def test_answers_of_a_former_member_are_ignored(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     term = leader.raft.term
@@ -198,7 +198,7 @@ def test_answers_of_a_node_that_is_no_member_any_more_are_overlooked(group):
     assert not leader.outbox
 
 
-def test_follower_that_claims_more_than_the_leader_holds_is_not_believed(group):
+def test_match_index_beyond_the_leaders_log_is_rejected(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.deliver()

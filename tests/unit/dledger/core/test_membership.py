@@ -108,7 +108,7 @@ def test_one_change_at_a_time(group):
     assert ended(leader) == [(2, ResponseCode.REPEATED_REQUEST), (1, ResponseCode.SUCCESS)]
 
 
-def test_what_is_so_already_succeeds_and_what_cannot_be_is_refused(group):
+def test_repeated_changes_succeed_and_invalid_ones_are_refused(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)

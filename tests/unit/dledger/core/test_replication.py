@@ -69,7 +69,7 @@ def test_a_follower_acknowledges_only_what_is_durable(group):
     assert follower.step(Persisted(1)) == [Send("a", PushAccepted(term=1, match_index=1))]
 
 
-def test_an_acknowledgement_is_given_once_and_again_when_the_push_comes_again(group):
+def test_an_acknowledgement_is_sent_once_and_again_for_a_repeated_push(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     follower = cluster["b"]
@@ -208,7 +208,7 @@ def test_dledger_w2_a_late_push_of_a_deposed_leader_changes_nothing(group):
     assert not [e for e in effects if isinstance(e, (AppendPushed, TruncateFrom))]
 
 
-def test_the_window_bounds_what_is_under_way_to_a_peer(group):
+def test_the_window_bounds_the_pushes_in_flight_to_a_peer(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.isolate("b")
@@ -232,7 +232,7 @@ def test_a_push_is_bounded_in_bytes_and_never_spans_two_terms(group):
     assert [(s.first_index, s.last_index) for s in spans] == [(0, 9), (10, 14), (15, 24), (25, 29), (30, 30)]
 
 
-def test_dledger_331_lost_pushes_and_lost_answers_are_made_good_by_the_time_out(group):
+def test_dledger_331_lost_pushes_and_lost_answers_are_repaired_by_the_timeout(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for lost in (Push, PushAccepted):
@@ -246,7 +246,7 @@ def test_dledger_331_lost_pushes_and_lost_answers_are_made_good_by_the_time_out(
     assert cluster["b"].terms == leader.terms
 
 
-def test_pushes_that_arrive_doubled_and_out_of_order_leave_the_log_right(group):
+def test_duplicated_and_reordered_pushes_leave_the_log_correct(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_pushes_that_arrive_doubled_and_out_of_order_leave_the_log_right(group):
     assert follower.seen(TruncateFrom) == []
 
 
-def test_dledger_61_a_wiped_follower_of_an_idle_leader_is_filled_again(group):
+def test_dledger_61_a_wiped_follower_of_an_idle_leader_gets_the_log_again(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     leader.step(Propose(25, 25))
@@ -294,7 +294,7 @@ def test_a_follower_with_a_full_disk_is_asked_again_after_a_pause_and_stays_a_fo
     assert cluster.leaders == ["a"]
 
 
-def test_a_refusal_that_comes_late_does_not_move_the_leader(group):
+def test_a_late_refusal_does_not_change_the_leaders_progress(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     leader.step(Propose(5, 5))
@@ -317,7 +317,7 @@ def test_a_peer_that_claims_more_than_the_leader_has_is_not_counted(group):
     assert leader.raft.commit_index == 0
 
 
-def test_commit_never_exceeds_what_the_follower_holds(group):
+def test_commit_index_never_exceeds_the_followers_log(group):
     follower = group(THREE)["b"]
 
     follower.step(Received("a", Heartbeat(term=1, commit_index=10, round=1)))

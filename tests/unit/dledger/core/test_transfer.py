@@ -29,7 +29,7 @@ def test_leadership_moves_to_a_caught_up_follower_without_waiting_for_a_timeout(
     assert ended(leader) == [(1, ResponseCode.SUCCESS)]
 
 
-def test_no_append_is_accepted_meanwhile_and_they_continue_when_the_target_does_not_take_over(group):
+def test_appends_are_refused_during_a_transfer_and_continue_after_it_fails(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -46,7 +46,7 @@ def test_no_append_is_accepted_meanwhile_and_they_continue_when_the_target_does_
     assert leader.raft.commit_index == 1
 
 
-def test_target_is_asked_to_campaign_only_when_it_holds_all_that_the_leader_has(group):
+def test_target_is_asked_to_campaign_only_when_it_has_every_entry_of_the_leader(group):
     cluster = group(THREE, config=replace(group(THREE).config, max_push_time_out_ms=300))
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -135,7 +135,7 @@ def test_only_the_leader_of_the_term_can_ask_a_follower_to_campaign(group):
     assert cluster["b"].raft.role is Role.FOLLOWER
 
 
-def test_preferred_leader_takes_over_when_it_is_steady_and_the_office_stays_there(group):
+def test_preferred_leader_takes_over_when_it_is_stable_and_keeps_the_leadership(group):
     config = replace(group(THREE).config, preferred_leader_ids=("c",))
     cluster = group(THREE, config=config)
     cluster.campaign("a")
@@ -164,7 +164,7 @@ def test_leadership_does_not_go_to_a_preferred_leader_that_stalls_or_lags(group)
     assert cluster.leaders == ["a"]
 
 
-def test_a_transfer_that_the_leader_wanted_itself_and_that_fails_is_tried_again_ever_later(group):
+def test_a_failed_automatic_transfer_is_retried_after_growing_pauses(group):
     config = replace(group(THREE).config, preferred_leader_ids=("c",), preferred_leader_interval_ms=100)
     cluster = group(THREE, config=config)
     leader = cluster.campaign("a")
@@ -187,7 +187,7 @@ def test_a_transfer_that_the_leader_wanted_itself_and_that_fails_is_tried_again_
     assert pauses[-1] > pauses[0]
 
 
-def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_ill(group):
+def test_leader_with_a_stalled_disk_hands_over_and_is_not_elected_until_it_recovers(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -202,7 +202,7 @@ def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_i
     assert leader.raft.role is not Role.LEADER
 
 
-def test_node_with_a_stalled_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first(group):
+def test_node_with_a_stalled_disk_lets_others_campaign_first(group):
     cluster = group(THREE)
     cluster.campaign("b")
     cluster["a"].step(DiskHealth(is_stalled=True))
@@ -213,7 +213,7 @@ def test_node_with_a_stalled_disk_leaves_the_first_turn_to_the_others_though_its
     assert cluster["a"].raft.role is Role.FOLLOWER
 
 
-def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_waiting_until_they_are_trusted_again(
+def test_nodes_whose_disks_all_stalled_briefly_elect_a_leader_at_once(
     group,
 ):
     cluster = group(THREE)
@@ -254,7 +254,7 @@ def test_leader_with_a_full_disk_hands_over_to_the_most_advanced_voter_with_room
     assert leader.raft.is_disk_full
 
 
-def test_leader_whose_voters_are_all_full_leads_on_and_keeps_taking_what_fits(group):
+def test_leader_stays_and_accepts_appends_that_fit_while_all_voters_are_full(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for node in ("b", "c"):
@@ -288,7 +288,7 @@ def test_leader_with_a_full_disk_hands_over_as_soon_as_a_voter_has_room_again(gr
     assert cluster.leaders == ["c"]
 
 
-def test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk(group):
+def test_leadership_is_never_transferred_to_a_node_with_a_full_disk(group):
     cluster = group(THREE, config=replace(group(THREE).config, preferred_leader_ids=("a",)))
     leader = cluster.campaign("a")
     cluster.tick(100)

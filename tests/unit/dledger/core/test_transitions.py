@@ -46,7 +46,7 @@ def state_in(role, group):
 
 @pytest.mark.parametrize("cause", TransitionCause)
 @pytest.mark.parametrize("role", Role)
-def test_a_cause_leads_where_the_table_says_and_from_nowhere_else(role, cause, group):
+def test_transitions_follow_the_table_and_no_others_exist(role, cause, group):
     state = state_in(role, group)
     term, vote, office = state.term, state.voted_for, state.office
     assert state.role is role

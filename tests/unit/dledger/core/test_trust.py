@@ -95,7 +95,7 @@ def test_refusal_of_a_full_disk_goes_to_no_second_leader(group):
 
 @pytest.mark.parametrize("node_id", ["a", "b"])
 @pytest.mark.parametrize("term", [TERM_MAX + 1, (1 << 63) - 1, 1 + TERM_JUMP_MAX + 1])
-def test_a_term_that_no_election_reached_is_neither_taken_nor_saved(group, node_id, term):
+def test_a_term_that_no_election_can_have_reached_is_neither_adopted_nor_saved(group, node_id, term):
     cluster = group(THREE)
     cluster.campaign("a")
     cluster.deliver()
@@ -109,7 +109,7 @@ def test_a_term_that_no_election_reached_is_neither_taken_nor_saved(group, node_
     assert cluster["a"].raft.role is Role.LEADER
 
 
-def test_a_term_within_the_bounds_is_taken(group):
+def test_a_term_within_the_bounds_is_adopted(group):
     cluster = group(THREE)
     cluster.campaign("a")
     cluster.deliver()
@@ -122,7 +122,7 @@ def test_a_term_within_the_bounds_is_taken(group):
 @pytest.mark.parametrize(
     ("jump", "commit_jump"), [(INDEX_JUMP_MAX + 1, 0), (INDEX_MAX // 2, INDEX_MAX // 2), (9, INDEX_JUMP_MAX + 1)]
 )
-def test_a_reset_to_where_no_group_came_changes_nothing(group, jump, commit_jump):
+def test_a_reset_to_an_index_that_no_group_can_have_reached_changes_nothing(group, jump, commit_jump):
     """Its sender knows the group's id. Every later reset would be ignored, or the old log kept permanently."""
     node = leading(group(THREE))["b"]
     known = (node.raft.last_index, node.raft.commit_index, node.terms)
@@ -135,7 +135,7 @@ def test_a_reset_to_where_no_group_came_changes_nothing(group, jump, commit_jump
     assert (node.raft.last_index, node.raft.commit_index, node.terms) == known
 
 
-def test_a_reset_as_far_as_a_group_can_have_come_is_obeyed(group):
+def test_a_reset_to_an_index_that_a_group_can_have_reached_is_executed(group):
     node = leading(group(THREE))["b"]
     begin_index = node.raft.last_index + INDEX_JUMP_MAX
 
@@ -194,7 +194,7 @@ def test_no_message_of_another_group_is_accepted_from_any_sender(group, node_id,
     assert not node.outbox
 
 
-def test_reset_to_a_membership_of_another_group_is_not_believed(group):
+def test_reset_to_a_membership_of_another_group_is_rejected(group):
     node = leading(group(THREE))["b"]
     reset = ResetLog(2, 500, 50_000, 1, MembershipEntry(400, Membership((), GROUP + 1)), group_id=GROUP)
 
@@ -239,7 +239,7 @@ def test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known
     assert (node.raft.term, node.raft.leader_id) == (2, "s")
 
 
-def test_old_directory_without_a_group_believes_members_only():
+def test_old_directory_without_a_group_id_trusts_members_only():
     node = without_a_group([1, 1])
 
     for message in foreign(2)[2:]:
@@ -250,7 +250,7 @@ def test_old_directory_without_a_group_believes_members_only():
 
 
 @pytest.mark.parametrize(("terms", "state"), [([], {}), ([1, 1], {"incarnation": 5}), ([], {"is_founding": True})])
-def test_node_that_holds_nothing_or_has_no_vote_follows_any_leader(terms, state):
+def test_empty_node_or_one_without_a_vote_follows_any_leader(terms, state):
     node = without_a_group(terms, **state)
 
     node.step(Received("d", Heartbeat(2, commit_index=0, round=1, group_id=GROUP + 1)))
@@ -258,7 +258,7 @@ def test_node_that_holds_nothing_or_has_no_vote_follows_any_leader(terms, state)
     assert node.raft.leader_id == "d"
 
 
-def test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed(group):
+def test_first_leader_draws_the_group_id_and_all_know_it_once_it_is_committed(group):
     cluster = group(THREE)
     settings = replace(membership_of(THREE).membership, group_id=NO_GROUP)
     for number, node_id in enumerate(THREE):
@@ -281,7 +281,7 @@ def test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed(group
     assert leader.raft.memberships[-1].index == 0
 
 
-def test_group_that_was_drawn_and_never_committed_gives_way(group):
+def test_group_id_that_was_never_committed_is_replaced(group):
     """Its leader was alone with it: the next one draws another."""
     cluster = group(THREE)
     settings = replace(membership_of(THREE).membership, group_id=NO_GROUP)

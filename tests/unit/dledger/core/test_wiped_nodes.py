@@ -130,7 +130,7 @@ def test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitte
     assert leader.raft.commit_index == leader.raft.last_index
 
 
-def test_a_wiped_node_does_not_help_a_lagging_one_into_office(group):
+def test_a_wiped_node_does_not_help_a_lagging_one_become_leader(group):
     """DLedger, and most systems, would lose here what was acknowledged."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
@@ -148,7 +148,7 @@ def test_a_wiped_node_does_not_help_a_lagging_one_into_office(group):
     assert [node_id for node_id in cluster.leaders if node_id != "a"] == []
 
 
-def test_what_a_wiped_node_acknowledged_in_its_earlier_life_is_forgotten(group):
+def test_acknowledgements_of_an_earlier_incarnation_are_forgotten(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(200)
@@ -161,7 +161,7 @@ def test_what_a_wiped_node_acknowledged_in_its_earlier_life_is_forgotten(group):
     assert leader.raft.match_index_of("c") == -1
 
 
-def test_late_acknowledgements_of_earlier_lives_count_for_nothing(group):
+def test_late_acknowledgements_of_earlier_incarnations_do_not_count(group):
     cluster = group({"a": [], "b": [], "c": []})
     leader = cluster.campaign("a")
     cluster.tick(200)
@@ -206,7 +206,7 @@ def test_a_readmitted_node_knows_after_a_restart_that_it_may_campaign(group):
         assert node.raft.role is role
 
 
-def test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers(group):
+def test_a_node_without_state_takes_a_new_incarnation_before_it_answers_a_heartbeat(group):
     node = Node("c", tuple(THREE), [], HardState(is_founding=True), 1)
 
     effects = node.step(Received("a", Heartbeat(term=3, commit_index=-1, round=1)))
@@ -225,7 +225,7 @@ def test_a_node_with_a_new_incarnation_gives_no_vote_to_a_candidate_that_names_t
         assert voter.outbox.pop()[1].is_granted is is_granted
 
 
-def test_a_wiped_node_is_no_founder_because_a_message_of_the_founding_comes_late(group):
+def test_a_late_message_of_the_founding_makes_no_wiped_node_a_founder(group):
     """Found by simulation (seed 80): a replayed heartbeat made it a full member that had forgotten its votes."""
     late = Heartbeat(term=1, commit_index=-1, round=1, is_founding=True)
     founder = Node("c", tuple(THREE), [], HardState(1, "a", is_founding=True), 1)
@@ -239,7 +239,7 @@ def test_a_wiped_node_is_no_founder_because_a_message_of_the_founding_comes_late
     assert not wiped.saved.is_founding
 
 
-def test_what_a_node_acknowledged_is_forgotten_when_it_has_another_name(group):
+def test_acknowledgements_are_forgotten_when_the_incarnation_changes(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     leader.step(Propose(2, 2))

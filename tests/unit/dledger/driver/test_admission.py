@@ -45,7 +45,7 @@ def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it():
     assert follower.node.store.last_index == 0
 
 
-def test_push_that_is_not_believed_is_neither_checked_nor_given_room():
+def test_rejected_push_is_neither_verified_nor_given_room():
     cluster = Cluster(Settings(NODES))
     cluster.begin()
     leader, follower = cluster.machines["n1"], cluster.machines["n2"]
@@ -117,7 +117,7 @@ def test_members_leave_a_group_whose_entries_have_no_room_for_more():
     assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.SUCCESS
 
 
-def test_follower_says_that_it_does_not_lead_before_it_looks_at_sizes():
+def test_follower_answers_not_leader_before_it_checks_sizes():
     cluster, _ = begun(400)
 
     code, _ = asked(cluster, cluster.machines["n2"], MembershipAction.ADD, "n4")

@@ -15,7 +15,7 @@ class Disk:
             raise DiskFull("/n0", sum(sizes))
 
 
-def test_disk_is_full_until_what_was_refused_would_fit():
+def test_disk_is_full_until_the_refused_size_would_fit():
     disk = Disk()
     watch = RoomWatch(disk.reserve, interval_ms=100)
     assert not watch.is_full(0)

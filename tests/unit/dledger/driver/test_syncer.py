@@ -33,7 +33,7 @@ def test_load_sends_a_fast_sync_to_the_thread() -> None:
     assert not warmed().is_inline(0.0, is_lightly_loaded=False)
 
 
-def test_one_slow_sync_keeps_the_thread_for_a_limited_time() -> None:
+def test_one_slow_sync_keeps_syncs_in_the_thread_for_a_limited_time() -> None:
     policy = warmed()
     policy.observe(SLOW_S, 0.0)
     fast_syncs = 0
@@ -43,7 +43,7 @@ def test_one_slow_sync_keeps_the_thread_for_a_limited_time() -> None:
     assert 10 < fast_syncs < 50
 
 
-def test_a_stall_keeps_the_thread_for_seconds_whatever_follows() -> None:
+def test_a_stall_keeps_syncs_in_the_thread_for_seconds() -> None:
     policy = warmed()
     policy.observe(STALL_S, 100.0)
     for _ in range(1000):

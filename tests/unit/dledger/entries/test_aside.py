@@ -71,7 +71,7 @@ def test_old_entries_stay_readable_until_the_new_log_has_caught_up(long_log, fil
     assert len(bodies(log.reopen())) == 5
 
 
-def test_files_go_one_at_a_time(long_log):
+def test_old_files_are_deleted_one_at_a_time(long_log):
     store = long_log.store
     store.reset(100, 10 * FILE, 5, caught_up_index=100)
     counts = []
@@ -107,7 +107,7 @@ def test_second_reset_keeps_the_log_that_had_caught_up(log, long_log, fill, make
     assert not aside_path(log).exists()
 
 
-def test_reset_amid_the_deletion_sets_the_newer_log_aside(log, long_log, fill, make_log, tmp_path):
+def test_reset_during_the_deletion_sets_the_newer_log_aside(log, long_log, fill, make_log, tmp_path):
     store = long_log.store
     store.reset(100, 10 * FILE, 5, caught_up_index=100)
     fill(store, 3, BODY, 6)
@@ -205,7 +205,7 @@ def _synced(store):
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("has_aside", [False, True])
-def test_reset_that_dies_anywhere_loses_neither_log(machine, is_power_cut, has_aside):
+def test_reset_that_crashes_anywhere_loses_neither_log(machine, is_power_cut, has_aside):
     """Old log in its place, or old log aside and new log empty: nothing in between is left after a start."""
 
     def prepare(store):
@@ -234,7 +234,7 @@ def test_reset_that_dies_anywhere_loses_neither_log(machine, is_power_cut, has_a
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_deletion_that_dies_anywhere_is_finished_later(machine, is_power_cut):
+def test_deletion_that_crashes_anywhere_is_completed_later(machine, is_power_cut):
     def prepare(store):
         store.reset(30, 20 * 2048, 4, caught_up_index=30)
 

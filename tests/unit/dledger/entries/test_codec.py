@@ -51,7 +51,7 @@ def test_layout_is_that_of_the_java_program(name):
 
 
 @pytest.mark.parametrize("name", JAVA_VECTORS)
-def test_what_we_encode_differs_from_java_only_in_the_two_checksums(name):
+def test_our_encoding_differs_from_javas_only_in_the_two_checksums(name):
     header, body, entry_hex, unit_hex = JAVA_VECTORS[name]
     magic, _, index, term, position, *_ = header
 
@@ -63,7 +63,7 @@ def test_what_we_encode_differs_from_java_only_in_the_two_checksums(name):
     assert batch.positions == [position]
 
 
-def test_checksums_of_our_entries_are_these():
+def test_checksums_of_our_entries_are_the_golden_ones():
     """CRC-32C of "123456789" is e3069283 in every book; the chain is taken over 28 bytes, written out here."""
     batch = encode_batch([b"123456789", b""], first_index=5, term=2, position=100, chain_crc=0x01020304)
 

@@ -122,7 +122,7 @@ def read_like_java(log, names):
     return entries
 
 
-def test_what_we_write_passes_the_rules_of_java_recovery(log, fill, names):
+def test_our_files_pass_the_rules_of_javas_recovery(log, fill, names):
     store = log.open()
     fill(store, 100, term=0)
     store.truncate(77)

@@ -71,7 +71,7 @@ def test_reserved_batch_is_laid_out_once(monkeypatch, log):
 # --------------------------------------------------------------------------------------------------------- durability
 
 
-def test_entries_are_durable_when_their_ticket_is_back(log, fill, flush):
+def test_entries_are_durable_when_their_flush_has_completed(log, fill, flush):
     store = log.open()
     fill(store, 50)
     assert store.durable_index == -1
@@ -134,7 +134,7 @@ def test_recovered_entries_are_durable(log, fill):
     assert log.reopen().durable_index == 4
 
 
-def test_cut_takes_durability_back(log, fill, flush):
+def test_cut_lowers_the_durable_index(log, fill, flush):
     store = log.open()
     fill(store, 10)
     flush(store)
@@ -201,7 +201,7 @@ def test_cut_after_the_end_changes_nothing(log, fill):
     assert store.last_index == 4
 
 
-def test_cut_entries_do_not_come_back_where_new_ones_line_up(log, fill, flush):
+def test_cut_entries_do_not_reappear_after_shorter_new_ones(log, fill, flush):
     """The pitfall of DLedger: fixed sizes, a cut, fewer new entries, a crash."""
     store = log.open()
     fill(store, 20)

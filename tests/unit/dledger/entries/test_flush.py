@@ -3,7 +3,7 @@
 from dledger.entries.flush import EntriesFlushProgress
 
 
-def test_synced_ticket_makes_its_entries_durable():
+def test_completed_flush_makes_its_entries_durable():
     progress = EntriesFlushProgress(3)
     ticket = progress.begin(7, [])
     assert progress.durable_index == 3
@@ -15,7 +15,7 @@ def test_synced_ticket_makes_its_entries_durable():
     assert progress.durable_index == 7
 
 
-def test_ticket_counts_only_when_all_older_ones_are_back():
+def test_flush_counts_only_after_all_older_ones_have_completed():
     """The younger one covers only the files written after the older one was taken."""
     progress = EntriesFlushProgress(-1)
     older, younger = progress.begin(5, []), progress.begin(9, [])
@@ -29,7 +29,7 @@ def test_ticket_counts_only_when_all_older_ones_are_back():
     assert progress.durable_index == 9
 
 
-def test_cut_lowers_what_is_durable_and_what_is_under_way():
+def test_cut_lowers_the_durable_index_and_that_of_running_flushes():
     progress = EntriesFlushProgress(10)
     ticket = progress.begin(20, [])
 

@@ -44,7 +44,7 @@ def image(store):
     ("index", "begin_index"),
     [(0, 0), (3, 0), (4, 4), (7, 4), (8, 8), (19, 16), (20, 20), (21, 20), (22, 20), (1000, 20)],
 )
-def test_whole_files_below_the_index_go(long_log, names, index, begin_index):
+def test_whole_files_below_the_index_are_deleted(long_log, names, index, begin_index):
     store = long_log.store
 
     store.delete_before(index)
@@ -79,7 +79,7 @@ def test_deleting_again_and_appending_continue(long_log, fill, flush):
     assert long_log.reopen().log_state() == LogState(24, 6, 24, (TermRun(24, 6),))
 
 
-def test_header_of_the_first_entry_is_proven_when_the_one_before_is_gone(long_log):
+def test_first_header_is_verified_after_the_entry_before_it_was_deleted(long_log):
     long_log.store.delete_before(9)
     begin_index, begin_position = long_log.store.begin_index, long_log.store.begin_position
     assert begin_index
@@ -93,7 +93,7 @@ def test_header_of_the_first_entry_is_proven_when_the_one_before_is_gone(long_lo
         long_log.open()
 
 
-def test_damage_of_what_is_deleted_casts_no_doubt_on_what_is_kept(long_log):
+def test_damage_in_deleted_files_does_not_affect_kept_ones(long_log):
     store = long_log.store
     last_deleted = store.position_of(7)
     with long_log.data_path(last_deleted - last_deleted % FILE).open("r+b") as file:
@@ -115,7 +115,7 @@ def test_empty_log_has_nothing_to_delete(log):
     assert not (Path(log.directory) / "loghead").exists()
 
 
-def test_what_a_reader_holds_of_a_deleted_file_stays(long_log):
+def test_bytes_that_a_reader_holds_of_a_deleted_file_stay_readable(long_log):
     store = long_log.store
     held = store._data.mapped_files[0].view()[48 : 48 + BODY]
     content = bytes(held)
@@ -210,7 +210,7 @@ def test_blank_fills_the_file_up_to_the_beginning(log):
     assert log.data_path(FILE).read_bytes() == bytes.fromhex("ffffffff000003e8") + bytes(FILE - 8)
 
 
-def test_first_entry_after_an_unknown_past_gives_no_chain_and_others_take_it(make_log, fill):
+def test_first_entry_after_an_unknown_past_has_no_chain_and_followers_accept_it(make_log, fill):
     whole, late = make_log("n0").open(), make_log("n1").open()
     fill(whole, 5, 100)
     late.reset(5, whole.end_position, 1)
@@ -224,7 +224,7 @@ def test_first_entry_after_an_unknown_past_gives_no_chain_and_others_take_it(mak
     assert image(whole)[5:] == image(late) == [b"a", b"b"]
 
 
-def test_first_entry_of_a_reset_log_is_proven_by_the_checksum_of_the_reset(long_log, make_log):
+def test_first_entry_of_a_reset_log_is_verified_by_the_checksum_of_the_reset(long_log, make_log):
     source, late = long_log.store, make_log("n1")
     source.delete_before(9)
     target = late.open()
@@ -363,7 +363,7 @@ def crashes_in(make_machine, operation, *, is_power_cut):
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_deletion_that_dies_anywhere_is_finished_or_did_not_happen(machine, is_power_cut):
+def test_deletion_that_crashes_anywhere_is_completed_or_did_not_happen(machine, is_power_cut):
     begins = set()
 
     for store, expected in crashes_in(type(machine), lambda store: store.delete_before(13), is_power_cut=is_power_cut):
@@ -376,7 +376,7 @@ def test_deletion_that_dies_anywhere_is_finished_or_did_not_happen(machine, is_p
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("target", [(30, 10 * 2048 + 500, 4), (6, 2048 + 448, 1)])
-def test_reset_that_dies_anywhere_is_finished_or_did_not_happen(machine, target, is_power_cut):
+def test_reset_that_crashes_anywhere_is_completed_or_did_not_happen(machine, target, is_power_cut):
     ends = set()
 
     for store, expected in crashes_in(type(machine), lambda store: store.reset(*target), is_power_cut=is_power_cut):
@@ -393,7 +393,7 @@ def test_reset_that_dies_anywhere_is_finished_or_did_not_happen(machine, target,
 # ------------------------------------------------------------------------------------------------------- the file
 
 
-def test_every_flipped_bit_of_the_file_is_noticed(tmp_path):
+def test_every_flipped_bit_of_the_file_is_detected(tmp_path):
     file = LogHeadFile.open(OsFiles(), str(tmp_path))
     path = tmp_path / "loghead"
     for head in (LogHead(12, 4096, 3), LogHead(12, 4096, 3, prev_chain_crc=77), LogHead(0, 0, -1, is_reset=True)):

@@ -49,7 +49,7 @@ def check_append(files: SimFiles) -> None:
 
 
 @pytest.mark.parametrize(("work", "check"), [(save_vote, check_vote), (append, check_append)], ids=["vote", "entries"])
-def test_what_was_promised_after_a_kill_survives_a_power_cut(
+def test_promises_made_after_a_kill_survive_a_power_cut(
     work: Callable[[SimFiles], None], check: Callable[[SimFiles], None]
 ) -> None:
     for seed in range(SEEDS):
@@ -81,9 +81,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it(
-    tmp_path: Path, synced: list[str]
-) -> None:
+def test_name_of_an_existing_directory_is_synced_unless_the_caller_does_it(tmp_path: Path, synced: list[str]) -> None:
     (tmp_path / "a").mkdir()
 
     OsFiles().make_directory(f"{tmp_path}/a", is_durable=False)
@@ -94,9 +92,7 @@ def test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it(
     assert synced == [f"{tmp_path}", f"{tmp_path}", f"{tmp_path}/a", f"{tmp_path}/a/b"]
 
 
-def test_directory_whose_parent_may_not_be_read_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_with_an_unreadable_parent_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its creator could have synced its name; one that this process created would need it."""
     (tmp_path / "a").mkdir()
     opened = os.open

@@ -23,7 +23,7 @@ def test_raw_codec_writes_one_sorted_object():
 
 
 @pytest.mark.parametrize("membership", [TWO, ONE, Membership()])
-def test_codec_gives_back_what_it_took(membership):
+def test_codec_decodes_what_it_encoded(membership):
     assert RAW_ENTRY_CODEC.decode(*RAW_ENTRY_CODEC.membership(membership)[:3]) == membership
 
 
@@ -95,12 +95,12 @@ def file(tmp_path):
     return MembershipFile.open(OsFiles(), f"{tmp_path}/n0")
 
 
-def test_nothing_saved_is_nothing_known(file):
+def test_missing_file_gives_no_memberships(file):
     assert not file.exists
     assert file.load() is None
 
 
-def test_what_is_saved_comes_back_and_its_room_is_fixed(file, tmp_path):
+def test_saved_memberships_are_loaded_and_the_file_size_is_fixed(file, tmp_path):
     for entries in ((MembershipEntry(-1, ONE),), (MembershipEntry(-1, ONE), MembershipEntry(7, TWO))):
         file.save(entries)
         assert file.exists
@@ -119,7 +119,7 @@ def test_oldest_memberships_make_room_for_the_newest(file):
     assert list(kept) == many[-len(kept) :]
 
 
-def test_a_flipped_bit_in_any_byte_of_the_content_is_noticed(file, tmp_path):
+def test_a_flipped_bit_in_any_byte_of_the_content_is_detected(file, tmp_path):
     file.save([MembershipEntry(3, ONE)])
     path = tmp_path / "n0" / "membership"
     good = path.read_bytes()
@@ -134,7 +134,7 @@ def test_a_flipped_bit_in_any_byte_of_the_content_is_noticed(file, tmp_path):
             file.load()
 
 
-def test_only_what_the_log_holds_is_kept(log):
+def test_memberships_whose_entries_the_log_lacks_are_dropped(log):
     store = log.open()
     write_with_memberships(store)
     base, two, one = MembershipEntry(-1, ONE), MembershipEntry(1, TWO), MembershipEntry(3, ONE)
@@ -171,7 +171,7 @@ def test_membership_that_a_crash_kept_from_the_log_is_not_in_force_once_the_head
     assert load() == (settled,)
 
 
-def test_of_those_before_the_log_the_newest_stays_in_force(log):
+def test_the_newest_membership_before_the_log_stays_in_force(log):
     store = log.open()
     store.reset(100, 0, 3)
     old, newer, beyond = MembershipEntry(-1, ONE), MembershipEntry(80, TWO), MembershipEntry(100, ONE)

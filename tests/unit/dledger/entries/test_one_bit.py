@@ -7,7 +7,7 @@ from crc32c import crc32c
 from dledger.entries.one_bit import is_one_bit_off
 
 
-def test_each_bit_of_a_content_is_found():
+def test_each_changed_bit_of_a_content_is_found():
     content = Random(5).randbytes(300)
     for position in range(len(content)):
         for bit in range(8):
@@ -16,7 +16,7 @@ def test_each_bit_of_a_content_is_found():
             assert is_one_bit_off(memoryview(changed), crc32c(content)), (position, bit)
 
 
-def test_what_a_lost_sector_or_two_bits_leave_is_something_else():
+def test_lost_sectors_and_two_changed_bits_are_distinguished_from_one_bit():
     random = Random(6)
     for _ in range(300):
         content = random.randbytes(random.randrange(513, 3000))

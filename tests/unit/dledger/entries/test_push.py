@@ -47,7 +47,7 @@ def content(store):
     return [store._data.read(file.begin_offset, FILE) for file in store._data.mapped_files]
 
 
-def test_follower_holds_the_very_bytes_of_the_leader(leader, follower):
+def test_follower_stores_exactly_the_bytes_of_the_leader(leader, follower):
     leader.append([bytes(number * 10) for number in range(100)], 20, 2)
     leader.append([b"x" * 4000, b"y"], 120, 7)
 
@@ -66,7 +66,7 @@ def test_follower_continues_as_leader_where_the_other_stopped(leader, follower):
     assert content(follower) == content(leader)
 
 
-def test_entries_that_are_here_already_are_skipped(leader, follower):
+def test_entries_that_the_log_already_has_are_skipped(leader, follower):
     take(follower, leader, 0, 7)
 
     take(follower, leader, 3, 12, from_index=8)
@@ -154,7 +154,7 @@ def test_entry_at_another_place_than_the_rule_says_is_refused(leader, follower):
         follower.check_push(Span(20, 20, 1, position, 52), entry, 1)
 
 
-def test_entry_after_another_past_is_refused(leader, follower, make_log):
+def test_entry_that_follows_a_different_entry_is_refused(leader, follower, make_log):
     """Same index, term and place, but the chain says that the entries before it were others."""
     other = make_log("other").open()
     other.append([b"other %04d" % number * 8 for number in range(20)], 0, 1)
@@ -194,7 +194,7 @@ def test_full_disk_refuses_a_push_whole(leader, follower_log, follower):
     assert follower.last_index == 19
 
 
-def test_no_room_is_made_for_a_push_that_is_far_away(follower_log, follower):
+def test_no_room_is_allocated_for_a_push_far_beyond_the_end(follower_log, follower):
     follower.reserve_span(Span(5, 5, 1, 1 << 50, 100))
 
     assert list((follower_log.data_path()).parent.iterdir()) == []

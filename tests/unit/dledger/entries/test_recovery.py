@@ -150,7 +150,7 @@ def test_lost_end_of_a_sector_is_a_torn_tail(machine):
 
 
 @pytest.mark.parametrize("size", [8, 48, 100, 148])
-def test_zeros_that_end_inside_a_sector_are_damage(machine, size):
+def test_zeros_that_end_inside_a_sector_count_as_damage(machine, size):
     places = machine.write_log([100, 100, 100, 100, 100, 100])
     machine.patch_data(places[1][0], bytes(size))
 
@@ -301,7 +301,7 @@ def test_more_damage_in_a_body_with_zeros_of_its_own_looks_like_a_lost_write(mac
     assert machine.open().last_index == 0
 
 
-def test_first_entry_is_ours_where_a_node_of_ours_ran_before(machine):
+def test_first_entry_is_checked_as_ours_where_a_node_of_ours_ran(machine):
     for has_run in (False, True):
         if has_run:
             machine.process().create_from(f"{DIRECTORY}/membership", [])

@@ -58,7 +58,7 @@ def test_index_is_rebuilt_from_the_data(machine, damage, is_closed):
 # ----------------------------------------------------------------------------------------------- beginnings and ends
 
 
-def test_blank_without_an_entry_after_it_is_taken_back(machine):
+def test_blank_without_an_entry_after_it_is_removed(machine):
     """The crash came between the blank and the next file's first entry; the next entry may fit where the blank is."""
     places = machine.write_log([900, 900])
     end = places[-1][1]

@@ -33,7 +33,7 @@ def test_batch_and_single_appends_give_the_same_bytes(make_log, names):
     assert whole.log_state() == single.log_state() == LogState(0, -1, 299, (TermRun(0, 5),))
 
 
-def test_entry_that_leaves_exactly_eight_bytes_stays_and_one_more_byte_rolls(make_log):
+def test_entry_that_leaves_eight_bytes_fits_and_one_byte_more_begins_a_new_file(make_log):
     stays, rolls = make_log("n0").open(), make_log("n1").open()
     room = FILE - 8 - (48 + 100)
     for store in (stays, rolls):

@@ -30,7 +30,7 @@ def take_back(directory, self_id="n0"):
     return hard_state.load()
 
 
-def test_leave_of_a_person_gives_the_vote_back_once(directory):
+def test_permission_of_an_operator_restores_the_vote_once(directory):
     leave = directory / "take-back-voice.99"
     leave.touch()
 
@@ -38,7 +38,7 @@ def test_leave_of_a_person_gives_the_vote_back_once(directory):
     assert not leave.exists()
 
 
-def test_leave_outlives_a_crash_before_the_vote_is_saved(directory, monkeypatch):
+def test_permission_survives_a_crash_before_the_vote_is_saved(directory, monkeypatch):
     leave = directory / "take-back-voice.99"
     leave.touch()
     saves = []
@@ -56,7 +56,7 @@ def test_leave_outlives_a_crash_before_the_vote_is_saved(directory, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["take-back-voice.98", "take-back-voice", "give-up.99"])
-def test_leave_for_another_loss_gives_nothing_back(directory, name):
+def test_permission_for_another_incarnation_restores_nothing(directory, name):
     (directory / name).touch()
 
     assert take_back(directory).incarnation == 99
@@ -70,7 +70,7 @@ def test_candidate_that_is_no_voter_gets_no_vote(directory, self_id):
     assert take_back(directory, self_id).incarnation == 99
 
 
-def test_node_takes_its_vote_back_at_its_start(tmp_path):
+def test_node_restores_its_vote_at_its_start(tmp_path):
     config = NodeConfig(
         self_id="n0",
         group="g",
@@ -91,7 +91,7 @@ def test_node_takes_its_vote_back_at_its_start(tmp_path):
     opened.close(is_clean=True)
 
 
-def test_one_vote_that_is_given_back_lets_the_leader_readmit_the_others():
+def test_one_restored_vote_lets_the_leader_readmit_the_others():
     nodes = Group({"a": [1, 1, 1], "b": [1, 1], "c": [1]})
     for lost, incarnation in (("b", 77), ("c", 78)):
         nodes[lost].raft.state.incarnation = incarnation

@@ -114,7 +114,7 @@ def policy_of(files, directory, store):
     return RetentionPolicy(SETTINGS.rules, files, directory, store, found_end=store.last_index + 1)
 
 
-def test_policy_deletes_what_is_old_and_says_when_the_disk_is_full(log, fill, names):
+def test_policy_deletes_old_files_and_reports_a_full_disk(log, fill, names):
     store = log.open()
     fill(store, 22, 952)  # four entries in each file of 4096 bytes
     disk = Disk(log.files)

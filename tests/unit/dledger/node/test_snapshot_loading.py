@@ -52,7 +52,7 @@ def bring(source, host):
     assert host.snapshots.finish(info)
 
 
-def test_what_is_committed_and_asked_for_waits_until_all_pieces_are_loaded(loading):
+def test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded(loading):
     host, _ = loading
     host.append(*bodies(50, 65))
     host.applier.committed(65)
@@ -73,7 +73,7 @@ def test_what_is_committed_and_asked_for_waits_until_all_pieces_are_loaded(loadi
     assert host.state.applied == bodies(0, 65)
 
 
-def test_newer_snapshot_takes_the_place_of_the_one_that_is_being_loaded(loading):
+def test_newer_snapshot_replaces_the_one_that_is_being_loaded(loading):
     host, source = loading
     host.applier.step()
     source.append(*bodies(61, 90))
@@ -109,7 +109,7 @@ def test_reset_beyond_the_snapshot_being_loaded_is_a_lost_state(loading):
         host.applier.on_reset(70, -1)
 
 
-def test_death_in_the_middle_of_a_load_begins_it_again_at_once(loading, machine):
+def test_a_crash_during_a_load_loads_the_snapshot_again_at_the_next_start(loading, machine):
     host, _ = loading
     host.applier.step()
     machine.disk.cut_power()

@@ -158,7 +158,7 @@ def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(m
     assert Host(machine).state.applied == [*bodies(0, 4), b"what no entry says"]
 
 
-def test_state_may_be_ahead_of_the_own_log(machine):
+def test_state_may_be_ahead_of_the_nodes_own_log(machine):
     """Others made the entries durable; this node's disk lost them in a power cut, but not the snapshot."""
     host = Host(machine)
     host.append(*bodies(0, 4))
@@ -176,7 +176,7 @@ def test_state_may_be_ahead_of_the_own_log(machine):
     assert again.state.applied == bodies(0, 10)
 
 
-def test_damaged_snapshot_is_made_good_by_an_older_one_and_the_log(machine):
+def test_damaged_snapshot_is_replaced_by_an_older_one_and_the_log(machine):
     host = Host(machine, threshold=5)
     host.append(*bodies(0, 4))
     host.commit()
@@ -219,7 +219,7 @@ def test_damaged_snapshot_whose_log_is_gone_stops_the_node(machine):
         Host(machine)
 
 
-def test_log_without_beginning_and_without_snapshot_is_no_state(machine):
+def test_log_without_its_beginning_and_without_a_snapshot_is_refused(machine):
     host = Host(machine)
     host.log.reset(50, 0, 3)
 
@@ -229,7 +229,7 @@ def test_log_without_beginning_and_without_snapshot_is_no_state(machine):
         Host(machine)
 
 
-def test_reset_continues_from_the_snapshot_that_came_in(machine):
+def test_reset_continues_from_the_received_snapshot(machine):
     source = Host(type(machine)())
     source.append(*bodies(0, 60))
     source.commit()
@@ -250,7 +250,7 @@ def test_reset_continues_from_the_snapshot_that_came_in(machine):
     assert Host(machine).state.applied == bodies(0, 60)
 
 
-def test_reset_before_the_own_state_changes_no_state(machine):
+def test_reset_before_the_applied_index_changes_no_state(machine):
     host = Host(machine)
     host.append(*bodies(0, 9))
     host.commit()
@@ -293,7 +293,7 @@ def test_machine_that_gives_too_few_results_is_stopped(machine):
         host.commit()
 
 
-def test_full_disk_puts_snapshots_off(machine):
+def test_full_disk_postpones_snapshots(machine):
     host = Host(machine, threshold=5)
     host.append(*bodies(0, 11))
     machine.disk.capacity_bytes = machine.disk.used_bytes
@@ -304,7 +304,7 @@ def test_full_disk_puts_snapshots_off(machine):
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_dictionary_survives_deaths_anywhere(machine, example, is_power_cut):
+def test_dictionary_survives_a_crash_at_any_operation(machine, example, is_power_cut):
     """The example is applied with a death at every third file operation; it must equal one that nothing happened to."""
     commands = [example.put(f"k{number % 7}", number) for number in range(40)]
     commands += [example.swap(f"k{number % 9}", number + 28, "swapped") for number in range(9)]
@@ -337,7 +337,7 @@ def test_dictionary_survives_deaths_anywhere(machine, example, is_power_cut):
     assert deaths > 5
 
 
-def test_dictionary_does_what_its_text_says(example):
+def test_dictionary_behaves_as_documented(example):
     state = example.KeyValueMachine()
 
     assert state._run(example.put("a", 1)) is None

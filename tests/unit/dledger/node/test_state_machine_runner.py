@@ -140,7 +140,7 @@ def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
     run(main())
 
 
-def test_snapshot_that_is_asked_for_is_saved_with_all_that_is_applied(machine):
+def test_requested_snapshot_contains_all_applied_entries(machine):
     async def main():
         host = Host(machine, threshold=1000)
         host.machine.ask_snapshot()
@@ -194,7 +194,7 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
     run(main())
 
 
-def test_new_beginning_brings_the_state_of_the_snapshot_that_came_in(machine):
+def test_reset_loads_the_state_of_the_received_snapshot(machine):
     async def main():
         source = Host(machine, threshold=1000)
         source.append(*(b"%d" % number for number in range(20)))

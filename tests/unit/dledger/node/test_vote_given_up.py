@@ -91,7 +91,7 @@ def test_a_crash_anywhere_leaves_the_damage_or_no_vote(machine):
 
 
 @pytest.mark.parametrize("voters", [("n0",), ("n0", "n1")])
-def test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave(machine, voters):
+def test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up(machine, voters):
     members = Membership(tuple(Member(voter) for voter in voters))
     node = Node(machine, (MembershipEntry(-1, members),))
 
@@ -122,7 +122,7 @@ def test_membership_of_the_damaged_entry_does_not_count(machine):
         node.open()
 
 
-def test_node_that_is_founding_stays_what_it_is(machine):
+def test_node_that_is_founding_stays_founding(machine):
     node = Node(machine)
     founding = HardState(3, "n2", is_founding=True)
     node.hard_state.save(founding)
@@ -139,7 +139,7 @@ def test_node_that_lost_term_and_vote_has_no_vote_anyway(machine):
     assert not node.hard_state.exists
 
 
-def test_full_disk_does_not_keep_a_node_from_giving_its_vote_up(machine):
+def test_full_disk_does_not_prevent_giving_up_the_vote(machine):
     node = Node(machine)
     machine.disk.capacity_bytes = machine.disk.used_bytes
 

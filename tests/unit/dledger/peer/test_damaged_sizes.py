@@ -32,7 +32,7 @@ def test_a_damaged_size_is_found_before_the_bytes_that_it_announces_are_awaited(
         receive(bytes(frame))
 
 
-def test_a_payload_is_taken_only_where_one_belongs():
+def test_a_payload_is_accepted_only_with_messages_that_have_one():
     """On three of the four connections between two nodes messages have none, and are as small as a greeting."""
     with pytest.raises(BadFrame, match="out of bounds"):
         receive(FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), has_payloads=False)

@@ -10,7 +10,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "h\0st"])
-def test_address_that_is_no_name_is_logged_and_tried_again(host):
+def test_unresolvable_address_is_logged_and_retried(host):
     """Such a name fails before the network is asked, with an error that is no OSError."""
 
     async def main():

@@ -144,7 +144,7 @@ def feed(buffer: FrameBuffer, data: bytes, cuts: random.Random) -> list[tuple[by
 
 
 @given(st.lists(messages, max_size=10), st.integers(0, 2**32))
-def test_messages_come_out_as_they_went_in_however_the_reads_are_cut(sent: list[Message], seed: int) -> None:
+def test_messages_are_decoded_unchanged_however_reads_are_split(sent: list[Message], seed: int) -> None:
     buffer = FrameBuffer()
     buffer.accept_messages()
     frames = feed(buffer, b"".join(map(joined, sent)), random.Random(seed))
@@ -162,7 +162,7 @@ def test_large_frames_grow_the_buffer_and_leave_it_small_again() -> None:
     assert buffer.size_bytes <= 1 << 20
 
 
-def test_all_frames_of_one_read_come_together() -> None:
+def test_all_frames_of_one_read_are_returned_together() -> None:
     buffer = FrameBuffer()
     data = b"".join(joined(Heartbeat(1, -1, number)) for number in range(50))
     buffer.room()[: len(data)] = data
@@ -213,7 +213,7 @@ def test_a_frame_with_damaged_sizes_gives_no_message(message: Message, at: int, 
 
 
 @given(messages, st.binary(max_size=200), st.data())
-def test_what_has_a_checksum_is_still_checked_for_its_range(
+def test_fields_with_a_valid_checksum_are_still_checked_for_their_range(
     message: Message, noise: bytes, data: st.DataObject
 ) -> None:
     """A peer with a bug, or an attacker, sends right checksums of wrong messages."""
@@ -233,7 +233,7 @@ def test_what_has_a_checksum_is_still_checked_for_its_range(
         assert read.span.first_index == read.prev_index + 1 <= read.span.last_index
 
 
-def test_hello_without_a_checksum_is_read_only_of_an_older_version() -> None:
+def test_hello_without_a_checksum_is_accepted_only_from_an_older_version() -> None:
     """So that an older program gets the version that this node requires."""
     old = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=3, self_id="n0"))
     new = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=PROTOCOL_VERSION, self_id="n0"))
@@ -259,7 +259,7 @@ def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
         feed(FrameBuffer(), FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), random.Random(0))
 
 
-def test_what_is_not_said_costs_no_bytes() -> None:
+def test_default_values_take_no_bytes() -> None:
     for quiet, loud in (
         (VoteResponse(1, False, True), VoteResponse(1, False, True, is_founding=True)),
         (Heartbeat(1, 2, 3), Heartbeat(1, 2, 3, is_founding=True)),
@@ -270,7 +270,7 @@ def test_what_is_not_said_costs_no_bytes() -> None:
         assert len(joined(loud)) - len(joined(quiet)) == 2
 
 
-def test_memberships_of_a_push_do_not_travel() -> None:
+def test_memberships_of_a_push_are_not_encoded() -> None:
     found = MembershipEntry(10, Membership((Member("n0"),)))
     push = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345", memberships=(found,))
     control, payload = encode(push)
@@ -305,7 +305,7 @@ FULL: list[Message] = [
 
 
 @pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
-def test_every_field_of_a_message_travels(message: Message) -> None:
+def test_every_field_of_a_message_is_encoded(message: Message) -> None:
     head, payload = encode(message)
     assert decode(head[FRAME_HEAD.size :], payload or b"") == message
     silent = [field.name for field in fields(message) if getattr(message, field.name) == field.default]

@@ -62,7 +62,7 @@ def test_wrong_peer_gets_the_reason(case: str) -> None:
     assert answer.message
 
 
-def test_node_that_is_no_member_is_let_in_while_there_is_a_place() -> None:
+def test_non_member_is_accepted_while_there_is_a_place() -> None:
     asked = hello_of(config("n9", ids="n9 n0"))
     assert handshake(config("n0")).answer(asked)[0].code == ResponseCode.SUCCESS
 
@@ -74,7 +74,7 @@ def test_right_peer_is_accepted_by_both_sides() -> None:
     handshake(config("n1")).check_answer(answer, "n0")
 
 
-def test_dialling_side_raises_the_refusal_that_it_got() -> None:
+def test_dialling_side_raises_the_received_refusal() -> None:
     answer, _ = handshake(config("n0")).answer(hello_of(config("n1", group="other")))
     with pytest.raises(PeerRefused, match="expected 'g', found 'other'") as refused:
         handshake(config("n1", group="other")).check_answer(answer, "n0")

@@ -34,7 +34,7 @@ def read(hello: Hello) -> Hello:
     return decode_hello(*frame)
 
 
-def test_hello_comes_out_as_it_went_in() -> None:
+def test_hello_is_decoded_as_it_was_encoded() -> None:
     assert read(HELLO) == HELLO
 
 

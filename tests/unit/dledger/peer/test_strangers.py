@@ -31,7 +31,7 @@ def added(strangers, hosts):
         ([f"10.0.0.{number}" for number in range(STRANGERS_MAX + 3)], STRANGERS_MAX),
     ],
 )
-def test_the_oldest_go_when_there_are_too_many(hosts, bound):
+def test_the_oldest_connections_are_closed_when_there_are_too_many(hosts, bound):
     strangers = Strangers()
 
     connections = added(strangers, hosts)
@@ -41,7 +41,7 @@ def test_the_oldest_go_when_there_are_too_many(hosts, bound):
     assert "have not greeted" in str(connections[0].error)
 
 
-def test_one_address_drives_out_only_its_own():
+def test_one_address_closes_only_its_own_connections():
     strangers = Strangers()
     (other,) = added(strangers, ["10.0.0.2"])
 
@@ -51,7 +51,7 @@ def test_one_address_drives_out_only_its_own():
     assert len(strangers) == STRANGERS_PER_ADDRESS_MAX + 1
 
 
-def test_greeted_or_ended_connection_takes_no_place_any_more():
+def test_greeted_or_ended_connection_no_longer_counts():
     strangers = Strangers()
     greeted, *others = added(strangers, ["10.0.0.1"] * STRANGERS_PER_ADDRESS_MAX)
     strangers.discard(greeted)
@@ -61,7 +61,7 @@ def test_greeted_or_ended_connection_takes_no_place_any_more():
     assert [each.error for each in (greeted, *others)] == [None] * STRANGERS_PER_ADDRESS_MAX
 
 
-def test_closed_ones_are_ended_and_so_are_later_ones():
+def test_close_ends_existing_and_later_connections():
     strangers, error = Strangers(), DLedgerError("the node stops")
     early = added(strangers, ["10.0.0.1"] * 2)
 

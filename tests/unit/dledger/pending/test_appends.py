@@ -90,7 +90,7 @@ async def test_append_cut_here_but_committed_by_others_is_a_success() -> None:
 
 
 @on_loop
-async def test_append_of_which_a_part_survives_is_never_called_not_appended() -> None:
+async def test_append_that_survives_in_part_is_never_reported_as_not_appended() -> None:
     bench = Bench()
     pending = bench.append(5, 3, 3)
     bench.appends.truncated(6)
@@ -100,7 +100,7 @@ async def test_append_of_which_a_part_survives_is_never_called_not_appended() ->
 
 
 @on_loop
-async def test_later_appends_at_the_same_indexes_are_not_mixed_up_with_cut_ones() -> None:
+async def test_later_appends_at_the_same_indexes_are_distinguished_from_cut_ones() -> None:
     bench = Bench()
     cut = bench.append(5, 3, 3)
     bench.appends.truncated(5)
@@ -135,7 +135,7 @@ async def test_cancelled_append_is_forgotten_without_harm() -> None:
 
 
 @on_loop
-async def test_bounds_hold_in_entries_and_bytes_and_refusals_give_room_back() -> None:
+async def test_bounds_hold_in_entries_and_bytes_and_refusals_free_their_share() -> None:
     bench = Bench()
     pending = bench.take(99)
     assert bench.appends.has_room(1, 10)
@@ -156,7 +156,7 @@ async def test_entry_replaced_without_being_cut_is_a_broken_invariant() -> None:
 
 
 @on_loop
-async def test_the_end_answers_everything() -> None:
+async def test_closing_answers_every_pending_append() -> None:
     bench = Bench()
     one, two = bench.append(5, 3), bench.take()
     bench.appends.end(AppendResult(ResponseCode.DISK_ERROR, "the disk is gone"))

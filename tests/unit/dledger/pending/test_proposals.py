@@ -24,13 +24,13 @@ def with_batches_in_flight(count: int) -> ProposalQueue:
     return queue
 
 
-def test_lone_proposal_goes_at_once() -> None:
+def test_lone_proposal_is_taken_at_once() -> None:
     queue, proposals = filled(1)
     assert queue.take(-1) == (proposals, 10)
     assert len(queue) == 0
 
 
-def test_all_that_waits_goes_together_and_in_order() -> None:
+def test_waiting_proposals_are_taken_together_and_in_order() -> None:
     queue, proposals = filled(50)
     assert queue.take(-1) == (proposals, 500)
 
@@ -44,7 +44,7 @@ def test_proposals_wait_after_the_batches_in_flight_until_one_is_committed() -> 
     assert queue.take(FIRST_INDEX) == (proposals, 30)
 
 
-def test_a_window_that_is_not_full_lets_proposals_go() -> None:
+def test_proposals_are_taken_while_the_window_is_not_full() -> None:
     queue = with_batches_in_flight(BATCHES_IN_FLIGHT_MAX - 1)
     proposal = Proposal([b"x"])
     queue.add(proposal, 10)
@@ -58,7 +58,7 @@ def test_a_good_batch_does_not_wait() -> None:
     assert queue.take(-1) == ([proposal], GOOD_SIZE_BYTES)
 
 
-def test_nothing_waits_for_batches_that_are_forgotten() -> None:
+def test_no_proposal_waits_for_a_forgotten_batch() -> None:
     queue = with_batches_in_flight(BATCHES_IN_FLIGHT_MAX)
     proposal = Proposal([b"x"])
     queue.add(proposal, 10)
@@ -74,7 +74,7 @@ def test_one_batch_is_bounded_and_the_rest_follows() -> None:
     assert queue.take(-1) == (proposals[2:], half)
 
 
-def test_a_proposal_above_the_bound_goes_alone() -> None:
+def test_a_proposal_above_the_bound_is_taken_alone() -> None:
     queue, proposals = filled(2, BATCH_SIZE_BYTES_MAX + 1)
     assert queue.take(-1) == (proposals[:1], BATCH_SIZE_BYTES_MAX + 1)
     assert queue.take(-1) == (proposals[1:], BATCH_SIZE_BYTES_MAX + 1)

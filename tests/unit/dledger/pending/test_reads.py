@@ -15,7 +15,7 @@ def futures(count: int) -> list[asyncio.Future[int]]:
     return [asyncio.get_running_loop().create_future() for _ in range(count)]
 
 
-def test_reads_that_trust_the_lease_share_a_question_and_the_others_another() -> None:
+def test_lease_reads_and_quorum_reads_share_one_request_each() -> None:
     async def main() -> None:
         reads = PendingReads(timeout_s=1.0)
         assert reads.next_questions(0.0) == []
@@ -35,7 +35,7 @@ def test_reads_that_trust_the_lease_share_a_question_and_the_others_another() ->
     asyncio.run(main())
 
 
-def test_each_way_to_be_refused() -> None:
+def test_each_kind_of_refusal_has_its_code() -> None:
     async def main() -> None:
         reads = PendingReads(timeout_s=1.0)
         by_core, by_time, asked, waiting = futures(4)

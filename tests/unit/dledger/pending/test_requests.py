@@ -33,7 +33,7 @@ def test_each_request_is_answered_once_and_under_its_own_id() -> None:
     asyncio.run(main())
 
 
-def test_cancelled_waiter_is_no_trouble() -> None:
+def test_cancelled_waiter_is_ignored() -> None:
     async def main() -> None:
         requests = PendingRequests(timeout_s=1.0)
         future = asyncio.get_running_loop().create_future()
@@ -44,7 +44,7 @@ def test_cancelled_waiter_is_no_trouble() -> None:
     asyncio.run(main())
 
 
-def test_there_is_a_bound() -> None:
+def test_requests_are_bounded() -> None:
     async def main() -> None:
         requests = PendingRequests(timeout_s=1.0)
         for _ in range(PENDING_MAX):

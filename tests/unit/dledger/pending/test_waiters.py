@@ -32,7 +32,7 @@ def session():
     )
 
 
-def test_reader_that_waits_at_a_node_whose_disk_fails_goes_elsewhere():
+def test_reader_that_waits_at_a_node_whose_disk_fails_is_sent_to_another_node():
     async def main():
         waiters = Waiters.of(CONFIG, NodeMetrics(CollectorRegistry(), "test", "n0"))
         loop = asyncio.get_running_loop()

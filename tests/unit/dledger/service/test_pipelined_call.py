@@ -41,7 +41,7 @@ async def settle():
 
 
 @pytest.mark.parametrize("is_decided_at_once", [True, False])
-def test_no_more_is_taken_in_than_may_wait_for_answers_or_for_a_client_that_reads_none(is_decided_at_once):
+def test_stream_reads_no_more_requests_than_may_wait_for_answers(is_decided_at_once):
     async def story():
         stream = Stream(1000)
         answers = stream.call()

@@ -104,7 +104,7 @@ def test_a_request_within_its_bounds_passes_parsed_or_not() -> None:
     ],
     ids=["empty bodies", "numbers one by one", "packed numbers", "packed one by one"],
 )
-def test_what_would_take_long_to_parse_is_found_before(data: bytes) -> None:
+def test_requests_that_are_slow_to_parse_are_refused_before_parsing(data: bytes) -> None:
     assert shape(pb.PutRequest).wire_fault_of(data, UNCHECKED_SIZE_BYTES) is not None
 
 

@@ -13,7 +13,7 @@ def checkpoint_file(tmp_path):
     return CheckpointFile(OsFiles(), str(tmp_path))
 
 
-def test_saved_checkpoint_comes_back_in_the_text_of_java(tmp_path, checkpoint_file):
+def test_saved_checkpoint_is_loaded_in_the_text_of_java(tmp_path, checkpoint_file):
     CheckpointTicket(checkpoint_file, Checkpoint(149, 120)).save()
 
     assert b"\ncommittedIndex=120\nendIndex=149\n" in (tmp_path / "checkpoint").read_bytes()
@@ -91,7 +91,7 @@ def test_full_disk_leaves_the_older_checkpoint(tmp_path, faulty_files):
         (b"committedIndex=5\nendIndex=7\nisFlushSync=true\n", -1),
     ],
 )
-def test_only_a_checked_checkpoint_of_durable_acknowledgements_forbids_to_cut(tmp_path, content, floor):
+def test_only_a_sealed_checkpoint_of_durable_acknowledgements_forbids_truncation(tmp_path, content, floor):
     (tmp_path / "checkpoint").write_bytes(content)
 
     assert CheckpointFile(OsFiles(), str(tmp_path)).load().commit_floor == floor
@@ -105,7 +105,7 @@ def test_checkpoint_says_how_entries_were_acknowledged(tmp_path, is_flush_sync, 
     assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(149, 120, floor)
 
 
-def test_withdrawal_keeps_what_forbids_to_cut(tmp_path):
+def test_withdrawal_keeps_the_floor_of_truncation(tmp_path):
     """Found by reading: a node that crashed within 3 s of a truncation had forgotten what was committed."""
     file = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
     CheckpointTicket(file, Checkpoint(10, 5)).save()

@@ -48,7 +48,7 @@ def test_saved_state_comes_back(tmp_path, state_file, state):
     assert HardStateFile.open(OsFiles(), f"{tmp_path}/n0").load() == state
 
 
-def test_text_is_that_of_the_java_program(tmp_path, state_file):
+def test_text_equals_that_of_the_java_program(tmp_path, state_file):
     state_file.save(HardState(7, "n1"))
     assert path_in(tmp_path).read_bytes() == checked(b"currTerm=7\nvoteLeader=n1\n")
     state_file.save(HardState(12, None))
@@ -56,7 +56,7 @@ def test_text_is_that_of_the_java_program(tmp_path, state_file):
 
 
 @pytest.mark.parametrize("bit", range(8))
-def test_flipped_bit_anywhere_is_no_other_term_and_no_other_vote(tmp_path, state_file, bit):
+def test_flipped_bit_anywhere_gives_no_other_term_or_vote(tmp_path, state_file, bit):
     """Found by simulation with flipped bits (seed 28): term and vote came back as others."""
     state_file.save(HardState(7, "n1"))
     content = path_in(tmp_path).read_bytes()
@@ -78,7 +78,7 @@ def test_flipped_bit_anywhere_is_no_other_term_and_no_other_vote(tmp_path, state
         (b"currTerm=5", HardState(5, None)),
     ],
 )
-def test_what_java_wrote_is_read(tmp_path, state_file, content, expected):
+def test_files_written_by_java_are_read(tmp_path, state_file, content, expected):
     path_in(tmp_path).write_bytes(content)
 
     assert state_file.load() == expected
@@ -105,7 +105,7 @@ def test_file_that_java_lost_between_delete_and_rename_refuses_the_start(tmp_pat
         state_file.load()
 
 
-def test_saving_a_vote_needs_no_room_that_was_not_set_aside(tmp_path, state_file):
+def test_saving_a_vote_needs_only_reserved_room(tmp_path, state_file):
     """So a vote can be saved on a full disk: the same two files change places, with the blocks that they have."""
     directory = path_in(tmp_path).parent
 

@@ -38,7 +38,7 @@ def test_each_start_is_another_life_of_the_same_directory(directory):
     assert all(0 < life < NUMBER_END for life in lives[2].lives)
 
 
-def test_the_lives_that_are_kept_are_bounded(directory):
+def test_the_number_of_kept_lives_is_bounded(directory):
     for _ in range(LIVES_MAX + 5):
         last = begin(directory)
 
@@ -69,7 +69,7 @@ def test_adopting_takes_no_directory_of_another_node(directory):
 
 
 @pytest.mark.parametrize("flip", range(0, 100, 7))
-def test_damage_of_the_file_is_found(directory, tmp_path, flip):
+def test_damage_of_the_identity_file_is_found(directory, tmp_path, flip):
     begin(directory)
     path = tmp_path / "identity"
     content = bytearray(path.read_bytes())
@@ -137,7 +137,7 @@ def test_copy_that_another_process_uses_is_distinguished_from_the_first(director
 
 
 @pytest.mark.parametrize("content", [b"", b"n1=1,1,1\n", b"#checked\nn1=1,1,1\n"])
-def test_what_was_remembered_counts_only_with_its_checksum(directory, tmp_path, peer, caplog, content):
+def test_known_peers_count_only_with_a_valid_checksum(directory, tmp_path, peer, caplog, content):
     path = tmp_path / "n2" / "peers"
     peer.meet(begin(directory))
     assert list(met_from(path.read_bytes())) == ["n1"]
@@ -151,7 +151,7 @@ def test_what_was_remembered_counts_only_with_its_checksum(directory, tmp_path, 
     assert list(met_from(path.read_bytes())) == ["n1"]
 
 
-def test_emptied_directory_is_another_one(directory, tmp_path, peer):
+def test_emptied_directory_counts_as_another_one(directory, tmp_path, peer):
     for _ in range(3):
         peer.meet(begin(directory))
     (tmp_path / "identity").unlink()
@@ -202,7 +202,7 @@ def test_file_of_an_older_version_opens_and_names_one_directory_of_each(director
     assert "old copy" in peer.meet(life)
 
 
-def test_longest_memory_fits_in_the_room_that_was_set_aside():
+def test_largest_content_fits_into_the_reserved_room():
     most = "f" * 16 + f",{NUMBER_END - 1}," + "f" * 16
     names = [f"{number:032d}" for number in range(MEMBERS_MAX)]
     content = format_checked(dict.fromkeys(names, ";".join([most] * DIRECTORIES_MAX)))
@@ -211,13 +211,13 @@ def test_longest_memory_fits_in_the_room_that_was_set_aside():
     assert len(content) <= dledger.storage.acquaintances._SIZE_BYTES
 
 
-def test_of_strangers_nothing_is_remembered(directory, peer, tmp_path):
+def test_nothing_is_stored_of_strangers(directory, peer, tmp_path):
     peer.meet(begin(directory), "n9")
 
     assert not (tmp_path / "n2" / "peers").exists()
 
 
-def test_damaged_memory_is_forgotten_and_not_believed(directory, peer, tmp_path):
+def test_damaged_file_of_known_peers_is_ignored(directory, peer, tmp_path):
     peer.meet(begin(directory))
     (tmp_path / "n2" / "peers").write_bytes(b"#checked\nn1=1,9,2\n#crc32c=00000000\n")
     peer.again()

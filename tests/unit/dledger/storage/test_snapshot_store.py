@@ -89,7 +89,7 @@ def test_state_that_cannot_be_made_leaves_the_older_one(store, open_store):
     assert open_store().load(info) == b"old"
 
 
-def test_a_flipped_bit_in_any_byte_is_noticed_and_the_older_one_is_offered(store, open_store, tmp_path):
+def test_a_flipped_bit_in_any_byte_is_detected_and_the_older_one_is_used(store, open_store, tmp_path):
     older, newer = store.save(3, 1, b"old"), store.save(9, 2, b"new")
     path = tmp_path / "n0/snapshot" / f"{9:020d}"
     good = path.read_bytes()
@@ -161,7 +161,7 @@ def test_chunk_out_of_order_changes_nothing(store, open_store):
     assert target.load(info) == STATE
 
 
-def test_other_snapshot_takes_the_place_of_the_one_that_came_in(store, open_store):
+def test_another_snapshot_replaces_the_one_being_received(store, open_store):
     first, second, target = store.save(41, 7, STATE), store.save(42, 7, STATE[::-1]), open_store("n1")
     send(store, target, first, until=3000)
 
@@ -171,7 +171,7 @@ def test_other_snapshot_takes_the_place_of_the_one_that_came_in(store, open_stor
     assert target.incoming() is None
 
 
-def test_damage_on_the_way_is_found_at_the_end(store, open_store):
+def test_damage_in_transfer_is_found_at_the_end(store, open_store):
     info, target = store.save(41, 7, STATE), open_store("n1")
     send(store, target, info, until=3000)
     target.write_chunk(info, 3072, bytes(1000))
@@ -223,7 +223,7 @@ def crashes_in(machine, operation):
             yield SnapshotStore.open(fresh.process(), "/n0")
 
 
-def test_save_that_dies_anywhere_happened_or_not(machine):
+def test_save_that_crashes_anywhere_happened_or_did_not(machine):
     found = set()
     for store in crashes_in(machine, lambda store: store.save(8, 2, [b"new", b"er"] * 300)):
         assert store.damaged == ()
@@ -234,7 +234,7 @@ def test_save_that_dies_anywhere_happened_or_not(machine):
     assert found == {5, 8}
 
 
-def test_transfer_that_dies_anywhere_can_be_resumed(machine, open_store, monkeypatch):
+def test_transfer_that_crashes_anywhere_can_be_resumed(machine, open_store, monkeypatch):
     monkeypatch.setattr("dledger.storage.snapshot_store._SYNC_EVERY_BYTES", 600)
     source = open_store("source")
     info = source.save(8, 2, STATE[:2000])

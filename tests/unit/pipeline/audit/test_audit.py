@@ -159,7 +159,7 @@ def test_a_divergence_is_one_finding_at_its_first_entry(tmp_path):
     assert {kind for kind, *_ in findings} == {AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL}
 
 
-def test_difference_after_the_committed_entries_is_no_error(tmp_path):
+def test_a_difference_in_uncommitted_entries_is_no_error(tmp_path):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     write(paths[0], [1] * 20 + [3] * 3, committed=20 * BATCH - 1, body="other")
     write(paths[1], [1] * 20 + [2] * 2, committed=20 * BATCH - 1, body="this")
@@ -198,7 +198,7 @@ def test_files_that_one_replica_has_deleted_are_no_error(replicas):
     assert audit.findings[0].end == size
 
 
-def test_ranges_end_at_files_and_where_a_replica_does(replicas):
+def test_ranges_end_at_the_end_of_each_file_and_of_each_replica(replicas):
     paths, _ = replicas
     opened = open_replicas(paths)
     shorter = [opened[0], opened[1]._replace(end=300_000)]
@@ -209,7 +209,7 @@ def test_ranges_end_at_files_and_where_a_replica_does(replicas):
     assert {300_000, CONFIG.data_file_size_bytes} <= {part.end for part in parts}
 
 
-def test_what_is_no_replica_is_refused(replicas, tmp_path):
+def test_a_directory_that_is_no_replica_is_refused(replicas, tmp_path):
     paths, _ = replicas
     with pytest.raises(BadOption, match="twice"):
         open_replicas([paths[0], paths[0]])

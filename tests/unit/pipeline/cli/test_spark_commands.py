@@ -35,7 +35,7 @@ def offsets_of(part):
     return [offset for batch in HowToRead(("physicalOffset",)).read(part) for offset in batch.column(0).to_pylist()]
 
 
-def test_an_error_of_a_task_is_reported_in_our_words():
+def test_cause_of_an_error_of_spark_is_reported_without_its_traceback():
     assert cause_of(OF_A_TASK) == "/data/n0/0: at byte 7: expected a record, found zeros. Restore it"
     assert cause_of("text\nValueError: no such thing\n\tat java") == "ValueError: no such thing"
     assert cause_of("[UNRESOLVED_COLUMN] nothing\nmore") == "[UNRESOLVED_COLUMN] nothing"
@@ -59,7 +59,7 @@ def test_options_of_a_command_become_those_of_the_source():
 
 
 @pytest.mark.parametrize("command", [["report"], ["count"], ["sql", "SELECT 1"]], ids=lambda words: words[0])
-def test_a_time_that_means_nothing_is_reported_by_the_option_of_the_command_before_spark_starts(tmp_path, command):
+def test_an_invalid_time_is_reported_with_its_option_before_spark_starts(tmp_path, command):
     done = run(command[0], str(tmp_path), *command[1:], "--since", "yesterday")
 
     assert done.exit_code == 2
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_written_is_reported_in_a_line(tmp_path, capsys):
     assert capsys.readouterr().err == f"dledger: {tmp_path}: Is a directory\n"
 
 
-def test_a_wrong_word_is_reported_by_the_name_of_its_option(tmp_path):
+def test_an_invalid_value_is_reported_with_its_option(tmp_path):
     make_sample_store(str(tmp_path / "old"), SampleConfig(size=1 << 20, file_size=2 << 20, has_queues=False))
     rename = run("replay", str(tmp_path / "old"), "127.0.0.1:1", "--dry-run", "--rename", "orders")
     function = run("replay", str(tmp_path / "old"), "127.0.0.1:1", "--dry-run", "--transform", "nowhere:nothing")
@@ -134,7 +134,7 @@ def test_a_wrong_word_is_reported_by_the_name_of_its_option(tmp_path):
 
 
 @pytest.mark.parametrize("option", ["columns=topic", "schemaStyle=kafka", "decompress=true"])
-def test_a_report_refuses_an_option_that_means_nothing_to_it(tmp_path, option):
+def test_a_report_refuses_options_that_it_does_not_use(tmp_path, option):
     done = run("report", str(tmp_path), "--page", str(tmp_path / "page.html"), "-o", option)
 
     assert done.exit_code == 2
@@ -142,7 +142,7 @@ def test_a_report_refuses_an_option_that_means_nothing_to_it(tmp_path, option):
     assert "a report" in done.stderr
 
 
-def test_a_report_compares_checksums_where_it_is_asked_to(tmp_path):
+def test_a_report_verifies_checksums_on_request(tmp_path):
     count = make_sample_store(str(tmp_path / "n0"), SampleConfig(size=1 << 20, file_size=2 << 20, has_queues=False))
     options = {"path": str(tmp_path / "n0"), "onCorrupt": "skip"}
     places = [row for part in batch_parts(parse_source_options(options)) for row in offsets_of(part)]

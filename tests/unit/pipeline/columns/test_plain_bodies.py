@@ -24,7 +24,7 @@ def stored(bodies):
 
 @given(BODIES)
 @example([(b"", True), (b"", False), (b"a", True), (b"a", False)])
-def test_each_body_is_what_its_client_gave_and_all_else_stays(bodies):
+def test_each_body_is_decompressed_and_all_other_columns_are_unchanged(bodies):
     batch = stored(bodies)
 
     plain = plain_bodies(batch)
@@ -35,7 +35,7 @@ def test_each_body_is_what_its_client_gave_and_all_else_stays(bodies):
     assert plain.drop_columns(["body"]).equals(batch.drop_columns(["body"]))
 
 
-def test_body_that_is_not_what_its_flags_say_is_an_error():
+def test_body_that_contradicts_its_flags_is_an_error():
     batch = stored([(b"plain", False)])
     flags = batch.column("sysFlag").to_numpy() | COMPRESSED
 

@@ -49,7 +49,7 @@ def _among_others(*rows: bytes) -> list[bytes]:
 @example([b"TAGS\x01\x02", b"A\x01b\x01c\x02\x02"])
 @example([b"".join(b"%d\x01v\x02" % number for number in range(40))])
 @example([b"%d\x01v\x02KEYS\x01k\x02" % number for number in range(300)])
-def test_maps_and_values_are_those_of_single_messages(rows):
+def test_columns_of_properties_equal_those_of_single_messages(rows):
     columns = PropertyColumns(pa.array(rows, pa.binary()))
     expected = [decode_properties(row) for row in rows]
 

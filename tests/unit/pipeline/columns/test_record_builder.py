@@ -40,7 +40,7 @@ def columns_of(records, base, names=ALL_NAMES):
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=12), HOSTS, st.integers(0, 1 << 40), st.integers(0, 1 << 44))
-def test_any_records_are_made_again(messages, store_host, base, time_ms):
+def test_any_record_is_restored_from_its_columns(messages, store_host, base, time_ms):
     encoder = RecordEncoder(store_host, check_topic=lambda _: None)
     prepared = encoder.prepare(messages)
     content = bytes(prepared.encode(base, range(len(messages)), time_ms))

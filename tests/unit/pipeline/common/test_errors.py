@@ -40,7 +40,7 @@ def test_error_is_the_same_in_another_process(error):
     assert isinstance(error, PipelineError)
 
 
-def test_misspelt_names_are_reported_with_the_one_that_is_meant():
+def test_misspelt_names_are_reported_with_the_most_similar_one():
     assert "Did you mean 'startingOffsets'?" in str(SAMPLES[0])
     assert "Did you mean 'orders'?" in str(UnknownTopic("ordes", ["orders", "pay"]))
     with pytest.raises(UnknownColumn, match="Did you mean 'body'"):

@@ -15,7 +15,7 @@ def java(folder, version):
     return folder
 
 
-def test_java_home_wins_over_the_path_and_the_path_over_the_usual_places(tmp_path):
+def test_java_home_has_precedence_over_the_path_and_the_path_over_default_directories(tmp_path):
     given, on_path = java(tmp_path / "given", "17.0.15"), java(tmp_path / "path", "21.0.2")
     usual = java(tmp_path / "jvm" / "a", "17")
     environment = {"JAVA_HOME": str(given), "PATH": str(on_path / "bin")}
@@ -34,14 +34,14 @@ def test_the_java_of_the_path_is_found_through_its_links(tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.8.0_412", "11.0.2", "25.0.1"])
-def test_another_version_is_passed_over(tmp_path, version):
+def test_java_of_another_version_is_skipped(tmp_path, version):
     java(tmp_path / "jvm" / "a", version)
     right = java(tmp_path / "jvm" / "b", "21.0.8")
 
     assert right == find_java_home({"JAVA_HOME": str(tmp_path / "jvm" / "a")}, (str(tmp_path / "jvm"),))
 
 
-def test_without_a_right_java_the_error_names_what_was_seen_and_what_to_install(tmp_path):
+def test_without_a_usable_java_the_error_names_what_was_found_and_what_to_install(tmp_path):
     other = java(tmp_path / "jvm" / "a", "25.0.1")
     (tmp_path / "jvm" / "empty").mkdir()
 

@@ -76,7 +76,7 @@ def selections(draw):
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(selections(), st.integers(1, 40), st.none() | st.integers(1, 400))
-def test_slices_hold_what_is_selected_once(small_store, selection, partitions_min, rows_max):
+def test_slices_contain_each_selected_message_once(small_store, selection, partitions_min, rows_max):
     with open_store(str(small_store.folder)) as store:
         parts = plan(store, selection, partitions_min=partitions_min, rows_max=rows_max, fail_on_data_loss=False)
     found = offsets_of(parts, selection)
@@ -90,7 +90,7 @@ def test_slices_hold_what_is_selected_once(small_store, selection, partitions_mi
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.none() | RANGES, st.integers(1, 40), st.none() | st.integers(1, 400))
-def test_slices_of_the_log_leave_no_byte_out_and_take_none_twice(small_store, offsets, partitions_min, rows_max):
+def test_slices_cover_each_byte_of_the_log_exactly_once(small_store, offsets, partitions_min, rows_max):
     with open_store(str(small_store.folder)) as store:
         begin, end = offsets or (0, store.end_offset)
         begin, end = max(begin, store.begin_offset), min(end, store.end_offset)
@@ -103,7 +103,7 @@ def test_slices_of_the_log_leave_no_byte_out_and_take_none_twice(small_store, of
     assert begin >= end
 
 
-def test_an_index_that_lies_about_one_entry_hides_no_other(small_store, tmp_path):
+def test_a_wrong_index_unit_hides_no_other_entry(small_store, tmp_path):
     if small_store.kind == "plain":
         pytest.skip("a plain log has no index files")
     everything = [message.offset for message in small_store.messages]
@@ -183,7 +183,7 @@ def test_most_of_the_topics_are_read_by_one_scan(small_store):
         assert not any(part.is_queue for part in plan(store, Selection(topics=TOPICS[:15])))
 
 
-def test_what_is_not_there_is_named_exactly(small_store):
+def test_missing_ranges_are_reported_exactly(small_store):
     queue = TOPICS[0], 0
     with open_store(str(small_store.folder)) as store:
         end = store.queues[queue].end
@@ -199,7 +199,7 @@ def test_what_is_not_there_is_named_exactly(small_store):
 
 
 @pytest.mark.parametrize("bad", [{"offset_range": (5, 4)}, {"begin_ms": 2, "end_ms": 1}, {"tags": "a || *"}], ids=str)
-def test_a_selection_that_means_nothing_is_refused(bad):
+def test_an_invalid_selection_is_refused(bad):
     with pytest.raises(BadOption):
         Selection(**bad)
 

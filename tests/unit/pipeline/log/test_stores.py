@@ -21,7 +21,7 @@ def read(parts, selection=EVERYTHING, column="physicalOffset"):
     return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
-def test_a_plain_store_that_is_written_is_read_up_to_where_it_was(tmp_path):
+def test_a_plain_store_in_use_is_read_up_to_its_end_at_planning(tmp_path):
     clock = Clock()
     store = open_small(tmp_path, clock=clock)
     put = []
@@ -45,7 +45,7 @@ def test_a_plain_store_that_is_written_is_read_up_to_where_it_was(tmp_path):
     store.close()
 
 
-def test_what_is_half_written_is_not_read(tmp_path):
+def test_an_incomplete_record_is_not_read(tmp_path):
     make_plain(tmp_path / "s", 50)
     (tmp_path / "s/abort").write_bytes(b"1")
     with open_store(str(tmp_path / "s")) as view:
@@ -60,7 +60,7 @@ def test_what_is_half_written_is_not_read(tmp_path):
         assert read(plan(view)) == whole[:-1]
 
 
-def test_of_a_log_in_use_only_what_is_committed_is_read(tmp_path):
+def test_only_committed_entries_of_a_log_in_use_are_read(tmp_path):
     folder = make_replicated(tmp_path / "s", 100)
     last = append_uncommitted(folder, 5, 9)
     lock = OsFiles().lock(f"{folder}/dledger-n0/lock")
@@ -142,7 +142,7 @@ def test_a_directory_without_messages_is_refused_by_name(tmp_path, found):
         open_store(str(path))
 
 
-def test_a_store_without_messages_is_read_as_nothing(tmp_path):
+def test_a_store_without_messages_gives_no_rows(tmp_path):
     make_plain(tmp_path / "s", 0)
     with open_store(str(tmp_path / "s")) as view:
         assert (plan(view), view.queues, view.topics) == ([], {}, {})
@@ -157,7 +157,7 @@ def replicas(tmp_path):
     return [str(tmp_path / name) for name in "abc"]
 
 
-def test_what_a_minority_has_is_not_read(replicas):
+def test_entries_that_only_a_minority_has_are_not_read(replicas):
     append_uncommitted(replicas[0], 5, 7)
     with choose_replicas(replicas) as view:
         assert len(read(plan(view))) == 300
@@ -169,21 +169,21 @@ def test_what_a_minority_has_is_not_read(replicas):
         assert len(read(plan(view))) == 305
 
 
-def test_tails_of_different_terms_are_not_alike(replicas):
+def test_tails_of_different_terms_do_not_agree(replicas):
     for number, term in enumerate((7, 8, 9)):
         append_uncommitted(replicas[number], 3, term)
     with choose_replicas(replicas) as view:
         assert view.end_index == 304
 
 
-def test_what_a_checkpoint_calls_committed_is_read_from_one_replica(replicas):
+def test_entries_that_a_checkpoint_calls_committed_are_read_from_one_replica(replicas):
     append_uncommitted(replicas[2], 5, 7, committed=308)
     with choose_replicas(replicas) as view:
         assert view.path == replicas[2]
         assert len(read(plan(view))) == 305
 
 
-def test_a_replica_that_cannot_be_opened_has_nothing(replicas, tmp_path):
+def test_a_replica_that_cannot_be_opened_counts_as_empty(replicas, tmp_path):
     shutil.rmtree(replicas[0])
     with choose_replicas(replicas) as view:
         assert len(read(plan(view))) == 300
@@ -202,7 +202,7 @@ def test_directories_of_two_logs_are_refused(replicas, tmp_path):
         choose_replicas([plain, other])
 
 
-def test_of_plain_replicas_the_longest_is_read(tmp_path):
+def test_the_longest_of_plain_replicas_is_read(tmp_path):
     longest = make_plain(tmp_path / "a", 50)
     shorter = make_plain(tmp_path / "b", 30)
     with choose_replicas([str(shorter), str(longest)]) as view:

@@ -77,7 +77,7 @@ PLACES = {"size": 0, "magic": 4, "queue offset": 20, "physical offset": 30}
     st.integers(1, 255),
     st.integers(1, 25),
 )
-def test_only_what_was_hit_is_missing(small_store, damaged, tmp_path, hit, at, value, partitions_min):
+def test_only_the_damaged_messages_are_missing(small_store, damaged, tmp_path, hit, at, value, partitions_min):
     messages = small_store.messages
     folder = damaged({messages[number].offset + at: value for number in hit})
     parts = planned(folder, partitions_min=partitions_min)
@@ -119,7 +119,7 @@ def test_records_with_bad_bodies_at_the_beginning_of_a_slice_are_reported(small_
         assert read(parts, verify_crc=False) == [each.offset for each in messages]
 
 
-def test_a_bad_record_is_refused_by_file_and_place(small_store, damaged):
+def test_a_bad_record_is_reported_with_file_and_position(small_store, damaged):
     message = small_store.messages[400]
     for at in PLACES.values() if small_store.kind == "replicated" else (0, 4, 30):
         folder = damaged({message.offset + at: 0x55})
@@ -131,7 +131,7 @@ def test_a_bad_record_is_refused_by_file_and_place(small_store, damaged):
         assert caught.value.position == message.entry_offset - int(caught.value.path.rsplit("/", 1)[-1])
 
 
-def test_a_changed_body_is_found_only_if_it_is_looked_for(small_store, damaged):
+def test_a_changed_body_is_found_only_if_checksums_are_verified(small_store, damaged):
     message = small_store.messages[400]
     parts = planned(damaged({message.offset + 95: 1}))
 
@@ -211,7 +211,7 @@ def test_a_file_that_is_missing_already_is_lost_when_planned(small_store, damage
     assert read(parts) == [m.offset for m in small_store.messages if not begin <= m.entry_offset < end]
 
 
-def test_an_index_file_that_is_gone_or_wrong_costs_nothing(small_store, damaged):
+def test_a_missing_or_wrong_index_file_loses_no_entry(small_store, damaged):
     if small_store.kind == "plain":
         pytest.skip("a plain log has no index files")
     everything = [message.offset for message in small_store.messages]
@@ -225,7 +225,7 @@ def test_an_index_file_that_is_gone_or_wrong_costs_nothing(small_store, damaged)
         assert read(planned(folder, partitions_min=9), on_corrupt=FAIL) == everything
 
 
-def test_bytes_from_elsewhere_are_read_alike(small_store):
+def test_bytes_of_another_replica_are_read_in_the_same_way(small_store):
     header_size = 48 if small_store.kind == "replicated" else 0
     found = []
     for path in log_files(small_store.folder):
@@ -238,6 +238,6 @@ def test_bytes_from_elsewhere_are_read_alike(small_store):
 
 
 @pytest.mark.parametrize("bad", [("ignore", None), ("quarantine", None), ("skip", "/x")], ids=str)
-def test_a_policy_that_means_nothing_is_refused(bad):
+def test_an_unknown_policy_is_refused(bad):
     with pytest.raises(BadOption):
         CorruptPolicy.parse(*bad)

@@ -17,12 +17,12 @@ def joined(pieces):
 @given(PIECES)
 @example([b"a" * 4096, b"b", b"c" * 4095, b"d"])
 @example([b"a", bytes(20 << 20), b"b"])
-def test_checksums_of_pieces_give_that_of_all_of_them(pieces):
+def test_checksums_of_pieces_combine_to_that_of_the_whole(pieces):
     assert joined(pieces) == crc32c(b"".join(pieces))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12), st.data())
-def test_one_flipped_bit_anywhere_is_seen(pieces, data):
+def test_one_flipped_bit_anywhere_is_detected(pieces, data):
     content = bytearray(b"".join(pieces))
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8

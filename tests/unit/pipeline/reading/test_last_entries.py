@@ -90,7 +90,7 @@ def each_damage(whole):
     return DAMAGES[whole.kind]
 
 
-def test_damage_of_the_last_entry_is_an_error_and_not_an_end(whole, damaged):
+def test_damage_of_the_last_entry_is_an_error_not_the_end_of_the_log(whole, damaged):
     assert rows_of(whole.folder) == [message.offset for message in whole.messages]
     for name in each_damage(whole):
         folder = damaged(name)
@@ -100,7 +100,7 @@ def test_damage_of_the_last_entry_is_an_error_and_not_an_end(whole, damaged):
         assert rows_of(folder, on_corrupt=SKIP) == [message.offset for message in whole.messages[:-1]]
 
 
-def test_the_last_entry_is_not_left_out_in_silence_without_queues_or_index(whole, damaged):
+def test_the_last_entry_is_not_silently_left_out_without_queues_or_index(whole, damaged):
     if whole.kind == "plain":
         pytest.skip("only its queues show the end of a plain log")
     for name in each_damage(whole):
@@ -117,7 +117,7 @@ def test_the_last_entry_is_not_left_out_in_silence_without_queues_or_index(whole
             shutil.rmtree(folder)
 
 
-def test_a_last_file_that_is_gone_is_lost_by_name(whole, damaged, tmp_path):
+def test_a_missing_last_file_is_reported_by_name(whole, damaged, tmp_path):
     if whole.kind == "plain":
         pytest.skip("nothing in a plain log counts its records")
     folder = tmp_path / "gone"
@@ -129,7 +129,7 @@ def test_a_last_file_that_is_gone_is_lost_by_name(whole, damaged, tmp_path):
         assert plan(store, fail_on_data_loss=False)
 
 
-def test_an_archive_marks_nothing_as_archived_that_it_did_not_read(whole, damaged, tmp_path):
+def test_an_archive_marks_only_what_it_read_as_archived(whole, damaged, tmp_path):
     last = whole.messages[-1]
     for name in each_damage(whole):
         folder = damaged(name)
@@ -141,7 +141,7 @@ def test_an_archive_marks_nothing_as_archived_that_it_did_not_read(whole, damage
         assert mark is None or mark.end <= last.entry_offset, (name, mark)
 
 
-def test_a_checkpoint_that_knows_less_than_the_log_takes_nothing_away(whole, tmp_path):
+def test_a_checkpoint_older_than_the_log_hides_no_entry(whole, tmp_path):
     if whole.kind == "plain":
         pytest.skip("a plain log has no such checkpoint")
     folder = tmp_path / "early"

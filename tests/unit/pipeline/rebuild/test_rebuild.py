@@ -45,7 +45,7 @@ def test_a_rebuild_by_slices_is_that_of_one_pass(store, made):
     assert not list(store.glob("rebuild.*"))
 
 
-def test_a_check_finds_a_changed_byte_a_missing_file_and_one_too_many(store):
+def test_a_check_finds_a_changed_byte_a_missing_file_and_an_extra_file(store):
     assert verify_store(str(store)) == []
     unit = min((store / "consumequeue" / "orders" / "0").iterdir())
     content = bytearray(unit.read_bytes())

@@ -32,7 +32,7 @@ def sample(tmp_path_factory):
     return folder, make_sample_store(str(folder), config)
 
 
-def test_a_report_does_not_depend_on_how_the_log_was_cut(sample):
+def test_a_report_does_not_depend_on_how_the_log_was_sliced(sample):
     folder, count = sample
     whole, merged = ReportPartial(), ReportPartial()
     for batch in batches_of_store(folder):
@@ -77,7 +77,7 @@ def test_figures_are_those_of_the_messages():
     assert sum(sum(messages) for messages, _ in report.series.values()) == 3
 
 
-def test_gaps_and_offsets_given_twice_are_alarms_that_name_their_queue():
+def test_gaps_and_repeated_offsets_are_alarms_that_name_their_queue():
     found = unusual([{"queueOffset": offset} for offset in (5, 6, 9, 10, 10)])
 
     assert found["Gaps in queues"].level == Level.ALARM
@@ -85,7 +85,7 @@ def test_gaps_and_offsets_given_twice_are_alarms_that_name_their_queue():
     assert "orders/0" in found["Queue offsets given twice"].text
 
 
-def test_more_gaps_than_are_remembered_are_reported_as_a_minimum():
+def test_gaps_beyond_the_bound_are_reported_as_a_lower_bound():
     offsets = range(0, 2 * OffsetRuns.RUNS_MAX + 20, 2)
 
     report = report_of([{"queueOffset": offset} for offset in offsets])
@@ -97,11 +97,11 @@ def test_more_gaps_than_are_remembered_are_reported_as_a_minimum():
     assert f"≥ {queue.missing:,}" in page_of(report, [])
 
 
-def test_prepared_messages_have_no_place_in_a_queue():
+def test_prepared_messages_have_no_queue_offset():
     assert not unusual([{"queueOffset": 0, "sysFlag": 4} for _ in range(3)])
 
 
-def test_a_unique_key_that_comes_twice_in_a_topic_is_reported_but_not_that_of_a_retry():
+def test_a_unique_key_repeated_in_a_topic_is_reported_but_not_that_of_a_retry():
     twice = [{"uniqKey": "U1"}, {"uniqKey": "U1", "topic": "other"}, {"uniqKey": "U1"}]
     retried = [{"uniqKey": "U2", "topic": "%RETRY%group", "reconsumeTimes": times} for times in (1, 2)]
 
@@ -110,7 +110,7 @@ def test_a_unique_key_that_comes_twice_in_a_topic_is_reported_but_not_that_of_a_
     assert "Messages sent twice" not in unusual(retried)
 
 
-def test_a_unique_key_that_comes_again_much_later_is_reported_without_an_example():
+def test_a_unique_key_repeated_much_later_is_reported_without_an_example():
     partial = ReportPartial()
     for _ in range(2):
         partial.add(batch_of([{"uniqKey": "U1"}]))

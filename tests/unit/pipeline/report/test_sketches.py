@@ -22,7 +22,7 @@ from pipeline.report.sketches import (
 
 
 @given(st.lists(st.integers(-5, VALUE_MAX + 5), min_size=1, max_size=50))
-def test_a_bucket_holds_its_values_and_is_narrow(values):
+def test_a_bucket_contains_its_values_and_is_narrow(values):
     found, begins = buckets_of(np.array(values, np.int64)), bucket_begins()
 
     for value, bucket in zip(np.clip(values, 0, VALUE_MAX).tolist(), found.tolist(), strict=True):
@@ -33,7 +33,7 @@ def test_a_bucket_holds_its_values_and_is_narrow(values):
 
 
 @given(st.lists(st.integers(0, 1 << 30), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.999, 1.0]))
-def test_a_percentile_is_not_below_the_true_one_and_hardly_above(values, share):
+def test_a_percentile_is_at_least_the_true_one_and_hardly_above_it(values, share):
     counts = np.bincount(buckets_of(np.array(values, np.int64)), minlength=BUCKETS)
     true = sorted(values)[max(int(np.ceil(share * len(values))), 1) - 1]
 
@@ -45,7 +45,7 @@ def test_no_values_have_no_percentile():
 
 
 @given(st.lists(st.lists(st.sampled_from([*"abcdefghij", None]), max_size=30), max_size=6), st.integers(1, 4))
-def test_heavy_hitters_are_within_their_error_and_never_too_many(streams, size_max):
+def test_heavy_hitters_are_bounded_in_error_and_number(streams, size_max):
     merged = HeavyHitters(size_max)
     true = Counter(name for stream in streams for name in stream if name is not None)
     for stream in streams:
@@ -99,7 +99,7 @@ def test_equal_texts_have_equal_hashes_at_any_position(texts):
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10)), max_size=20))
-def test_runs_are_what_was_seen_in_whatever_order(pieces):
+def test_runs_do_not_depend_on_the_order_of_offsets(pieces):
     runs, seen = OffsetRuns(), Counter()
     for begin, size in pieces:
         runs.add(begin, begin + size)
@@ -110,7 +110,7 @@ def test_runs_are_what_was_seen_in_whatever_order(pieces):
     assert runs.repeated == seen.total() - len(seen)
 
 
-def test_of_too_many_runs_the_smallest_gaps_are_forgotten():
+def test_too_many_runs_are_joined_at_the_smallest_gaps():
     runs = OffsetRuns()
     for number in range(OffsetRuns.RUNS_MAX + 10):
         runs.add(10 * number, 10 * number + (5 if number == 700 else 9))

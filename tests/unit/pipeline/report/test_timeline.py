@@ -20,7 +20,7 @@ def filled(messages):
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
-def test_merged_timelines_are_what_one_alone_would_be(parts):
+def test_merged_timelines_equal_a_single_one(parts):
     merged, messages = Timeline(), [message for part in parts for message in part]
     for part in parts:
         merged.merge(filled(part), np.arange(3), 3)

@@ -38,7 +38,7 @@ def test_wrong_log_options_are_named(given, named):
         parse_log_target(given)
 
 
-def test_unknown_options_are_reported_with_the_one_that_was_meant():
+def test_unknown_options_are_reported_with_the_most_similar_one():
     with pytest.raises(UnknownOption, match="exactlyOnce"):
         parse_log_target({**BROKER, "exactOnce": "true"})
     with pytest.raises(UnknownOption, match="kind"):

@@ -30,7 +30,7 @@ NAMES = ("physicalOffset", "body")
 ONE_TOPIC = Selection(topics=(TOPICS[5],))
 
 
-def test_a_broker_that_does_not_answer_is_not_waited_for_twice():
+def test_a_silent_broker_is_waited_for_only_once():
     """Its nodes are asked in turn for a minute; then it is an error."""
     asked = []
 
@@ -94,7 +94,7 @@ def offsets(messages, selection=EVERYTHING):
 
 @pytest.mark.parametrize("selection", [EVERYTHING, ONE_TOPIC], ids=["log", "queue"])
 @pytest.mark.parametrize("at", [0, 4, 30, 95], ids=["size", "magic", "place", "body"])
-def test_what_is_damaged_in_each_replica_is_read_from_the_others(replicas, caplog, selection, at):
+def test_ranges_damaged_in_each_replica_are_read_from_the_others(replicas, caplog, selection, at):
     paths, messages = replicas
     own = [message for message in messages if selection is EVERYTHING or message.offset in offsets(messages, selection)]
     parts = parts_of(paths, selection)
@@ -118,7 +118,7 @@ def test_what_is_damaged_in_each_replica_is_read_from_the_others(replicas, caplo
 
 
 @pytest.mark.parametrize("selection", [EVERYTHING, ONE_TOPIC], ids=["log", "queue"])
-def test_only_what_no_replica_has_whole_is_left_to_the_policy(replicas, tmp_path, selection):
+def test_the_policy_applies_only_to_ranges_that_no_replica_has_intact(replicas, tmp_path, selection):
     paths, messages = replicas
     own = [message for message in messages if message.offset in offsets(messages, selection)]
     parts = parts_of(paths, selection)
@@ -169,7 +169,7 @@ def test_a_file_that_is_deleted_in_one_replica_is_read_from_another(replicas, se
 
 
 @pytest.mark.parametrize("selection", [EVERYTHING, ONE_TOPIC], ids=["log", "queue"])
-def test_a_task_reads_its_own_hosts_replica_where_it_is(replicas, caplog, selection):
+def test_a_task_reads_the_replica_on_its_own_host(replicas, caplog, selection):
     """The directory that was planned with is another host's: it is not here."""
     paths, messages = replicas
     local = f"{socket.gethostname()}:{paths[1]}"
@@ -201,7 +201,7 @@ def test_a_host_is_known_by_the_names_that_spark_gives_it(replicas, monkeypatch)
     assert found == ["/data/n2", "/data/all", part.place.path]
 
 
-def test_a_replica_that_is_not_far_enough_is_not_read(tmp_path):
+def test_a_replica_that_lags_is_not_read(tmp_path):
     planned = make_replicated(tmp_path / "a", 300)
     behind = tmp_path / "b"
     shutil.copytree(planned, behind)
@@ -278,7 +278,7 @@ def read_of(options, **fields):
 
 
 @pytest.mark.parametrize("topic", [None, "b"], ids=["log", "queue"])
-def test_what_is_damaged_at_one_node_is_read_from_another(brokers, caplog, topic):
+def test_a_range_damaged_at_one_node_is_read_from_another(brokers, caplog, topic):
     expected = [("b", 1, n) for n in range(20)]
     if topic is None:
         expected += [("a", 0, n) for n in range(150)] + [("a", 1, n) for n in range(100)]

@@ -118,12 +118,12 @@ def test_a_wrong_option_is_named(given, name):
     assert name == caught.value.name
 
 
-def test_an_unknown_option_is_refused_with_what_was_perhaps_meant():
+def test_an_unknown_option_is_refused_with_the_most_similar_one():
     with pytest.raises(UnknownOption, match="Did you mean 'startingOffsets'"):
         parsed(startingOffset="earliest")
 
 
-def test_an_unknown_column_is_refused_with_what_was_perhaps_meant():
+def test_an_unknown_column_is_refused_with_the_most_similar_one():
     with pytest.raises(UnknownColumn, match="Did you mean 'queueId'"):
         parsed(columns="topic,queueid")
 
@@ -138,14 +138,14 @@ def test_endpoints_are_addresses(endpoints):
         parse_source_options({"endpoints": endpoints})
 
 
-def test_directories_of_other_hosts_are_left_to_them():
+def test_directories_of_other_hosts_are_ignored():
     options = parsed(localPath="elsewhere:/x,localhost:/y,/z")
     found = candidates(BrokerRange("a:1", 0, 1), (), options.replicas)
 
     assert [each.name for each in found] == ["/y", "/z", "broker a:1"]
 
 
-def test_a_place_to_read_from_is_needed():
+def test_a_path_or_endpoints_are_required():
     with pytest.raises(BadOption, match="exactly one of `path` and `endpoints`, found neither"):
         parse_source_options({})
 

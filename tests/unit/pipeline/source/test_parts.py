@@ -55,7 +55,7 @@ def told_of(store, kind, draw):
     "kind", ["", "all", "some", "wrong"], ids=["not given", "given", "given in part", "given wrong"]
 )
 @pytest.mark.parametrize("block", [1, 3000, 1 << 20])
-def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkeypatch, block, kind):
+def test_chunks_split_at_any_byte_give_every_message_once(java_store, monkeypatch, block, kind):
     if java_store.name == "plain-torn":
         pytest.skip("a broker sends nothing of a torn record")
     draw = random.Random(block)
@@ -74,7 +74,7 @@ def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkey
     assert len(expected) == len(found)
 
 
-def test_begins_of_entries_are_not_searched_when_they_are_given(tmp_path, monkeypatch):
+def test_entries_are_not_searched_for_when_their_begins_are_given(tmp_path, monkeypatch):
     make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=4 << 20, has_queues=False))
     data = (tmp_path / "dledger-n0/data/00000000000000000000").read_bytes()
     found = walk(memoryview(data), 0, len(data), header_size=48)
@@ -120,7 +120,7 @@ def damage(monkeypatch):
 @pytest.mark.parametrize(
     ("at", "options"), [(196 + 4, {}), (196 + 120, {"verify_crc": True})], ids=["not a record", "another body"]
 )
-def test_bytes_that_hold_no_good_message_are_reported_with_their_place(broker, damage, topic, at, options):
+def test_bytes_without_an_intact_message_are_reported_with_their_position(broker, damage, topic, at, options):
     end = 200 if topic else broker.replica.store.log.end_offset
     part = Part(BrokerRange(broker.endpoints, 0, end, topic, 0), EVERYTHING)
     damage(at)
@@ -146,7 +146,7 @@ def test_a_queue_is_read_without_the_records_between_its_messages(broker):
 
 
 @pytest.mark.parametrize(("topic", "begin", "end"), [("", 0, None), ("a", 0, 200)], ids=["log", "queue"])
-def test_what_was_deleted_meanwhile_is_an_error_or_left_out(broker, monkeypatch, topic, begin, end):
+def test_messages_deleted_meanwhile_are_an_error_or_left_out(broker, monkeypatch, topic, begin, end):
     store = broker.replica.store
     kept = broker.messages("a")[0][50:]
     monkeypatch.setattr(type(store.log), "begin_offset", property(lambda _: kept[0].physical_offset))

@@ -88,7 +88,7 @@ EVERYTHING = sorted(
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(7), Limits(100), Limits(None, 5000), Limits(50, 3000)], ids=str)
-def test_batches_hold_each_message_once_and_keep_limits(place, limits):
+def test_batches_contain_each_message_once_and_respect_limits(place, limits):
     found, _ = batches(plan_of(place, startingOffsets="earliest"), limits)
 
     assert EVERYTHING == sorted(itertools.chain(*found))
@@ -126,7 +126,7 @@ def test_a_batch_that_runs_again_is_the_same(place):
     assert 33 == len(first)
 
 
-def test_a_stream_continues_at_another_place_of_the_same_log(broker):
+def test_a_stream_continues_on_another_copy_of_the_same_log(broker):
     first, second = {"path": str(broker.path)}, {"endpoints": broker.endpoints}
     one, start = plan_of(first, startingOffsets="earliest"), None
     start = one.initial()
@@ -138,7 +138,7 @@ def test_a_stream_continues_at_another_place_of_the_same_log(broker):
     assert EVERYTHING == sorted([*found, *itertools.chain(*rest)])
 
 
-def test_what_comes_later_and_new_queues_are_picked_up(place, broker):
+def test_later_messages_and_new_queues_are_read(place, broker):
     plan = plan_of(place, startingOffsets="earliest")
     _, start = batches(plan)
     put(broker, "b", 1, 5)
@@ -162,7 +162,7 @@ def test_without_a_start_a_stream_begins_at_the_end(place, broker):
     )
 
 
-def test_a_time_to_begin_at_is_kept(place, broker):
+def test_a_starting_time_is_respected(place, broker):
     messages = broker.messages("a")[1]
     moment = messages[40].store_timestamp
 
@@ -177,7 +177,7 @@ def test_a_time_to_begin_at_is_kept(place, broker):
     assert sorted(expected) == sorted(itertools.chain(*found))
 
 
-def test_available_now_ends_at_what_was_there(place, broker):
+def test_available_now_ends_at_the_end_of_the_log_when_it_began(place, broker):
     plan = plan_of(place, startingOffsets="earliest", minOffsetsPerTrigger="1000")
     plan.fix_target()
     put(broker, "a", 0, 50)
@@ -198,12 +198,12 @@ def test_few_messages_wait_until_the_delay_is_over(place):
     assert 180 == sum(end - begin for begin, end in start.spans_to(answers[given[0]]).values())
 
 
-def test_a_named_topic_must_be_there(place):
+def test_a_named_topic_must_exist(place):
     with pytest.raises(UnknownTopic, match="topic 'nowhere'"):
         plan_of(place, subscribe="nowhere").initial()
 
 
-def test_a_deleted_topic_is_lost_data_unless_it_may_be(broker):
+def test_a_deleted_topic_is_lost_data_unless_data_loss_is_allowed(broker):
     place = {"endpoints": broker.endpoints}
     _, start = batches(plan_of(place, startingOffsets="earliest"))
     broker.call("DeleteTopic", pb.DeleteTopicRequest(topic="b"))
@@ -222,7 +222,7 @@ def test_a_deleted_topic_is_lost_data_unless_it_may_be(broker):
 @pytest.mark.parametrize(
     ("offset", "match"), [(70, r"queue 0 \[60, 70\): it ends at 60"), (-5, "deleted before it was")]
 )
-def test_lost_ranges_are_named_and_passed_over_only_when_that_is_allowed(place, monkeypatch, offset, match):
+def test_lost_ranges_are_named_and_skipped_only_if_that_is_allowed(place, monkeypatch, offset, match):
     key = QueueKey("a", 0)
     start = StreamOffset({key: max(offset, 0), QueueKey("a", 1): 60})
     if offset < 0:

@@ -47,7 +47,7 @@ def test_spark_finds_the_source_by_its_name():
     assert spark_ddl(DEFAULT_NAMES) == DefaultSource({"path": "/x"}).schema()
 
 
-def test_files_and_a_broker_give_the_same(broker):
+def test_files_and_a_broker_give_the_same_rows(broker):
     of_files, of_broker = rows({"path": str(broker.path)}), rows({"endpoints": broker.endpoints})
 
     assert 60 == len(of_files)
@@ -71,7 +71,7 @@ def test_files_and_a_broker_give_the_same(broker):
     ],
     ids=str,
 )
-def test_options_choose_what_is_read(place, options, count):
+def test_options_select_the_messages_to_read(place, options, count):
     if "path" in place:
         options = {name: value for name, value in options.items() if name != "readMode"}
     assert count == len(rows({**place, **options}))
@@ -122,7 +122,7 @@ def test_a_column_without_nulls_must_have_none(broker):
     ],
     ids=str,
 )
-def test_what_cannot_be_read_is_one_clear_error(place, options, match):
+def test_a_read_that_fails_raises_one_clear_error(place, options, match):
     with pytest.raises(PipelineError, match=match):
         rows({**place, **options})
 
@@ -132,7 +132,7 @@ def test_a_stream_has_no_options_of_batches():
         DefaultSource({"path": "/x", "endingOffsets": "latest"}).streamReader(SCHEMA)
 
 
-def test_a_log_without_entries_has_messages_all_the_same_unless_an_index_is_asked_for():
+def test_a_filter_on_the_index_selects_nothing_in_a_plain_log():
     assert narrowed(EVERYTHING, [], {}, (7, 7)) == EVERYTHING
     assert narrowed(EVERYTHING, [GreaterThan(("index",), 3)], {}, (7, 7)) is None
     assert narrowed(EVERYTHING, [GreaterThan(("index",), 3)], {}, (0, 7)).index_range == (4, 7)
@@ -152,7 +152,7 @@ def test_a_python_without_pyarrow_says_what_to_install():
     assert "pip install" in done.stdout
 
 
-def test_files_are_planned_without_what_only_a_broker_needs(tmp_path):
+def test_planning_files_imports_nothing_that_only_a_broker_needs(tmp_path):
     make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=1 << 20))
     program = (
         "import sys, pyspark_dledger\n"

@@ -79,7 +79,7 @@ def test_a_retry_is_answered_with_the_first_result(shop):
     assert shop.store.messages.max_offset(TOPIC, 0) == 1
 
 
-def test_of_a_batch_only_what_is_new_is_put(shop):
+def test_only_new_messages_of_a_batch_are_put(shop):
     shop.open()
     shop.put("a", "b")
 
@@ -115,7 +115,7 @@ def test_the_node_that_stored_the_first_try_is_returned(shop):
     assert shop.store.messages.message_by_id(encode_message_id(first_host, place.physical_offset)).body == b"body of a"
 
 
-def test_an_undecided_first_try_decides_its_retries_too(shop):
+def test_the_outcome_of_an_undecided_first_try_is_that_of_its_retries(shop):
     shop.open(is_flush_sync=True)
     first, retry, mixed = shop.put("a"), shop.put("a"), shop.put("a", "b")
     assert [each.outcome for each in (first, retry, mixed)] == [None, None, None]
@@ -137,7 +137,7 @@ def test_a_first_try_of_unknown_outcome_leaves_its_retries_unknown(shop):
     assert retry.outcome.certainty is Certainty.UNKNOWN
 
 
-def test_what_one_topic_holds_says_nothing_of_another(shop):
+def test_keys_of_one_topic_do_not_affect_another(shop):
     shop.open()
     shop.put("a")
 
@@ -173,7 +173,7 @@ def test_the_window_is_the_same_after_a_restart(shop, is_clean):
     assert shop.put("key-2").outcome.repeated_count == 0
 
 
-def test_what_is_too_old_or_too_much_is_forgotten(shop):
+def test_keys_beyond_the_age_or_count_are_forgotten(shop):
     shop.open(count=3, age_ms=10_000)
     shop.offsets("a", "b", "c", "d")
     assert shop.offsets("b", "d") == [1, 3]
@@ -184,7 +184,7 @@ def test_what_is_too_old_or_too_much_is_forgotten(shop):
     assert shop.offsets("d") == [6]
 
 
-def test_a_key_among_other_keys_hides_none(shop):
+def test_each_of_several_keys_is_found(shop):
     shop.open(count=1000)
     shop.put("k")
     shop.offsets(*[None] * 60)

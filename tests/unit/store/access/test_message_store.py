@@ -21,7 +21,7 @@ PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 # ------------------------------------------------------------------------------------------------------------- putting
 
 
-def test_put_is_answered_with_its_place(opened):
+def test_put_returns_the_position_of_its_message(opened):
     store = opened()
 
     outcome = store.messages.put_many([numbered(0), numbered(1), numbered(4)]).outcome
@@ -84,7 +84,7 @@ def test_transactions_take_queue_offsets_only_when_they_are_visible(opened):
         ([numbered(at, body_size=40_000) for at in range(2)], "batch"),
     ],
 )
-def test_illegal_message_is_refused_and_uses_no_offset_up(opened, messages, field):
+def test_illegal_message_is_refused_and_uses_no_offset(opened, messages, field):
     store = opened()
 
     with pytest.raises(IllegalMessage) as caught:

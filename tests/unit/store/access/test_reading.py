@@ -159,7 +159,7 @@ def damage(tmp_path, places):
 
 
 @pytest.mark.parametrize("stranger", ["another topic", "another queue", "another offset"])
-def test_unit_that_leads_to_a_message_of_another_place_delivers_nothing(opened, tmp_path, stranger):
+def test_unit_that_points_to_a_message_of_another_queue_delivers_nothing(opened, tmp_path, stranger):
     """Nothing protects a unit; its record is good, only not the one that was asked for."""
     store = opened()
     store.messages.put_many([numbered(number, queues=2) for number in range(10)])
@@ -263,7 +263,7 @@ def test_damaged_record_that_may_have_a_key_is_reported(opened, tmp_path):
         (("T", 0, 0, 1, 1, "||"), "tags expression"),
     ],
 )
-def test_request_that_means_nothing_is_refused(opened, arguments, field):
+def test_invalid_request_is_refused(opened, arguments, field):
     with pytest.raises(IllegalRequest, match=field):
         opened().messages.get(*arguments)
 
@@ -271,7 +271,7 @@ def test_request_that_means_nothing_is_refused(opened, arguments, field):
 # ------------------------------------------------------------------------------------------------------------- finding
 
 
-def test_messages_are_found_by_what_they_say_of_themselves(filled):
+def test_messages_are_found_by_their_own_keys_and_ids(filled):
     messages = filled.messages
     record = messages.get("TopicTest", 1, 7, 1).messages[0]
 
@@ -318,7 +318,7 @@ def test_query_by_time_is_exact(opened, clock):
 
 
 @pytest.mark.parametrize("message_id", ["", "zz", "7F", "7F0000010000000000000000000000" + "zz"])
-def test_what_is_no_message_id_is_refused(filled, message_id):
+def test_an_invalid_message_id_is_refused(filled, message_id):
     with pytest.raises(IllegalRequest, match="message id"):
         filled.messages.message_by_id(message_id)
 

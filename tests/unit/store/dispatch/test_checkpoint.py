@@ -39,7 +39,7 @@ def test_five_longs_are_at_the_head_of_a_page_and_the_seal_after_them(tmp_path):
     assert StoreCheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == FULL._replace(is_sealed=True)
 
 
-def test_seal_that_does_not_fit_counts_for_nothing():
+def test_checkpoint_with_a_wrong_seal_does_not_count():
     """One changed bit of a number or of the seal, or a number that RocketMQ has written over ours."""
     page = encode_checkpoint(FULL)
     unsealed = FULL._replace(log_end=0, queues_digest=-1)

@@ -115,7 +115,7 @@ def test_urgent_request_does_not_wait_for_the_gap():
     in_loop(story)
 
 
-def test_work_may_ask_for_the_next_turn_and_one_that_is_called_off_never_comes():
+def test_work_may_request_the_next_turn_and_a_cancelled_one_never_runs():
     async def story():
         turns = []
 
@@ -178,7 +178,7 @@ def test_a_single_put_is_dispatched_within_the_pace_without_a_waiting_reader(tmp
 
 
 @pytest.mark.usefixtures("leisurely")
-def test_much_of_the_log_is_not_left_to_gather(tmp_path):
+def test_much_undispatched_log_is_dispatched_at_once(tmp_path):
     async def story(broker):
         message = numbered(1)._replace(body=bytes(background._DISPATCH_GATHER_SIZE_BYTES))
         outcome = await broker.serving_puts().begin_put([message])
@@ -202,7 +202,7 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
 
 
 @pytest.mark.usefixtures("leisurely")
-def test_nothing_is_left_of_reads_that_gave_up_before_what_they_must_see_was_dispatched(tmp_path):
+def test_reads_that_time_out_before_dispatch_leave_nothing(tmp_path):
     async def story(broker):
         tasks = broker.service.background
         confirming = [asyncio.create_task(tasks.dispatched_to(1 << 40)) for _ in range(5)]
@@ -238,7 +238,7 @@ def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_aft
 
 
 @pytest.mark.usefixtures("leisurely")
-def test_what_was_not_dispatched_at_the_end_is_there_after_a_restart(tmp_path):
+def test_messages_not_dispatched_at_the_end_are_readable_after_a_restart(tmp_path):
     async def fill(broker):
         await put(broker, 0, 1, 2, 3, 4)
         assert broker.store.derived.dispatcher.behind_bytes

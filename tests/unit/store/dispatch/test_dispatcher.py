@@ -70,7 +70,7 @@ def test_store_with_a_corrupt_record_opens_only_with_the_option_to_continue_afte
 
 
 @pytest.mark.parametrize(("queues_at", "index_at"), [(3, 7), (7, 3), (0, 9), (9, 0), (5, 5)])
-def test_queues_and_index_get_each_what_they_lack(tmp_path, queues_at, index_at):
+def test_queues_and_index_each_get_the_messages_that_they_lack(tmp_path, queues_at, index_at):
     root = tmp_path / "store"
     store = open_small(root, with_store(SMALL, dispatch_size_bytes=500), clock=Clock())
     places = store.messages.put_many([numbered(number) for number in range(9)]).outcome.places
@@ -112,7 +112,7 @@ def _until(batch, offset):
     )
 
 
-def test_part_of_a_batch_is_what_the_log_says_from_there_on(tmp_path):
+def test_last_rows_of_a_batch_equal_a_read_of_the_log_from_there(tmp_path):
     store = open_small(tmp_path, clock=Clock())
     places = store.messages.put_many(
         [numbered(number, sys_flag=4 * (number == 5)) for number in range(9)]
@@ -142,7 +142,7 @@ def test_work_of_a_turn_is_bounded(tmp_path):
     store.close()
 
 
-def test_first_rows_are_what_the_log_says_up_to_there(tmp_path):
+def test_first_rows_of_a_batch_equal_a_read_of_the_log_up_to_there(tmp_path):
     store = open_small(tmp_path, clock=Clock())
     places = store.messages.put_many(
         [numbered(number, sys_flag=4 * (number == 5)) for number in range(9)]

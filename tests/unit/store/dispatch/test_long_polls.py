@@ -88,7 +88,7 @@ def test_waiters_are_bounded_and_room_comes_back(waiters, told):
     assert told == ["no", "no", "b0"]
 
 
-def test_waiter_may_wait_again_and_cancel_others_when_it_is_woken(waiters, told):
+def test_woken_waiter_may_wait_again_and_cancel_others(waiters, told):
     def again():
         told.append("first")
         second.cancel()

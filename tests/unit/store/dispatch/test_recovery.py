@@ -106,7 +106,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_queues_and_index_are_those_that_are_built_from_nothing(root, tmp_path, condition):
+def test_queues_and_index_equal_those_that_are_built_from_scratch(root, tmp_path, condition):
     expected = rebuilt_files(root, tmp_path / "again")
     assert derived_files(root) == expected
     CONDITIONS[condition](root)
@@ -146,7 +146,7 @@ def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
     assert derived_files(root) == rebuilt_files(root, tmp_path / "again")
 
 
-def test_queue_that_lost_its_end_without_a_sign_is_rebuilt_when_a_gap_shows(root, tmp_path):
+def test_queue_that_silently_lost_its_end_is_rebuilt_when_a_gap_is_found(root, tmp_path):
     """The last file of one queue is gone, and the checkpoint does not know: the next message would leave a gap."""
     expected = rebuilt_files(root, tmp_path / "again")
     files = sorted((root / "consumequeue/TopicTest/2").iterdir())
@@ -184,7 +184,7 @@ def test_progress_is_reported(root):
     assert told[-1][0] == told[-1][1] > 40_000
 
 
-def test_nothing_is_changed_by_opening_what_was_closed_in_order(root):
+def test_opening_a_cleanly_closed_store_changes_nothing(root):
     before = derived_files(root, ["consumequeue", "index", "commitlog"])
 
     store = open_small(root)

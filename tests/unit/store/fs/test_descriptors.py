@@ -57,7 +57,7 @@ def test_soft_limit_is_raised_to_the_hard_one_and_the_parts_follow_it(limit, cap
     assert f"limit={hard} before=1024" in caplog.text
 
 
-def test_files_of_a_pool_rest_when_no_descriptor_is_left(tmp_path, use_up):
+def test_files_of_a_pool_are_closed_when_no_descriptor_is_left(tmp_path, use_up):
     pool = FilePool(OsFiles(), 1000)
     files = [pool.create(f"{tmp_path}/{number}", FILE_SIZE, is_sparse=True) for number in range(40)]
     for number, file in enumerate(files):
@@ -71,7 +71,7 @@ def test_files_of_a_pool_rest_when_no_descriptor_is_left(tmp_path, use_up):
     assert [file.read(0, 1)[0] for file in more] == [0] * 20
 
 
-def test_queues_take_messages_while_no_descriptor_is_left_but_a_few(tmp_path, use_up):
+def test_queues_accept_messages_while_hardly_any_descriptor_is_left(tmp_path, use_up):
     queues = ConsumeQueues(OsFiles(), str(tmp_path), FILE_SIZE)
     keys = [QueueKey("orders", number) for number in range(100)]
     use_up(6)

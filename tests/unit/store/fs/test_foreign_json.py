@@ -15,7 +15,7 @@ def test_json_is_read():
 
 
 @pytest.mark.parametrize("text", ["", "{", DEEP, DEEP.encode(), b"\xff", "9" * 10_000])
-def test_what_is_no_json_is_refused_with_one_kind_of_error(text):
+def test_invalid_json_is_refused_with_one_kind_of_error(text):
     with pytest.raises(ValueError, match=r"."):
         foreign_json(text)
 

@@ -162,7 +162,7 @@ def test_allocate_gives_a_sparse_file_blocks_and_keeps_its_content(files, tmp_pa
     assert file.read(0, 4) == b"abc\0"
 
 
-def test_absent_things_are_empty_not_errors(files, tmp_path):
+def test_missing_files_and_directories_count_as_empty(files, tmp_path):
     assert files.list_directory(f"{tmp_path}/nowhere") == []
     assert files.read_bytes(f"{tmp_path}/nothing") is None
     assert not files.exists(f"{tmp_path}/nothing")
@@ -339,7 +339,7 @@ def test_failed_sync_among_many_is_raised_when_all_have_ended(files, tmp_path, m
 
 
 @pytest.mark.parametrize("made", ["fifo", "socket", "directory"])
-def test_what_is_no_regular_file_is_refused_and_does_not_block(tmp_path, made):
+def test_a_path_that_is_no_regular_file_is_refused_without_blocking(tmp_path, made):
     """A FIFO would make its reader wait for a writer without end."""
     path = tmp_path / "checkpoint"
     if made == "fifo":

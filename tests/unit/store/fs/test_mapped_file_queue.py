@@ -24,7 +24,7 @@ def names(directory):
     return sorted(int(path.name) for path in directory.iterdir())
 
 
-def test_files_are_found_in_order_whatever_they_begin_with(tmp_path, queue):
+def test_files_are_found_in_order_whatever_their_first_position(tmp_path, queue):
     make_files(tmp_path, 3 * SIZE, SIZE, 2 * SIZE)
 
     assert queue.load() == []
@@ -49,7 +49,7 @@ def test_last_file_that_was_cut_short_at_its_creation_is_removed(tmp_path, queue
     assert names(tmp_path) == [0, SIZE]
 
 
-def test_file_that_is_too_long_is_refused_with_the_way_out(tmp_path, queue):
+def test_file_that_is_too_long_is_refused_with_the_command_to_cut_it(tmp_path, queue):
     make_files(tmp_path, 0, SIZE)
     path = next(each for each in tmp_path.rglob(f"{SIZE:020d}"))
     with path.open("ab") as file:
@@ -135,7 +135,7 @@ def test_sparse_file_gets_blocks_before_it_is_written(tmp_path, queue):
     assert (tmp_path / f"{0:020d}").stat().st_blocks > 0
 
 
-def test_dirty_files_are_handed_out_once(queue):
+def test_dirty_files_are_returned_once(queue):
     queue.load()
     queue.reserve(0, 3 * SIZE)
     assert queue.take_dirty() == []

@@ -89,7 +89,7 @@ def test_full_disk_is_reported_to_the_caller_that_needs_the_file(queue, faulty_f
     assert queue.end_offset == 2 * SIZE
 
 
-def test_failure_is_raised_to_both(queue, tmp_path):
+def test_failure_is_raised_to_both_callers(queue, tmp_path):
     job = queue.prepare_next()
     (tmp_path / f"{SIZE:020d}").write_bytes(b"another file")
 
@@ -100,7 +100,7 @@ def test_failure_is_raised_to_both(queue, tmp_path):
 
 
 @pytest.mark.parametrize("cut_at", [0, 10])
-def test_cut_takes_the_file_that_was_made_ahead_with_it(queue, tmp_path, cut_at):
+def test_cut_also_removes_the_file_created_ahead(queue, tmp_path, cut_at):
     queue.write(0, b"x" * 100)
     queue.prepare_next().make()
 
@@ -113,7 +113,7 @@ def test_cut_takes_the_file_that_was_made_ahead_with_it(queue, tmp_path, cut_at)
     assert queue.end_offset == 2 * SIZE
 
 
-def test_all_is_removed_with_the_file_that_was_made_ahead(queue, tmp_path):
+def test_remove_all_also_removes_the_file_created_ahead(queue, tmp_path):
     queue.prepare_next().make()
 
     queue.remove_all()

@@ -21,5 +21,5 @@ def test_characters_that_control_a_terminal_are_written_as_escapes(text, shown):
     assert str(Finding(Area.FILES, f"/store/{text}", 0, "a", "b", "c", "d")).startswith(f"/store/{shown}: at byte 0")
 
 
-def test_characters_that_are_to_stay_do():
+def test_listed_characters_are_kept():
     assert printable("one\ntwo\r", kept="\n") == "one\ntwo\\r"

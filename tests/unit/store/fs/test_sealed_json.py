@@ -12,14 +12,14 @@ CONTENT = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.
 
 
 @given(CONTENT)
-def test_what_is_sealed_is_json_and_read_as_it_was(content):
+def test_sealed_content_is_json_and_read_unchanged(content):
     raw = seal(content)
     assert unseal(raw) == content
     assert json.loads(raw).keys() == {*content, "crc32c"}
 
 
 @given(content=CONTENT, data=st.data())
-def test_any_other_byte_is_noticed(content, data):
+def test_any_changed_byte_is_detected(content, data):
     raw = bytearray(seal(content))
     place = data.draw(st.integers(0, len(raw) - 2))
     raw[place] ^= data.draw(st.integers(1, 255))
@@ -38,6 +38,6 @@ def test_any_other_byte_is_noticed(content, data):
         b'{"a":1,"crc32c":' + b"9" * 5000 + b"}\n",
     ],
 )
-def test_what_was_not_sealed_is_refused(raw):
+def test_content_without_a_seal_is_refused(raw):
     with pytest.raises(ValueError, match="checksum"):
         unseal(raw)

@@ -142,7 +142,7 @@ def test_keys_are_found_newest_first_over_all_files_and_after_reopening(open_ind
 
 
 @pytest.mark.parametrize("keys_there", range(8))
-def test_message_whose_keys_were_cut_short_gets_the_rest(open_index, keys_there):
+def test_message_with_incomplete_keys_gets_the_rest(open_index, keys_there):
     index = open_index()
     index.append(batch((5, NOON, [9]), (10, NOON, [1, 1, 2, 2, 3, 1, 1][:keys_there])))
     index.flush()
@@ -205,7 +205,7 @@ def test_files_follow_the_logs_begin_and_the_last_one_stays(tmp_path, open_index
 
 
 @pytest.mark.parametrize("kept", [1, 3, 6, 7])
-def test_cut_index_is_the_one_that_was_never_longer(tmp_path, open_index, kept):
+def test_cut_index_equals_one_that_was_never_longer(tmp_path, open_index, kept):
     log = [(number * 10, NOON + number * 700, [number, 3]) for number in range(8)]
     index = open_index(IndexLayout(10, 11))
     index.append(batch(*log))

@@ -61,7 +61,7 @@ def damaged(root):
     return offset
 
 
-def test_damage_is_accepted_once_and_passed_over_at_each_later_start(root, damaged):
+def test_damage_is_accepted_once_and_skipped_at_each_later_start(root, damaged):
     with pytest.raises(CorruptData, match="--skip-damaged"):
         open_small(root)
     assert places_of(root) == ()
@@ -126,7 +126,7 @@ LISTS = {
 
 
 @pytest.mark.parametrize("content", LISTS.values(), ids=LISTS)
-def test_damaged_list_counts_for_nothing_and_stops_no_good_store(root, content):
+def test_damaged_list_is_ignored_and_stops_no_intact_store(root, content):
     offset, _ = records_of(root)[20]
     (root / FILE_NAME).write_bytes(content)
 
@@ -230,7 +230,7 @@ def test_files_of_another_size_are_not_made_longer(tmp_path, count):
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_whatever_is_damaged_one_acceptance_is_enough(root, seed):
+def test_one_acceptance_covers_all_damage(root, seed):
     """Random damage; a start accepts it or a rebuild does. Later starts and `verify` find nothing that is new.
 
     It begins in a body: a start cannot see a change of a header or a property, which have no checksum.

@@ -83,7 +83,7 @@ def test_second_store_of_this_process_is_refused(root):
     lock_store(OsFiles(), root).release()
 
 
-def test_closing_another_descriptor_of_the_file_does_not_give_the_lock_up(root):
+def test_closing_another_descriptor_of_the_file_does_not_release_the_lock(root):
     lock = lock_store(OsFiles(), root)
     os.close(os.open(f"{root}/lock", os.O_RDWR))
 

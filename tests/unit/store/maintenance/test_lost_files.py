@@ -220,7 +220,7 @@ LOST_LOG_FILES = {
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("damage", LOST_LOG_FILES)
-def test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed(root, damage, is_killed):
+def test_log_that_lost_durable_messages_is_refused_and_nothing_is_changed(root, damage, is_killed):
     LOST_LOG_FILES[damage](last_log(root))
     if is_killed:
         be_killed(root)
@@ -236,7 +236,9 @@ def test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed(root, 
 @pytest.mark.parametrize("is_sealed", [False, True])
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("damage", sorted(set(LOST_LOG_FILES) - {"all files removed", "the directory removed"}))
-def test_verify_calls_damage_what_a_start_refuses_and_rebuild_refuses_it(root, tmp_path, damage, is_killed, is_sealed):
+def test_verify_reports_as_damage_and_rebuild_refuses_what_a_start_refuses(
+    root, tmp_path, damage, is_killed, is_sealed
+):
     LOST_LOG_FILES[damage](last_log(root))
     if not is_sealed:
         overwrite(root / "checkpoint", 40, bytes(4056))
@@ -290,7 +292,7 @@ def test_missing_last_file_of_a_java_store_that_was_closed_is_refused(root):
     assert derived_files(root, ["consumequeue", "index", "commitlog"]) == before
 
 
-def test_closing_asks_nothing_of_a_log_that_is_closed_already(tmp_path, monkeypatch):
+def test_closing_uses_no_log_that_is_closed_already(tmp_path, monkeypatch):
     """A node closes the files of a replicated log before queues and index are closed."""
     store = open_small(tmp_path)
     store.messages.put(Message("orders", b"x"))

@@ -88,7 +88,7 @@ def test_flush_is_spread_over_the_time_that_it_may_take(spread_s, took_s):
     assert machine.now_s - 100 == pytest.approx(took_s, abs=2 * STEP_S)
 
 
-def test_flush_that_must_hurry_ends_its_pause_and_makes_no_more():
+def test_urgent_flush_ends_its_pause_and_makes_no_more():
     machine = Machine()
     flush, ends = begin(machine, Ticket(machine), 1000)
     machine.turn()
@@ -104,7 +104,7 @@ def test_flush_that_must_hurry_ends_its_pause_and_makes_no_more():
 
 
 @pytest.mark.parametrize("is_in_pause", [False, True])
-def test_flush_that_is_given_up_begins_no_more_steps_and_does_not_report(is_in_pause):
+def test_cancelled_flush_begins_no_more_steps_and_does_not_report(is_in_pause):
     machine = Machine()
     ticket = Ticket(machine)
     flush, ends = begin(machine, ticket, 1000)

@@ -74,7 +74,7 @@ def case(tmp_path):
         one.store.lifecycle.abandon()
 
 
-def test_old_files_go_at_the_hour_ten_at_once(case):
+def test_old_files_are_deleted_at_the_hour_ten_at_once(case):
     one = case()
     count = len(one.log_files())
     assert count == ALL_FULL
@@ -91,7 +91,7 @@ def test_old_files_go_at_the_hour_ten_at_once(case):
     assert one.run() == 0, "the file that holds the log's end stays"
 
 
-def test_old_files_go_at_any_hour_when_the_disk_fills(case):
+def test_old_files_are_deleted_at_any_hour_when_the_disk_fills(case):
     one = case()
     one.clock.pass_s(73 * HOUR)
     one.disk.used_ratio = 0.75
@@ -100,7 +100,7 @@ def test_old_files_go_at_any_hour_when_the_disk_fills(case):
     assert one.run() == 10
 
 
-def test_young_files_go_by_force_until_there_is_room(case):
+def test_young_files_are_deleted_by_force_until_there_is_room(case):
     """RocketMQ deletes ten at once; here the disk is checked after each."""
     one = case()
     one.disk.used_ratio = 0.851
@@ -123,7 +123,7 @@ def test_force_takes_ten_files_at_most_in_a_round(case):
     assert one.run() == 4
 
 
-def test_young_files_stay_where_force_is_switched_off(case):
+def test_young_files_are_kept_if_force_is_switched_off(case):
     one = case(clean_file_forcibly_enable=False)
     one.disk.used_ratio = 0.99
 
@@ -185,7 +185,7 @@ def test_what_is_not_dispatched_durably_is_never_deleted(case):
     assert one.store.log.begin_offset > flushed
 
 
-def test_queue_of_which_all_is_expired_knows_its_next_offset(case):
+def test_fully_expired_queue_keeps_its_next_offset(case):
     one = case()
     one.store.messages.put_many([numbered(at, topic="Rare", queues=1) for at in range(3)])
     one.put(400)
@@ -237,7 +237,7 @@ def test_ratios_are_within_rocketmqs_bounds(given, expected):
     assert (rules.expire_ratio, rules.force_ratio, rules.full_ratio) == expected
 
 
-def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp_path, caplog):
+def test_unarchived_files_are_kept_at_any_age_and_on_a_full_disk(case, tmp_path, caplog):
     """Neither age nor force, also when the mark is missing, damaged, or that of another log."""
     mark = tmp_path / "mark.json"
     one = case(archive_mark=str(mark), archive_log="broker-a")
@@ -291,7 +291,7 @@ class HangingServer:
         return Path(path).read_bytes()
 
 
-def test_mark_on_a_server_that_hangs_delays_nothing_and_its_last_value_holds(tmp_path):
+def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_path):
     server, mark = HangingServer(), tmp_path / "mark.json"
     floor = ArchiveFloor(server, str(mark), "broker-a")
 

@@ -176,7 +176,7 @@ def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
     assert (tmp_path / "abort").exists(), "it was not closed in order"
 
 
-def test_put_that_the_disk_keeps_waiting_is_answered_in_time(tmp_path):
+def test_put_that_waits_for_a_slow_disk_is_answered_in_time(tmp_path):
     disk = FaultyDisk()
     config = with_store(SYNC, sync_flush_timeout_ms=20, pending_puts_max=2)
 

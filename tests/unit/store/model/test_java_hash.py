@@ -25,7 +25,7 @@ TEXTS = st.lists(st.one_of(st.text(max_size=12), st.text("abc#", max_size=12)), 
         ("😀", 1772899),
     ],
 )
-def test_hash_is_the_one_of_java(text, value):
+def test_hash_equals_javas(text, value):
     assert java_hash(text) == value
 
 
@@ -42,14 +42,14 @@ def ranges_of(texts):
 
 
 @given(TEXTS)
-def test_many_at_once_have_the_hashes_of_each(texts):
+def test_hashes_of_many_equal_those_of_each(texts):
     hashes = java_hashes(*ranges_of(texts))
 
     assert hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
 
 
 @given(TEXTS, st.text(max_size=5))
-def test_many_keys_at_once_have_the_hashes_of_each(keys, topic):
+def test_hashes_of_many_keys_equal_those_of_each(keys, topic):
     data, begins, ends = ranges_of(keys)
     prefixes = np.full(len(keys), key_prefix_hash(topic), np.uint32)
 
@@ -57,14 +57,14 @@ def test_many_keys_at_once_have_the_hashes_of_each(keys, topic):
 
 
 @given(st.lists(st.tuples(st.text("ab", max_size=3), st.one_of(st.text("01F", max_size=40), st.text())), max_size=30))
-def test_keys_of_many_topics_have_the_hashes_of_each(keys):
+def test_hashes_of_keys_of_many_topics_equal_those_of_each(keys):
     assert each_key_hash(keys) == [key_hash(*key) for key in keys]
     plain = [(topic, key.encode("ascii", "ignore").decode()) for topic, key in keys] + [("t", "k" * 32)] * 12
     assert each_key_hash(plain) == [key_hash(*key) for key in plain]
 
 
 @pytest.mark.parametrize("before", ["", "t"])
-def test_many_keys_have_the_hash_of_each_when_they_are_too_long_or_empty(before):
+def test_hashes_of_many_keys_equal_those_of_each_for_long_and_empty_ones(before):
     keys = [(before, ""), ("", "polygenelubricants"), (before, "k" * TEXTS_SIZE_MAX)] * 4
 
     assert each_key_hash(keys) == [key_hash(*key) for key in keys]
@@ -87,7 +87,7 @@ def test_the_last_bytes_that_can_be_hashed_at_once_are_hashed_right():
     assert hashes.view(np.int32).tolist() == [0, -2147483648]
 
 
-def test_what_is_not_utf_8_counts_as_java_reads_it():
+def test_invalid_utf_8_is_decoded_as_in_java():
     data = np.frombuffer(b"a\xffb", np.uint8)
 
     assert java_hashes(data, np.array([0]), np.array([3])).view(np.int32).tolist() == [java_hash("a\ufffdb")]

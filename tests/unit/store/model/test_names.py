@@ -73,7 +73,7 @@ def test_delay_levels_are_those_of_rocketmq():
 
 
 @given(HOSTS, st.integers(0, (1 << 63) - 1))
-def test_a_message_id_says_what_it_was_made_of(host, offset):
+def test_a_message_id_decodes_to_host_and_offset(host, offset):
     text = encode_message_id(host, offset)
 
     assert decode_message_id(text) == (host, offset)
@@ -90,7 +90,7 @@ def test_a_message_id_of_the_format():
     "text",
     ["", "7F", "7F00000100002A9F00000000000003EX", " " * 32, "7F 0000100002A9F00000000000003E8", "0" * 40, "F" * 32],
 )
-def test_what_is_no_message_id_is_refused(text):
+def test_an_invalid_message_id_is_refused(text):
     with pytest.raises(IllegalMessage, match="message id: expected"):
         decode_message_id(text)
 

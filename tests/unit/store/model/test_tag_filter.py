@@ -17,7 +17,7 @@ class Tagged:
 
 
 @pytest.mark.parametrize("expression", [None, "", "  ", "*", " * "])
-def test_everything_is_wanted(expression):
+def test_a_filter_without_tags_matches_everything(expression):
     assert TagFilter.parse(expression) is EVERYTHING
 
 
@@ -40,7 +40,7 @@ def test_tags_are_distinguished(expression, tags):
 @pytest.mark.parametrize(
     "expression", ["||", " || || ", "A | B", "A || *", "A\x01B", "A || B\x02", "|| ".join("abc") + "|"]
 )
-def test_expression_that_means_nothing_is_refused(expression):
+def test_invalid_expression_is_refused(expression):
     with pytest.raises(IllegalRequest, match="tags expression: expected '\\*' or"):
         TagFilter.parse(expression)
 
@@ -63,7 +63,7 @@ def test_two_tags_of_one_hash_are_distinguished_by_the_message():
     assert EVERYTHING.matches(Tagged(None))
 
 
-def test_code_that_is_no_hash_rules_nothing_out():
+def test_code_that_is_no_hash_excludes_nothing():
     """Units of delayed messages hold a delivery time, the address of an extension unit in others."""
     codes = np.array([1_700_000_000_000, -(2**63) + 40, 2**31 - 1, -(2**31)], np.int64)
 

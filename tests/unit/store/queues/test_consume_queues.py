@@ -128,7 +128,7 @@ def test_truncation_by_physical_offset_leaves_no_stale_byte(tmp_path, open_queue
         pytest.param(UNIT.pack(-5, SIZE, 0), id="no offset"),
     ],
 )
-def test_unit_that_cannot_be_right_ends_the_queue_although_units_follow_it(tmp_path, open_queues, torn):
+def test_impossible_unit_ends_the_queue_although_units_follow_it(tmp_path, open_queues, torn):
     queues = open_queues()
     queues.append(batch_of(messages(0, 20)))
     queues.get(KEY).overwrite(5, torn)

@@ -111,7 +111,7 @@ def result(root, cut, *, is_truncated_next):
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("cut", [None, 1500])
-def test_look_at_files_says_what_opening_them_says(tmp_path, monkeypatch, state, damage, cut):
+def test_look_at_files_agrees_with_opening_them(tmp_path, monkeypatch, state, damage, cut):
     for name in ("one", "other"):  # no copies: where a file has holes is a part of what is looked at
         STATES[state](tmp_path / name)
         DAMAGE[damage](tmp_path / name)
@@ -202,7 +202,7 @@ def units_of(*places_and_sizes):
         (units_of((0, 100), (0, 0x7FFFFFFF)), False),
     ],
 )
-def test_queues_are_intact_whose_units_can_all_be_right_and_begin_below_the_place(units, is_intact):
+def test_queues_are_intact_if_all_units_are_plausible_and_begin_below_the_offset(units, is_intact):
     """Each is judged by itself, whatever the queue before it holds."""
     before, after = units_of((900, 100)), units_of((0, 10))
 

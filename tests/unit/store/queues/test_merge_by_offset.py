@@ -41,7 +41,7 @@ def range_of(key, units):
 
 @pytest.mark.parametrize("sorted_max", [1, 7, 1 << 12])
 @pytest.mark.parametrize("count_max", [1, 2, 99, 500, 1999, 2000, 5000])
-def test_a_most_of_messages_takes_those_that_come_first(monkeypatch, sorted_max, count_max):
+def test_a_limit_of_messages_takes_the_first_ones(monkeypatch, sorted_max, count_max):
     monkeypatch.setattr(merge_by_offset, "_SORTED_MAX", sorted_max)
     ranges, log = log_of(12, 2000, seed=count_max)
 
@@ -54,7 +54,7 @@ def test_a_most_of_messages_takes_those_that_come_first(monkeypatch, sorted_max,
 
 
 @pytest.mark.parametrize("size_max", [1, 1000, 50_000, 10**9])
-def test_a_most_of_bytes_takes_whole_messages_and_at_least_one(size_max):
+def test_a_limit_of_bytes_takes_whole_messages_and_at_least_one(size_max):
     ranges, log = log_of(5, 1000, seed=size_max)
 
     taken = clamp(ranges, first_in_log(ranges, None, size_max))

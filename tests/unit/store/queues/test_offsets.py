@@ -38,7 +38,7 @@ def test_messages_in_no_queue_take_no_offset():
     assert offsets.take([message(sys_flag=flag) for flag in flags]) == [0, 3, 0, 4, 0, 5]
 
 
-def test_offsets_of_what_was_not_appended_are_given_out_again():
+def test_offsets_of_failed_appends_are_assigned_again():
     offsets, _ = table(T=3)
     batch = [message(), message("U"), message(sys_flag=PREPARED), message()]
     taken = offsets.take(batch)
@@ -48,7 +48,7 @@ def test_offsets_of_what_was_not_appended_are_given_out_again():
     assert offsets.take(batch) == taken == [3, 0, 0, 4]
 
 
-def test_queues_are_asked_again_after_a_change_of_the_log():
+def test_offsets_are_read_from_the_queues_again_after_a_change_of_the_log():
     known = {"T": 3}
     offsets = QueueOffsets(lambda key: known[key.topic])
     assert offsets.take([message()]) == [3]

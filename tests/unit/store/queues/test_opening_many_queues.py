@@ -46,7 +46,7 @@ def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(mon
     assert {again.get(key).max_offset for key in again} == {1}
 
 
-def test_units_that_the_disk_refused_to_a_killed_process_are_not_believed():
+def test_units_that_the_disk_refused_to_a_killed_process_do_not_count():
     """Linux calls a page clean that it could not write: what only memory holds must not count as durable."""
     disk = SimDisk(random.Random(1), FaultCounts())
     files = SimFiles(disk, random.Random(1), FaultCounts())
@@ -83,7 +83,7 @@ def killed(tmp_path, monkeypatch):
     return tmp_path / "store", clock
 
 
-def test_units_of_many_queues_are_written_after_the_opening_and_until_then_nothing_is_promised_of_them(killed):
+def test_units_of_many_queues_are_written_after_the_opening_and_promised_only_then(killed):
     root, clock = killed
     before = read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp
 
@@ -118,7 +118,7 @@ def test_queues_that_lost_what_was_promised_are_written_before_anything_is_promi
 
 
 @pytest.mark.parametrize("sync", [sync_tree, sync_one_by_one])
-def test_tree_is_synced_with_all_that_is_in_it(tmp_path, sync):
+def test_tree_is_synced_with_all_its_content(tmp_path, sync):
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/file").write_bytes(b"x")
     sync(str(tmp_path))

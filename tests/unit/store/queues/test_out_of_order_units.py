@@ -48,7 +48,7 @@ def test_single_queue_offset_out_of_order_is_left_out_and_reported(queues):
         assert places(queues) == [0, 1, 2, None, 4, 5]
 
 
-def test_queue_offset_far_above_makes_no_room_for_what_is_missing(queues):
+def test_queue_offset_far_above_the_end_allocates_nothing_for_the_gap(queues):
     queues.append(batch(0, 1))
 
     [told] = queues.append(batch(GAP_UNITS_MAX + 3, begin=20))
@@ -57,7 +57,7 @@ def test_queue_offset_far_above_makes_no_room_for_what_is_missing(queues):
     assert places(queues) == [0, 1]
 
 
-def test_queue_offsets_given_out_twice_belong_to_the_later_messages(queues):
+def test_queue_offsets_assigned_twice_belong_to_the_later_messages(queues):
     log = batch(0, 1, 2, 3, 4, 2, 3)
 
     [told] = queues.append(log)
@@ -81,7 +81,7 @@ def test_queue_that_started_again_at_zero_begins_there(queues):
 
 
 @pytest.mark.parametrize("unit", [BLANK, bytes(20), UNIT.pack(20, 9, 0), UNIT.pack(10, 10, 0), UNIT.pack(55, 10, 0)])
-def test_unit_that_is_not_what_the_log_says_is_put_right(queues, unit):
+def test_unit_that_contradicts_the_log_is_corrected(queues, unit):
     queues.append(batch(0, 1, 2, 3, 4, 5))
     queues.get(KEY).overwrite(2, unit)
 
@@ -92,19 +92,19 @@ def test_unit_that_is_not_what_the_log_says_is_put_right(queues, unit):
 
 
 @pytest.mark.parametrize("topic", ["..", "../../etc", "a/b", "", "a" * 256, "ä", "a\0b", "."])
-def test_topic_that_cannot_be_one_never_comes_near_a_path(queues, tmp_path, topic):
+def test_invalid_topic_never_becomes_part_of_a_path(queues, tmp_path, topic):
     [told] = queues.append(batch(0, key=QueueKey(topic, 0)))
 
     assert "left out" in told.action
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_queue_number_that_cannot_be_one_makes_no_directory(queues, tmp_path):
+def test_invalid_queue_number_creates_no_directory(queues, tmp_path):
     assert len(queues.append(batch(0, key=QueueKey("a", -1)))) == 1
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_strange_directories_are_reported_and_left_alone(tmp_path):
+def test_unknown_directories_are_reported_and_unchanged(tmp_path):
     for name in ("a b/0", "orders/x", "orders/01", "orders/99999999999"):
         (tmp_path / "consumequeue" / name).mkdir(parents=True)
     (tmp_path / "consumequeue/notes").touch()

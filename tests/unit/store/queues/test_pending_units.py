@@ -55,7 +55,7 @@ def built(root, batches):
     return files_of(root)
 
 
-def test_dispatch_touches_no_disk_and_the_ticket_makes_names_files_and_bytes(tmp_path, queues, disk):
+def test_dispatch_touches_no_disk_and_the_flush_creates_directories_files_and_bytes(tmp_path, queues, disk):
     queues.append(batch_of([*messages(0, 60), *messages(60, 70, key=QueueKey("bills", 3))]))
     assert files_of(tmp_path) == {}
 
@@ -72,7 +72,7 @@ def test_dispatch_touches_no_disk_and_the_ticket_makes_names_files_and_bytes(tmp
     )
 
 
-def test_ticket_is_done_in_steps_of_a_bounded_number_of_files_and_counts_after_the_last(tmp_path, queues, disk):
+def test_flush_runs_in_steps_of_bounded_size_and_counts_after_the_last(tmp_path, queues, disk):
     keys = [QueueKey("orders", number) for number in range(5 * GROUP_FILES_MAX)]
     for number, key in enumerate(keys):
         queues.append(batch_of(messages(0, 1, key=key, base=number * 100)))
@@ -117,7 +117,7 @@ def test_units_are_read_over_files_and_tails(tmp_path, queues, is_written):
         queues.end_flush(ticket)
 
 
-def test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says(tmp_path, queues):
+def test_queue_that_is_cut_while_its_units_are_written_agrees_with_the_log(tmp_path, queues):
     queues.append(batch_of(messages(0, 20)))
     ticket = queues.begin_flush()
     queues.append(batch_of(messages(20, 25)))

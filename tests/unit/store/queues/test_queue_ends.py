@@ -76,7 +76,7 @@ def allocated_bytes(path):
     return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
 
 
-def test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message(open_queues, tmp_path):
+def test_queues_of_expired_messages_take_no_disk_until_their_next_message(open_queues, tmp_path):
     queues = open_queues()
     ends = {QueueKey("orders", number): 7 * UNITS_A_FILE - 1 for number in range(20)}
     extend(queues, ends, LOG_BEGIN)
@@ -88,7 +88,7 @@ def test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_messag
     assert digest == queues.digest(), "as the files have them that are loaded again"
 
 
-def test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them(open_queues, tmp_path):
+def test_first_message_of_an_expired_queue_gets_the_blanks_that_rocketmq_needs(open_queues, tmp_path):
     queues, end = open_queues(), 3 * UNITS_A_FILE - 5
     extend(queues, {KEY: end}, LOG_BEGIN)
     queues.append(messages(end, end + 20, LOG_BEGIN))
@@ -108,7 +108,7 @@ def test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them(
 
 
 @pytest.mark.parametrize(("offset", "is_taken"), [(-3, True), (4, True), (GAP_UNITS_MAX + 1, False)])
-def test_first_message_of_such_a_queue_is_judged_by_its_offset_as_any_other(open_queues, offset, is_taken):
+def test_first_message_of_an_expired_queue_is_checked_by_its_offset(open_queues, offset, is_taken):
     queues, end = open_queues(), 10 * UNITS_A_FILE + 5
     extend(queues, {KEY: end}, LOG_BEGIN)
     out_of_order = queues.append(messages(end + offset, end + offset + 2, LOG_BEGIN))
@@ -117,7 +117,7 @@ def test_first_message_of_such_a_queue_is_judged_by_its_offset_as_any_other(open
     assert (queue.min_offset, queue.max_offset) == ((end + offset, end + offset + 2) if is_taken else (end, end))
 
 
-def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
+def test_queue_with_messages_is_filled_up_with_blanks(open_queues):
     queues = open_queues()
     queues.append(messages(0, 3, LOG_BEGIN))
     extend(queues, {KEY: UNITS_A_FILE}, LOG_BEGIN)
@@ -126,7 +126,7 @@ def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
     assert queue.units(3, 100).is_blank.all()
 
 
-def test_queue_that_has_come_as_far_or_further_is_left_alone(open_queues):
+def test_queue_that_is_as_long_or_longer_is_unchanged(open_queues):
     queues = open_queues()
     queues.append(messages(0, 3, 0))
     extend(queues, {KEY: 3, QueueKey("orders", 1): 0, QueueKey("../no", 1): 5}, LOG_BEGIN)
@@ -134,7 +134,7 @@ def test_queue_that_has_come_as_far_or_further_is_left_alone(open_queues):
     assert queues.get(KEY).max_physical_offset == 300
 
 
-def test_two_accounts_of_one_log_are_joined_by_what_is_further():
+def test_merging_two_end_tables_keeps_the_greater_ends():
     one = QueueEnds(100, {KEY: 5, QueueKey("a", 0): 1})
     other = QueueEnds(70, {KEY: 3, QueueKey("b", 0): 2})
     joined = QueueEnds(100, {KEY: 5, QueueKey("a", 0): 1, QueueKey("b", 0): 2})
@@ -162,7 +162,7 @@ def test_blanks_of_one_queue_are_bounded_however_often_a_full_disk_refuses_them(
         assert full_disk.pending_bytes <= 1000 + 100 * 20
 
 
-def test_queues_are_extended_one_a_step_so_that_the_caller_can_flush_before_too_much_waits(open_queues, monkeypatch):
+def test_queues_are_extended_one_a_step_to_let_the_caller_flush(open_queues, monkeypatch):
     monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
     queues = open_queues()
     ends = {QueueKey("orders", number): 2 * UNITS_A_FILE - 1 for number in range(20)}

@@ -15,7 +15,7 @@ MESSAGES = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), st.intege
 
 
 @given(MESSAGES)
-def test_the_only_queue_of_a_batch_has_the_rows_that_it_has_beside_another_one(found):
+def test_a_queue_gets_the_same_rows_alone_and_with_others_in_a_batch(found):
     messages, place = [], 100
     for queue_offset, size in found:
         messages.append(("t", 0, queue_offset, place, size, place))
