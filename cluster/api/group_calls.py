@@ -90,7 +90,7 @@ class GroupCalls:
             beyond = await run_cooperatively(self._beyond_end(topic, offsets))
             if beyond is not None:
                 raise RequestFailed(Reason.OFFSET_BEYOND_END, beyond)
-        await self._core.known_group(request.group)
+        await self._core.ensure_group(request.group)
         outcomes: dict[int, CommitOutcome] = {}
         for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
             piece = offsets[begin : begin + _OFFSETS_PER_TURN]
@@ -120,7 +120,7 @@ class GroupCalls:
             StoreError, DLedgerError: nothing was set, unless the error leaves that open.
         """
         await self._core.check_current()
-        await self._core.known_group(request.group)
+        await self._core.ensure_group(request.group)
         topic = self._core.known_topic(request.topic)
         check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
         asked = await run_cooperatively(_offsets_of(request.topic, request.queue_ids, request.offsets, ()))
@@ -232,7 +232,7 @@ class GroupCalls:
 
     async def _check_locks(self, request: pb.LockQueuesRequest) -> None:
         await self._core.check_current()
-        await self._core.known_group(request.group)
+        await self._core.ensure_group(request.group)
         if not request.client_id:
             raise IllegalRequest("client_id", "the id of the consumer", "none")
         if not 1 <= len(request.queues) <= LOCK_QUEUES_MAX:
@@ -336,7 +336,7 @@ class _Stay:
     async def _on_request(self, request: pb.JoinGroupRequest) -> None:
         self._check_bounds(request)
         await self._core.check_current()
-        await self._core.known_group(request.group)
+        await self._core.ensure_group(request.group)
         self._core.check_consumer(request.group)
         subscriptions = {each.topic: each.tags for each in request.subscriptions}
         if self._member is None:

@@ -151,11 +151,14 @@ class BrokerCore:
         Raises:
             as `change`.
         """
+        await self._create(SetTopic(topic, is_new=True), Reason.TOPIC_EXISTS)
+
+    async def _create(self, command: SetTopic | SetGroup, exists: Reason) -> None:
+        """Create what a request needs; what another caller created since the check keeps its settings."""
         try:
-            await self.change(SetTopic(topic, is_new=True))
+            await self.change(command)
         except RequestFailed as failure:
-            # Another caller was faster.
-            if failure.reason is not Reason.TOPIC_EXISTS:
+            if failure.reason is not exists:
                 raise
 
     def readable_topic(self, name: str) -> TopicConfig:
@@ -192,22 +195,20 @@ class BrokerCore:
             message = f"group {name!r} may not consume just now; `dledger group enable {name}` permits it"
             raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
-    async def known_group(self, name: str) -> GroupConfig:
-        """Return a group's settings; it is created if it need be and may be.
+    async def ensure_group(self, name: str) -> None:
+        """Return when there is such a group; it is created if need be, and if the options allow it.
 
         Raises:
             RequestFailed: UNKNOWN_GROUP; or see `change`.
             store.errors.IllegalMessage: it is no name of a group.
         """
         check_group(name)
-        group = self.replica.state.groups.get(name)
-        if group is None and self.options.auto_create_subscription_group:
-            group = GroupConfig(name)
-            await self.change(SetGroup(group))
-        if group is None:
+        if name in self.replica.state.groups:
+            return
+        if not self.options.auto_create_subscription_group:
             create = f"`dledger group create {name}` creates it"
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"broker {self.options.broker} has no group {name!r}; {create}")
-        return group
+        await self._create(SetGroup(GroupConfig(name), is_new=True), Reason.GROUP_EXISTS)
 
 
 def _how_to_permit(topic: str, permission: str) -> str:

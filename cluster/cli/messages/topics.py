@@ -56,6 +56,7 @@ def create_topic(
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic create orders --broker-name broker-a --broker-name broker-b
     """
+    from cluster.protocol.errors import Reason, RequestFailed
     from cluster.v1 import broker_pb2 as pb
 
     bits = _permission_of(permission)
@@ -70,12 +71,16 @@ def create_topic(
             )
 
         def change(calls: BrokerCalls) -> str:
-            if _known_topic(calls, topic) is not None:
-                return f"topic {topic} exists already"
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
             _set(wanted, queues, bits)
-            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
-            return f"topic {topic} created"
+            # The broker decides: between the look and this, another caller or a put may have created it.
+            try:
+                answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
+            except RequestFailed as failure:
+                if failure.reason is not Reason.TOPIC_EXISTS or not if_not_exists:
+                    raise
+                return f"topic {topic} exists already"
+            return f"topic {topic} {'created' if answer.is_changed else 'exists already'}"
 
         change_each(targets, change, silent=silent, remedy="give the command again with --if-not-exists")
 

@@ -174,6 +174,18 @@ def test_a_topic_is_created_once_and_altered_only_where_that_is_said(dledger):
     assert "expected --queues, --permission or both" in dledger("topic", "alter", "orders", code=2)
 
 
+def test_a_topic_that_another_created_after_the_look_is_left_as_it_is(dledger, broker, monkeypatch):
+    dledger("topic", "create", "orders", "--queues", "16")
+    monkeypatch.setattr("cluster.cli.messages.topics._known_topic", lambda *_: None)
+    again = ["topic", "create", "orders", "--queues", "4", "--broker", broker.address]
+    code, _, text = run_here(again, "")
+    assert (code, "topic 'orders' exists, with other settings" in text) == (1, True), text
+    code, _, text = run_here([*again, "--if-not-exists"], "")
+    assert (code, "topic orders exists already" in text) == (0, True), text
+    (row,) = map(json.loads, dledger("topic", "list", "--json").splitlines())
+    assert (row["read_queues"], row["write_queues"]) == (16, 16)
+
+
 def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
     dledger("group", "create", "billing")
     dledger("group", "disable", "billing")
