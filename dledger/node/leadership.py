@@ -10,7 +10,7 @@ from dledger.types import Role
 if TYPE_CHECKING:
     from dledger.core.raft import Raft
     from dledger.node.group import NodeGroup
-    from dledger.node.ports import Peers
+    from dledger.node.ports import ClientAddresses
 
 
 class NodeLeadership:
@@ -18,13 +18,13 @@ class NodeLeadership:
 
     Args:
         raft: the core.
-        peers: know where clients find each node.
+        addresses: where clients find each node.
         group: knows whether this node is a member.
     """
 
-    def __init__(self, raft: Raft, peers: Peers, group: NodeGroup) -> None:
+    def __init__(self, raft: Raft, addresses: ClientAddresses, group: NodeGroup) -> None:
         self._raft = raft
-        self._peers = peers
+        self._addresses = addresses
         self._group = group
         self._has_ended = False
 
@@ -42,11 +42,11 @@ class NodeLeadership:
         leader_id = self._raft.leader_id or ""
         if self._has_ended and leader_id == self._raft.state.self_id:
             return KnownLeader()
-        return KnownLeader(leader_id, self._peers.client_address_of(leader_id))
+        return KnownLeader(leader_id, self._addresses.client_address_of(leader_id))
 
     def client_addresses(self) -> dict[str, str]:
         """Return where clients find each member, by id, as far as it is known here."""
-        address_of = self._peers.client_address_of
+        address_of = self._addresses.client_address_of
         return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
 
     def refusal(self) -> str | None:

@@ -38,6 +38,10 @@ class Peers(Protocol):
     def set_members(self, addresses: Mapping[str, Address]) -> None:
         """Dial these members from now on; this node itself may be among them."""
 
+
+class ClientAddresses(Protocol):
+    """Knows where clients find each node."""
+
     def client_address_of(self, node_id: str) -> str:
         """Return host:port of a node's LogService; empty until the peer has sent it."""
 

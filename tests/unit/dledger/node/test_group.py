@@ -38,9 +38,6 @@ class Bench:
     def set_members(self, addresses: Mapping[str, Address]) -> None:
         self.dialled.append(dict(addresses))
 
-    def client_address_of(self, node_id: str) -> str:
-        raise NotImplementedError
-
     def ask(self, event: Event) -> None:
         self.asked.append(event)
 
