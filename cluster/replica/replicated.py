@@ -6,7 +6,7 @@
 | log           | says what of them are records (`commitlog.replicated.commit_log`)                             |
 | message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
 | broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)     |
-| leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                          |
+| leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                    |
 | background    | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
 
 `open` brings the store into order (`cluster.replica.opening`), `start` joins the group. All belongs to the

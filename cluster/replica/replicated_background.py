@@ -1,7 +1,7 @@
 """Runs what follows a replicated log: dispatch after commits, readers that wait for it, when puts may be accepted.
 
 The node runs the log itself: its syncs, its files, its role. It signals changes; everything else is done in cooperative
-steps of the event loop: at oncewhen roles change or a read must see it, else for some commits at a time. What the
+steps of the event loop: at once when roles change or a read must see it, else for some commits at a time. What the
 node's retention has deleted is gone from queues and index a moment later, some queues a turn.
 """
 

@@ -55,7 +55,6 @@ SEAL_SIZE: Final = _SEAL.size + _CRC.size
 _SEAL_MAGIC: Final = b"dlseal1\n"
 # A disk writes this many bytes whole or not at all; numbers and seal must not be parted by a power cut.
 _WRITTEN_SIZE: Final = 512
-# RocketMQ's allowance for times that were noted before what they describe was durable.
 
 
 class StoreCheckpoint(NamedTuple):

@@ -1,6 +1,6 @@
 """Readers that wait for the next message of a queue (long poll): bounded, notified by dispatch, and free to leave.
 
-A waiter is notified once, and then removed. Not here: time limits (`store.maintenance.service`), and reading: a
+A waiter is notified once, and then removed. Not here: time limits (`store.maintenance.background`), and reading: a
 notified caller asks again. Everything belongs to the owner's thread.
 
 Source: RocketMQ `PullRequestHoldService`.

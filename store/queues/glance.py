@@ -110,7 +110,7 @@ def _used(data: bytes, size: int) -> tuple[bytes, int]:
     """
     count = -(-len(data) // UNIT_SIZE)
     data = data.ljust(count * UNIT_SIZE, b"\0")
-    # As `unit_units.used_count` searches, so that both have the same result whatever the file holds.
+    # As `store.queues.queue_units.used_count` searches, so that both have the same result whatever the file holds.
     low, high = 0, -(-size // UNIT_SIZE)
     while low < high:
         middle = (low + high) // 2
