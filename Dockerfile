@@ -1,0 +1,37 @@
+# The server and its commands in an environment of their own, without compilers and tests, as a user that is not root:
+#
+#     docker build -t dledger .
+#
+# docs/how-to/container.md says how to run it. tests/unit/documents/test_container.py checks this file.
+
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY pyproject.toml constraints.txt README.md LICENSE pyspark_dledger.py pyspark_dledger_lake.py ./
+COPY store store
+COPY dledger dledger
+COPY commitlog commitlog
+COPY cluster cluster
+COPY pipeline pipeline
+# Wheels alone: the image has no compiler.
+RUN python -m venv /opt/dledger \
+    && /opt/dledger/bin/pip install --no-cache-dir --only-binary :all: --constraint constraints.txt .
+
+FROM python:3.13-slim
+# The numbers are fixed, so that a directory of the host can be given to this user.
+RUN groupadd --gid 10001 dledger \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin dledger \
+    && install --directory --owner 10001 --group 10001 --mode 0750 /data
+COPY --from=build /opt/dledger /opt/dledger
+COPY scripts/container_health.py /opt/dledger/container_health.py
+ENV PATH=/opt/dledger/bin:$PATH
+# As numbers: Kubernetes checks `runAsNonRoot` only then.
+USER 10001:10001
+WORKDIR /data
+VOLUME /data
+# Nodes, clients and metrics of a node; clients of a standalone broker; a name server.
+EXPOSE 20911 20921 20931 10911 9876
+# A node that recovers a long log does not serve yet.
+HEALTHCHECK --interval=10s --timeout=6s --start-period=120s --retries=3 \
+    CMD ["python", "/opt/dledger/container_health.py"]
+ENTRYPOINT ["dledger"]
+CMD ["server"]
