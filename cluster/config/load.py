@@ -33,7 +33,16 @@ ENVIRONMENT_PREFIX = "DLEDGER_"
 # Of a configuration file; all options with their descriptions take some 20 KB.
 _FILE_SIZE_BYTES_MAX = 1 << 20
 # Variables of the same prefix that other commands read.
-_OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER"})
+_OTHER_VARIABLES = frozenset(
+    {
+        "DLEDGER_BROKER",
+        "DLEDGER_CONFIG",
+        "DLEDGER_CONTEXT",
+        "DLEDGER_ENDPOINTS",
+        "DLEDGER_NAME_SERVERS",
+        "DLEDGER_SPARK_MASTER",
+    }
+)
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.main import get_command
 
+from cluster.cli.app import app
+from cluster.cli.contexts import FILE_VARIABLE
 from cluster.config.broker_options import ServerOptions
 from cluster.config.help import config_template
 from cluster.config.load import ConfigError, ServerConfig, load_config
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PEERS = "n0-127.0.0.1:1001;n1-127.0.0.1:1002;n2-127.0.0.1:1003"
 GOOD = {"self_id": "n0", "peers": PEERS, "store_base_dir": "data"}
@@ -160,6 +167,23 @@ def test_flag_wins_over_environment_and_environment_over_file(tmp_path: Path) ->
         config.node.raft.max_push_window,
         config.node.raft.max_push_size_bytes,
     )
+
+
+def variables_of(command: Any) -> Iterator[str]:
+    """Yield the environment variables that a command and those below it read."""
+    for each in command.params:
+        yield from [each.envvar] if isinstance(each.envvar, str) else each.envvar or ()
+    context = command.context_class(command)
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from variables_of(command.get_command(context, name))
+
+
+def test_variables_of_other_commands_are_no_unknown_options() -> None:
+    """A shell with `export DLEDGER_CONTEXT=audit` can start a node."""
+    variables = {FILE_VARIABLE, *variables_of(get_command(app))}
+
+    assert {"DLEDGER_CONTEXT", "DLEDGER_ENDPOINTS", "DLEDGER_GROUP", "DLEDGER_SPARK_MASTER"} <= variables
+    assert "x" == load_config(None, dict.fromkeys(variables, "x"), GOOD).node.group
 
 
 def test_numbers_truths_and_lists_are_read_from_text() -> None:
