@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.core.events import MembershipAction
-from dledger.testing.options import Chore
+from dledger.testing.options import AdminOp
 from dledger.types import Role
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _VOTERS_MAX = 5
 
 
 class Administrator:
-    """Orders chores until it is stopped.
+    """Orders operations of administrators until it is stopped.
 
     Args:
         world: what the run shares.
@@ -38,15 +38,15 @@ class Administrator:
         self._is_stopped = False
         self._number = 0
         self._orders = {
-            Chore.TRANSFER: self._transfer,
-            Chore.CHANGE_MEMBERS: self._change_members,
-            Chore.DELETE_HEAD: self._delete_head,
-            Chore.CONFUSE_MEMBERS: self._confuse_members,
+            AdminOp.TRANSFER: self._transfer,
+            AdminOp.CHANGE_MEMBERS: self._change_members,
+            AdminOp.DELETE_HEAD: self._delete_head,
+            AdminOp.CONFUSE_MEMBERS: self._confuse_members,
         }
 
     def start(self) -> None:
-        """Order the first chore after a while, if this run has any."""
-        if self._world.options.chores:
+        """Order the first operation after a while, if this run has any."""
+        if self._world.options.admin_ops:
             self._wait()
 
     def stop(self) -> None:
@@ -54,17 +54,17 @@ class Administrator:
         self._is_stopped = True
 
     def _wait(self) -> None:
-        mean_us = self._world.options.chore_interval_us
+        mean_us = self._world.options.admin_interval_us
         self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
 
     def _order(self) -> None:
         if self._is_stopped:
             return
-        chore = self._random.choice(self._world.options.chores)
+        op = self._random.choice(self._world.options.admin_ops)
         process = self._choose()
         if process is not None:
-            self._world.trace.note("chore", "%s at %s", chore.value, process.node_id)
-            self._orders[chore](process)
+            self._world.trace.note("admin", "%s at %s", op.value, process.node_id)
+            self._orders[op](process)
         self._wait()
 
     def _choose(self) -> SimProcess | None:
@@ -104,7 +104,7 @@ class Administrator:
             self._change(process, action, self._random.choice(self._world.options.all_ids), address)
 
     def _change(self, process: SimProcess, action: MembershipAction, node_id: str, address: str = "") -> None:
-        self._world.trace.note("chore", "%s %s", action.value, node_id)
+        self._world.trace.note("admin", "%s %s", action.value, node_id)
         process.change(self._request_id(is_transfer=False), action, node_id, address)
 
     def _delete_head(self, process: SimProcess) -> None:

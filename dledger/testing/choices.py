@@ -1,11 +1,14 @@
-"""Names of what a run can be made of: troubles, and chores of administrators."""
+"""What a run can be made of: operations of the nemesis, and of administrators.
+
+Their random streams are still named after "troubles" and "chores": other names would change the run of every seed.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 
-class Trouble(StrEnum):
+class NemesisOp(StrEnum):
     """What the plan of a run can order; what of it takes effect is counted as `Fault`."""
 
     KILL = "kill"
@@ -40,7 +43,7 @@ class Trouble(StrEnum):
     PUT_FOREIGN = "put_foreign"
 
 
-class Chore(StrEnum):
+class AdminOp(StrEnum):
     """What administrators do in a run."""
 
     TRANSFER = "transfer"
@@ -50,13 +53,13 @@ class Chore(StrEnum):
 
 
 # What operators do to directories (`dledger.testing.nemesis.directories`).
-DIRECTORY_TROUBLES = (Trouble.EXCHANGE, Trouble.LOSE_IDENTITY, Trouble.PUT_FOREIGN)
+DIRECTORY_OPS = (NemesisOp.EXCHANGE, NemesisOp.LOSE_IDENTITY, NemesisOp.PUT_FOREIGN)
 # Drawn apart from the others, or brought by a focus: the draws of all other runs are those of before they existed.
-LATER_TROUBLES = (
-    Trouble.CUT_HEAD,
-    Trouble.MUTE,
-    Trouble.MISDIRECT_WRITE,
-    Trouble.FAIL_READ,
-    *DIRECTORY_TROUBLES,
+LATER_OPS = (
+    NemesisOp.CUT_HEAD,
+    NemesisOp.MUTE,
+    NemesisOp.MISDIRECT_WRITE,
+    NemesisOp.FAIL_READ,
+    *DIRECTORY_OPS,
 )
-LATER_CHORES = (Chore.CONFUSE_MEMBERS,)
+LATER_ADMIN_OPS = (AdminOp.CONFUSE_MEMBERS,)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.testing.choices import Chore, Trouble
+from dledger.testing.choices import AdminOp, NemesisOp
 from dledger.testing.network.network import NetworkOptions
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def _leases(options: SimOptions, random: Random) -> SimOptions:
     clocks = Random(f"{options.seed}/clocks of leases")
     return replace(
         options,
-        troubles=(*[Trouble.MUTE] * 4, Trouble.PAUSE, Trouble.ISOLATE, Trouble.SPLIT),
-        trouble_interval_us=250_000,
-        chores=(Chore.TRANSFER,),
-        chore_interval_us=200_000,
+        nemesis_ops=(*[NemesisOp.MUTE] * 4, NemesisOp.PAUSE, NemesisOp.ISOLATE, NemesisOp.SPLIT),
+        nemesis_interval_us=250_000,
+        admin_ops=(AdminOp.TRANSFER,),
+        admin_interval_us=200_000,
         lease_share=1.0,
         read_share=0.6,
         client_count=8,
@@ -77,10 +77,17 @@ def _snapshots(options: SimOptions, random: Random) -> SimOptions:
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((3, 8)),
-        chores=(Chore.DELETE_HEAD, Chore.TRANSFER),
-        chore_interval_us=30_000,
-        troubles=(Trouble.ISOLATE, Trouble.KILL, Trouble.DIE_IN_STEP, Trouble.WIPE, Trouble.FLIP_BITS, Trouble.CLOG),
-        trouble_interval_us=60_000,
+        admin_ops=(AdminOp.DELETE_HEAD, AdminOp.TRANSFER),
+        admin_interval_us=30_000,
+        nemesis_ops=(
+            NemesisOp.ISOLATE,
+            NemesisOp.KILL,
+            NemesisOp.DIE_IN_STEP,
+            NemesisOp.WIPE,
+            NemesisOp.FLIP_BITS,
+            NemesisOp.CLOG,
+        ),
+        nemesis_interval_us=60_000,
         downtime_max_us=400_000,
         raft=replace(options.raft, snapshot_chunk_size_bytes=16, peer_push_quota=random.choice((3_000, 100 << 20))),
         network=replace(
@@ -104,11 +111,17 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
         options,
         spare_count=2,
         clock_rates_ppm=rates_ppm,
-        chores=(Chore.CHANGE_MEMBERS, Chore.CHANGE_MEMBERS, Chore.CONFUSE_MEMBERS, Chore.TRANSFER, Chore.DELETE_HEAD),
-        chore_interval_us=15_000,
+        admin_ops=(
+            AdminOp.CHANGE_MEMBERS,
+            AdminOp.CHANGE_MEMBERS,
+            AdminOp.CONFUSE_MEMBERS,
+            AdminOp.TRANSFER,
+            AdminOp.DELETE_HEAD,
+        ),
+        admin_interval_us=15_000,
         # A leader that dies between the file and the entry leaves a membership that its log does not hold.
-        troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT, Trouble.DIE_IN_STEP),
-        trouble_interval_us=random.choice((60_000, 150_000)),
+        nemesis_ops=(NemesisOp.ISOLATE, NemesisOp.CUT_ONE_WAY, NemesisOp.KILL, NemesisOp.SPLIT, NemesisOp.DIE_IN_STEP),
+        nemesis_interval_us=random.choice((60_000, 150_000)),
         downtime_max_us=200_000,
         think_max_us=random.choice((options.think_max_us, 400_000)),
         # What a removed node had sent, or was sent, comes late.
@@ -121,8 +134,8 @@ def _deposed(options: SimOptions, random: Random) -> SimOptions:
     """Depose leaders with entries that no other node holds, bring them back, and replace disks meanwhile."""
     return replace(
         options,
-        troubles=(Trouble.WIPE, Trouble.ISOLATE, Trouble.BRIDGE, Trouble.SPLIT, Trouble.KILL),
-        trouble_interval_us=random.choice((40_000, 80_000)),
+        nemesis_ops=(NemesisOp.WIPE, NemesisOp.ISOLATE, NemesisOp.BRIDGE, NemesisOp.SPLIT, NemesisOp.KILL),
+        nemesis_interval_us=random.choice((40_000, 80_000)),
         downtime_max_us=100_000,
         client_count=3,
         client_time_out_us=50_000,
@@ -139,10 +152,17 @@ def _foreign_heads(options: SimOptions, random: Random) -> SimOptions:
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((0, 0, 5)),
-        chores=(Chore.DELETE_HEAD,),
-        chore_interval_us=100_000,
-        troubles=(Trouble.CUT_HEAD, Trouble.CUT_HEAD, Trouble.ISOLATE, Trouble.ISOLATE, Trouble.KILL, Trouble.WIPE),
-        trouble_interval_us=60_000,
+        admin_ops=(AdminOp.DELETE_HEAD,),
+        admin_interval_us=100_000,
+        nemesis_ops=(
+            NemesisOp.CUT_HEAD,
+            NemesisOp.CUT_HEAD,
+            NemesisOp.ISOLATE,
+            NemesisOp.ISOLATE,
+            NemesisOp.KILL,
+            NemesisOp.WIPE,
+        ),
+        nemesis_interval_us=60_000,
         downtime_max_us=50_000,
         client_count=4,
         client_time_out_us=100_000,
@@ -157,10 +177,16 @@ def _full_disks(options: SimOptions, random: Random) -> SimOptions:
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((0, 5, 20)),
-        troubles=(Trouble.FILL_DISK, Trouble.FILL_DISK, Trouble.SLOW_DISK, Trouble.STICK_SYNC, Trouble.ISOLATE),
-        trouble_interval_us=50_000,
-        chores=(Chore.DELETE_HEAD,),
-        chore_interval_us=100_000,
+        nemesis_ops=(
+            NemesisOp.FILL_DISK,
+            NemesisOp.FILL_DISK,
+            NemesisOp.SLOW_DISK,
+            NemesisOp.STICK_SYNC,
+            NemesisOp.ISOLATE,
+        ),
+        nemesis_interval_us=50_000,
+        admin_ops=(AdminOp.DELETE_HEAD,),
+        admin_interval_us=100_000,
     )
 
 
@@ -168,10 +194,10 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
     """Hand the leadership on all the time, while what was said before comes once more."""
     return replace(
         options,
-        chores=(Chore.TRANSFER,),
-        chore_interval_us=10_000,
-        troubles=(Trouble.STICK_SYNC, Trouble.SLOW_DISK, Trouble.KILL, Trouble.WIPE, Trouble.CUT_ONE_WAY),
-        trouble_interval_us=random.choice((60_000, 150_000)),
+        admin_ops=(AdminOp.TRANSFER,),
+        admin_interval_us=10_000,
+        nemesis_ops=(NemesisOp.STICK_SYNC, NemesisOp.SLOW_DISK, NemesisOp.KILL, NemesisOp.WIPE, NemesisOp.CUT_ONE_WAY),
+        nemesis_interval_us=random.choice((60_000, 150_000)),
         raft=replace(
             options.raft,
             preferred_leader_ids=("n1", "s0"),
@@ -190,11 +216,17 @@ def _damage(options: SimOptions, random: Random) -> SimOptions:
     return replace(
         options,
         snapshot_threshold=random.choice((0, 5, 20)),
-        troubles=(Trouble.FLIP_BITS, Trouble.MISDIRECT_WRITE, Trouble.FAIL_READ, Trouble.KILL, Trouble.CUT_POWER),
-        trouble_interval_us=60_000,
+        nemesis_ops=(
+            NemesisOp.FLIP_BITS,
+            NemesisOp.MISDIRECT_WRITE,
+            NemesisOp.FAIL_READ,
+            NemesisOp.KILL,
+            NemesisOp.CUT_POWER,
+        ),
+        nemesis_interval_us=60_000,
         downtime_max_us=100_000,
         checkpoint_interval_us=random.choice((100_000, 2_000_000)),
-        chores=(Chore.DELETE_HEAD,),
+        admin_ops=(AdminOp.DELETE_HEAD,),
         is_founded_in_peace=True,
     )
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from dledger.core.config import RaftConfig
-from dledger.testing.choices import DIRECTORY_TROUBLES, LATER_CHORES, LATER_TROUBLES, Chore, Trouble
+from dledger.testing.choices import DIRECTORY_OPS, LATER_ADMIN_OPS, LATER_OPS, AdminOp, NemesisOp
 from dledger.testing.focus import with_focus
 from dledger.testing.network.network import NetworkOptions
 
-__all__ = ["Chore", "SimOptions", "Trouble", "draw_options", "with_short_reigns"]
+__all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_reigns"]
 
 _INDEX_UNIT_SIZE_BYTES = 32
 # A group begins with all of its voters; where things go wrong before, many runs would never get going.
@@ -34,7 +34,7 @@ _CLOCK_RATES_PPM = (
 
 
 # What is acknowledged from the page cache does not outlive these.
-_DURABILITY_TROUBLES = (Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL, Trouble.FAIL_SYNC)
+_DURABILITY_OPS = (NemesisOp.CUT_POWER, NemesisOp.CUT_POWER_OF_ALL, NemesisOp.FAIL_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class SimOptions:
         node_count: members that found the group.
         spare_count: further nodes, which wait to be added.
         snapshot_threshold: entries between two snapshots of the state machine; 0: there is no state machine.
-        chores: what administrators do.
-        chore_interval_us: mean time between two of them.
+        admin_ops: what administrators do.
+        admin_interval_us: mean time between two of them.
         is_message_log: leaders' entries are as in a log of messages: of magic 1, with a channel of their own.
         is_founded_in_peace: nothing goes wrong until the first leader has committed something.
         lease_share: part of the reads that may be answered by a lease; 0 where clocks keep to no bound.
@@ -62,8 +62,8 @@ class SimOptions:
         network: its manners while faults are on.
         client_count, think_max_us, bodies_max, body_size_max_bytes, read_share: what clients do.
         client_time_out_us: a client gives up waiting; the outcome is unknown.
-        troubles: what the plan may order.
-        trouble_interval_us: mean time between two orders.
+        nemesis_ops: what the nemesis may order.
+        nemesis_interval_us: mean time between two orders.
         downtime_max_us: a dead node comes back within this.
         safety_us: length of the phase with faults.
         liveness_us: within this time of peace a write must be accepted and all logs be equal.
@@ -90,15 +90,15 @@ class SimOptions:
     body_size_max_bytes: int
     read_share: float
     client_time_out_us: int
-    troubles: tuple[Trouble, ...]
-    trouble_interval_us: int
+    nemesis_ops: tuple[NemesisOp, ...]
+    nemesis_interval_us: int
     downtime_max_us: int
     safety_us: int
     liveness_us: int
     spare_count: int = 0
     snapshot_threshold: int = 0
-    chores: tuple[Chore, ...] = ()
-    chore_interval_us: int = 200_000
+    admin_ops: tuple[AdminOp, ...] = ()
+    admin_interval_us: int = 200_000
     lease_share: float = 0.0
     is_founded_in_peace: bool = False
     is_message_log: bool = False
@@ -137,7 +137,7 @@ class SimOptions:
             f"bodies<={self.bodies_max}x{self.body_size_max_bytes} "
             f"order={'kept' if network.is_ordered else 'free'} network={rates or 'calm'} "
             f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
-            f"troubles={','.join(self.troubles) or 'none'} chores={','.join(self.chores) or 'none'} "
+            f"nemesis={','.join(self.nemesis_ops) or 'none'} admin={','.join(self.admin_ops) or 'none'} "
             f"snapshots={self.snapshot_threshold or 'none'} leases={self.lease_share:g} "
             f"founding={'calm' if self.is_founded_in_peace else 'rough'} "
             f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'} dead<={self.dead_max}"
@@ -153,7 +153,7 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
         is_focused: the run may dwell on something rare, and some nodes may stay dead.
     """
     random = Random(f"{seed}/options")
-    options = _with_chores(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
+    options = _with_admin_ops(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
     options = replace(options, is_message_log=Random(f"{seed}/options of the log").random() < _MESSAGE_LOG_SHARE)
     options = with_short_reigns(options, random) if random.random() < 0.15 else options
     if not is_focused:
@@ -166,18 +166,18 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
 def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
     """Enable mistaken directories and changed bytes of messages, each in some runs of any shape."""
     if random.random() < _STRANGE_SHARE:
-        options = replace(options, troubles=(*options.troubles, *DIRECTORY_TROUBLES))
+        options = replace(options, nemesis_ops=(*options.nemesis_ops, *DIRECTORY_OPS))
     if random.random() < _DAMAGED_FRAMES_SHARE:
         options = replace(options, network=replace(options.network, damage_rate=random.choice((0.001, 0.01))))
     return options
 
 
-def _with_chores(options: SimOptions, random: Random) -> SimOptions:
+def _with_admin_ops(options: SimOptions, random: Random) -> SimOptions:
     """Add what belongs to a group that changes: spare nodes, snapshots, retention, transfers, leases."""
     spare_count = random.choice((0, 0, 1, 2))
-    chores = tuple(chore for chore in Chore if chore not in LATER_CHORES and random.random() < 0.4)
+    admin_ops = tuple(op for op in AdminOp if op not in LATER_ADMIN_OPS and random.random() < 0.4)
     drift_ppm = max(abs(rate_ppm - _TRUE_PPM) for rate_ppm in options.clock_rates_ppm)
-    is_bound_kept = drift_ppm <= _DRIFT_MAX_PPM and Trouble.STOP_CLOCK not in options.troubles
+    is_bound_kept = drift_ppm <= _DRIFT_MAX_PPM and NemesisOp.STOP_CLOCK not in options.nemesis_ops
     lease_share = random.choice((0.0, 0.5)) if is_bound_kept else 0.0
     preferred = random.choice(((), (), (), ("n1",), ("n2", "n0")))
     raft = replace(
@@ -196,8 +196,8 @@ def _with_chores(options: SimOptions, random: Random) -> SimOptions:
         raft=raft,
         spare_count=spare_count,
         snapshot_threshold=random.choice((0, 5, 20, 100)),
-        chores=chores,
-        chore_interval_us=random.choice((30_000, 100_000, 400_000)),
+        admin_ops=admin_ops,
+        admin_interval_us=random.choice((30_000, 100_000, 400_000)),
         lease_share=lease_share,
         is_founded_in_peace=random.random() < _PEACE_SHARE,
         clock_rates_ppm=(
@@ -230,8 +230,8 @@ def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
         raft=quick_elections(options.raft),
         network=replace(options.network, min_latency_us=3_000, max_latency_us=15_000, is_ordered=True),
         tick_us=5_000,
-        troubles=(Trouble.KILL, Trouble.DIE_IN_STEP),
-        trouble_interval_us=random.choice((20_000, 60_000)),
+        nemesis_ops=(NemesisOp.KILL, NemesisOp.DIE_IN_STEP),
+        nemesis_interval_us=random.choice((20_000, 60_000)),
         downtime_max_us=random.choice((50_000, 200_000)),
         safety_us=2 * options.safety_us,
     )
@@ -262,8 +262,8 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
         body_size_max_bytes=random.choice((40, 200, data_file_size_bytes // 4)),
         read_share=random.choice((0.0, 0.1, 0.3)),
         client_time_out_us=500_000,
-        troubles=_draw_troubles(random, is_flush_sync=is_flush_sync),
-        trouble_interval_us=random.choice((50_000, 150_000, 400_000)),
+        nemesis_ops=_draw_nemesis_ops(random, is_flush_sync=is_flush_sync),
+        nemesis_interval_us=random.choice((50_000, 150_000, 400_000)),
         downtime_max_us=random.choice((50_000, 400_000, 1_500_000)),
         safety_us=3_000_000,
         liveness_us=5_000_000,
@@ -304,6 +304,6 @@ def _draw_network(random: Random) -> NetworkOptions:
     )
 
 
-def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
-    excluded = LATER_TROUBLES if is_flush_sync else (*LATER_TROUBLES, *_DURABILITY_TROUBLES)
-    return tuple(trouble for trouble in Trouble if trouble not in excluded and random.random() < 0.4)
+def _draw_nemesis_ops(random: Random, *, is_flush_sync: bool) -> tuple[NemesisOp, ...]:
+    excluded = LATER_OPS if is_flush_sync else (*LATER_OPS, *_DURABILITY_OPS)
+    return tuple(op for op in NemesisOp if op not in excluded and random.random() < 0.4)

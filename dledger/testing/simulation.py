@@ -1,4 +1,4 @@
-"""One whole run: a cluster, its clients and its troubles, first the safety phase, then the liveness phase.
+"""One whole run: a cluster, its clients and its nemesis, first the safety phase, then the liveness phase.
 
 Safety: faults as the options say, checks after every turn. Liveness: everything is healed and started; within a bound
 of simulated time a write must be accepted and all logs be equal, byte for byte. At the very end all power is cut once

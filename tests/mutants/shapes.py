@@ -3,28 +3,30 @@
 from dataclasses import replace
 from random import Random
 
-from dledger.testing.choices import DIRECTORY_TROUBLES
+from dledger.testing.choices import DIRECTORY_OPS
 from dledger.testing.focus import FOCUSES
 from dledger.testing.network.network import NetworkOptions
-from dledger.testing.options import Chore, Trouble, with_short_reigns
+from dledger.testing.options import AdminOp, NemesisOp, with_short_reigns
 
 
-def with_troubles(options, *troubles, interval_us=60_000):
+def with_nemesis(options, *nemesis_ops, interval_us=60_000):
     return replace(
         options,
         is_flush_sync=True,
-        troubles=troubles,
-        trouble_interval_us=interval_us,
+        nemesis_ops=nemesis_ops,
+        nemesis_interval_us=interval_us,
         downtime_max_us=200_000,
     )
 
 
 def with_power_cuts(options):
-    return with_troubles(options, Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL, Trouble.DIE_IN_STEP)
+    return with_nemesis(options, NemesisOp.CUT_POWER, NemesisOp.CUT_POWER_OF_ALL, NemesisOp.DIE_IN_STEP)
 
 
 def with_elections(options):
-    return with_troubles(options, Trouble.KILL, Trouble.ISOLATE, Trouble.SPLIT, Trouble.PAUSE, Trouble.CUT_ONE_WAY)
+    return with_nemesis(
+        options, NemesisOp.KILL, NemesisOp.ISOLATE, NemesisOp.SPLIT, NemesisOp.PAUSE, NemesisOp.CUT_ONE_WAY
+    )
 
 
 def with_figure_8(options):
@@ -34,7 +36,7 @@ def with_figure_8(options):
 
 def acknowledged_from_the_page_cache(options):
     """Nothing is promised to be durable, and then the power of all nodes is cut: only its consequences can show it."""
-    shaped = with_troubles(options, Trouble.CUT_POWER_OF_ALL, Trouble.KILL, interval_us=300_000)
+    shaped = with_nemesis(options, NemesisOp.CUT_POWER_OF_ALL, NemesisOp.KILL, interval_us=300_000)
     return replace(shaped, is_flush_sync=False)
 
 
@@ -56,7 +58,7 @@ def with_readers(options):
 
 def with_short_lives(options):
     """Nodes that live for a few reads, and requests that arrive after their sender was restarted."""
-    shaped = with_troubles(options, Trouble.KILL, Trouble.STOP, Trouble.PAUSE, interval_us=15_000)
+    shaped = with_nemesis(options, NemesisOp.KILL, NemesisOp.STOP, NemesisOp.PAUSE, interval_us=15_000)
     return replace(
         shaped,
         read_share=0.5,
@@ -79,13 +81,13 @@ def with_leases(options):
         client_time_out_us=15_000,
         clock_rates_ppm=tuple(random.choice(rates_ppm) for _ in options.clock_rates_ppm),
         raft=replace(shaped.raft, max_clock_drift_ppm=50_000),
-        chores=(Chore.TRANSFER,),
-        chore_interval_us=100_000,
+        admin_ops=(AdminOp.TRANSFER,),
+        admin_interval_us=100_000,
     )
 
 
 def with_transfers(options):
-    return replace(with_elections(options), chores=(Chore.TRANSFER,), chore_interval_us=60_000)
+    return replace(with_elections(options), admin_ops=(AdminOp.TRANSFER,), admin_interval_us=60_000)
 
 
 def with_changes_of_members(options):
@@ -93,8 +95,8 @@ def with_changes_of_members(options):
         with_elections(options),
         spare_count=2,
         clock_rates_ppm=(*options.clock_rates_ppm[: options.node_count], 1_000_000, 1_000_000),
-        chores=(Chore.CHANGE_MEMBERS,),
-        chore_interval_us=40_000,
+        admin_ops=(AdminOp.CHANGE_MEMBERS,),
+        admin_interval_us=40_000,
         is_founded_in_peace=True,
     )
 
@@ -103,12 +105,12 @@ def with_members_that_are_cut(options):
     """Members change all the time while leaders come and go, so that memberships are cut with their entries."""
     shaped = FOCUSES["members"](replace(options, is_flush_sync=True), Random(options.seed))
     # Nodes that die within a step come back late: fewer leaders come and go.
-    return replace(shaped, troubles=tuple(each for each in shaped.troubles if each is not Trouble.DIE_IN_STEP))
+    return replace(shaped, nemesis_ops=tuple(each for each in shaped.nemesis_ops if each is not NemesisOp.DIE_IN_STEP))
 
 
 def with_wipes(options):
     return replace(
-        with_troubles(options, Trouble.WIPE, Trouble.KILL, Trouble.ISOLATE, Trouble.CUT_ONE_WAY),
+        with_nemesis(options, NemesisOp.WIPE, NemesisOp.KILL, NemesisOp.ISOLATE, NemesisOp.CUT_ONE_WAY),
         is_founded_in_peace=True,
     )
 
@@ -118,15 +120,15 @@ def with_old_files_that_go(options):
         with_elections(options),
         data_file_size_bytes=1024,
         body_size_max_bytes=200,
-        chores=(Chore.DELETE_HEAD,),
-        chore_interval_us=40_000,
+        admin_ops=(AdminOp.DELETE_HEAD,),
+        admin_interval_us=40_000,
         snapshot_threshold=20,
     )
 
 
 def with_strange_directories(options):
     """Directories of other groups, of other nodes, and without a name, one after the other."""
-    shaped = with_troubles(options, *DIRECTORY_TROUBLES, Trouble.KILL)
+    shaped = with_nemesis(options, *DIRECTORY_OPS, NemesisOp.KILL)
     return replace(shaped, read_share=0.3, is_founded_in_peace=True)
 
 

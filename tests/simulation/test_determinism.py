@@ -47,7 +47,7 @@ def test_number_of_nodes_can_be_given_without_changing_the_rest():
     three, five = draw_options(7, 3), draw_options(7, 5)
 
     assert (three.node_count, five.node_count) == (3, 5)
-    assert three.troubles == five.troubles == drawn.troubles
+    assert three.nemesis_ops == five.nemesis_ops == drawn.nemesis_ops
     assert three.network == five.network
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dledger.testing.network.network import NetworkOptions
-from dledger.testing.options import Trouble, draw_options
+from dledger.testing.options import NemesisOp, draw_options
 from dledger.testing.runner import run_options
 
 FIRST_SEED = 30_001
@@ -20,7 +20,7 @@ def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
         options,
         is_flush_sync=True,
         spare_count=0,
-        chores=(),
+        admin_ops=(),
         clock_rates_ppm=rates_ppm,
         raft=replace(
             options.raft,
@@ -34,8 +34,8 @@ def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
         network=NetworkOptions(),
         turn_delay_max_us=0,
         bodies_max=1,
-        troubles=(Trouble.ISOLATE, Trouble.SPLIT, Trouble.CUT_ONE_WAY),
-        trouble_interval_us=200_000,
+        nemesis_ops=(NemesisOp.ISOLATE, NemesisOp.SPLIT, NemesisOp.CUT_ONE_WAY),
+        nemesis_interval_us=200_000,
         client_count=6,
         # A client at the partitioned leader must switch to the new one while the lease of the old one lasts.
         client_time_out_us=20_000,

@@ -22,7 +22,7 @@ def test_paused_leader_refuses_nothing_before_it_is_resumed(monkeypatch):
         boot(machine)
 
     monkeypatch.setattr(SimMachine, "boot", note_and_boot)
-    options = replace(draw_options(1, 3, is_focused=False), client_count=0, troubles=(), chores=(), safety_us=1)
+    options = replace(draw_options(1, 3, is_focused=False), client_count=0, nemesis_ops=(), admin_ops=(), safety_us=1)
     Simulation(options).run()
     machine = next(iter(machines.values()))
     process = machine.process

@@ -199,7 +199,7 @@ def test_failed_sync_loses_sectors_that_the_next_sync_does_not_bring_back(seed):
     machine = Machine(seed)
     file = synced_file(machine)
     file.write(b"a" * SIZE, 0)
-    machine.disk.sync_trouble.arm(1, is_lasting=False)
+    machine.disk.sync_fault.arm(1, is_lasting=False)
     with pytest.raises(StorageFailed):
         file.sync()
 
@@ -217,7 +217,7 @@ def test_failed_sync_leaves_something_out_in_most_runs():
         machine = Machine(seed)
         file = synced_file(machine)
         file.write(b"a" * SIZE, 0)
-        machine.disk.sync_trouble.arm(1, is_lasting=False)
+        machine.disk.sync_fault.arm(1, is_lasting=False)
         with pytest.raises(StorageFailed):
             file.sync()
         lost += machine.new_process().open("/store/a").read(0, SIZE) != b"a" * SIZE
@@ -228,7 +228,7 @@ def test_failed_sync_leaves_something_out_in_most_runs():
 def test_write_error_leaves_whole_sectors_of_the_write():
     machine = Machine(2)
     file = synced_file(machine)
-    machine.disk.write_trouble.arm(2, is_lasting=True)
+    machine.disk.write_fault.arm(2, is_lasting=True)
     file.write(b"a" * 10, 0)
     for _ in range(2):
         with pytest.raises(StorageFailed):
@@ -237,7 +237,7 @@ def test_write_error_leaves_whole_sectors_of_the_write():
     content = machine.new_process().open("/store/a").read(0, SIZE)
     assert len(content.rstrip(b"\0").lstrip(b"b")) in (0, 10)
     assert machine.counts[Fault.WRITE_ERROR] == 2
-    machine.disk.write_trouble.heal()
+    machine.disk.write_fault.heal()
     file.write(b"c" * SIZE, 0)
 
 

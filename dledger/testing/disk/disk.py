@@ -80,7 +80,7 @@ class Directory:
         self.pending.clear()
 
 
-class IoTrouble:
+class IoFault:
     """Says which operations of one kind the disk refuses (EIO): none; or one to come, and perhaps all after it."""
 
     __slots__ = ("_is_lasting", "_remaining")
@@ -126,7 +126,7 @@ class SimDisk:
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
         others_ratio: part of the disk, from 0 to 1, that files of other programs are said to take.
         spares: paths for whose replacement room was set aside.
-        read_trouble, write_trouble, sync_trouble: decide which reads, writes and syncs fail.
+        read_fault, write_fault, sync_fault: decide which reads, writes and syncs fail.
     """
 
     __slots__ = (
@@ -137,10 +137,10 @@ class SimDisk:
         "made",
         "moves",
         "others_ratio",
-        "read_trouble",
+        "read_fault",
         "spares",
-        "sync_trouble",
-        "write_trouble",
+        "sync_fault",
+        "write_fault",
     )
 
     def __init__(self, random: Random, counts: FaultCounts) -> None:
@@ -152,9 +152,9 @@ class SimDisk:
         self.capacity_bytes = UNLIMITED_BYTES
         self.others_ratio = 0.0
         self.spares: dict[str, None] = {}
-        self.read_trouble = IoTrouble()
-        self.write_trouble = IoTrouble()
-        self.sync_trouble = IoTrouble()
+        self.read_fault = IoFault()
+        self.write_fault = IoFault()
+        self.sync_fault = IoFault()
 
     @property
     def used_bytes(self) -> int:

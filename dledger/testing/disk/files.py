@@ -54,7 +54,7 @@ class SimFiles:
 
     def is_write_refused(self) -> bool:
         """Count a write; say whether the disk refuses it."""
-        if not self._disk.write_trouble.strikes():
+        if not self._disk.write_fault.strikes():
             return False
         self._counts.add(Fault.WRITE_ERROR)
         return True
@@ -65,7 +65,7 @@ class SimFiles:
         Raises:
             StorageFailed: the disk refuses it.
         """
-        if self._disk.read_trouble.strikes():
+        if self._disk.read_fault.strikes():
             self._counts.add(Fault.READ_ERROR)
             raise StorageFailed(path, "read", io_error())
 
@@ -75,7 +75,7 @@ class SimFiles:
         Raises:
             StorageFailed: the disk refused; what of them is durable is not known.
         """
-        if self._disk.sync_trouble.strikes():
+        if self._disk.sync_fault.strikes():
             self._counts.add(Fault.SYNC_ERROR)
             self._disk.fail_sync(inode, written_count)
             raise StorageFailed(path, "sync", io_error())
@@ -275,7 +275,7 @@ class SimFiles:
             StorageFailed: the disk refused; the changes wait for the next sync, or for a power cut.
         """
         is_dying = self.crash_point.reach()
-        if not is_dying and self._disk.sync_trouble.strikes():
+        if not is_dying and self._disk.sync_fault.strikes():
             self._counts.add(Fault.SYNC_ERROR)
             raise StorageFailed(path, "sync", io_error())
         if not is_dying or self.random.random() < 0.5:

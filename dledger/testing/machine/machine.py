@@ -14,7 +14,7 @@ from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
 from dledger.testing.machine.process import STARTING_ERRORS, SimProcess
-from dledger.testing.options import Trouble
+from dledger.testing.options import NemesisOp
 from store.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class SimMachine:
             raise error
         world.counts.add(Fault.DAMAGE_FOUND)
         world.checks.damage.repair(self.node_id)
-        is_replaced = Trouble.WIPE in world.options.troubles and self._random.random() < 0.5
+        is_replaced = NemesisOp.WIPE in world.options.nemesis_ops and self._random.random() < 0.5
         if is_replaced and world.checks.damage.can_lose(self.node_id):
             self.wipe()
 
@@ -255,9 +255,9 @@ class SimMachine:
         """Repair everything and start the process if it is down; restart it if its disk does not answer."""
         self.sync_delay_us = 0
         self.disk.capacity_bytes = UNLIMITED_BYTES
-        self.disk.read_trouble.heal()
-        self.disk.write_trouble.heal()
-        self.disk.sync_trouble.heal()
+        self.disk.read_fault.heal()
+        self.disk.write_fault.heal()
+        self.disk.sync_fault.heal()
         if self._files is not None:
             self._files.crash_point.disarm()
         self.resume()

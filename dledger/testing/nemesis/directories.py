@@ -1,4 +1,4 @@
-"""Troubles of directories: exchanged ones, one without the file that says whose it is, and one of another group."""
+"""Faults of directories: exchanged ones, one without the file that says whose it is, and one of another group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _STAY_MAX_US = 500_000
 
 
-class StrangeTroubles:
+class DirectoryNemesis:
     """What operators do to directories.
 
     Args:
@@ -96,6 +96,6 @@ def _identity_path(machine: SimMachine) -> str:
 def _is_sound(machine: SimMachine) -> bool:
     """Say whether nothing but its directory keeps this machine's node from starting."""
     disk = machine.disk
-    troubles = (disk.read_trouble, disk.write_trouble, disk.sync_trouble)
-    is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(trouble.is_armed for trouble in troubles)
+    faults = (disk.read_fault, disk.write_fault, disk.sync_fault)
+    is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(fault.is_armed for fault in faults)
     return machine.stranger is None and is_disk_well

@@ -1,4 +1,4 @@
-"""The plan of a run's faults: orders one trouble after the other, drawn from the seed, and ends each of them later."""
+"""The plan of a run's faults: orders one operation after another, drawn from the seed, and ends each of them later."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.machine.machine import STUCK_FOR_EVER_US
-from dledger.testing.nemesis.directories import StrangeTroubles
-from dledger.testing.nemesis.network import NetworkTroubles
-from dledger.testing.options import Trouble
+from dledger.testing.nemesis.directories import DirectoryNemesis
+from dledger.testing.nemesis.network import NetworkNemesis
+from dledger.testing.options import NemesisOp
 from dledger.types import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from dledger.testing.disk.disk import IoTrouble
+    from dledger.testing.disk.disk import IoFault
     from dledger.testing.machine.machine import SimMachine
     from dledger.testing.world import World
 
@@ -28,7 +28,7 @@ _FAILING_OPERATIONS_MAX = 30
 
 
 class Nemesis:
-    """Orders troubles until it is stopped.
+    """Orders operations of the nemesis until it is stopped.
 
     Args:
         world: what the run shares.
@@ -40,44 +40,44 @@ class Nemesis:
         self._machines = machines
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
-        network = NetworkTroubles(world, machines, self._random, self)
-        self._strange = StrangeTroubles(world, machines, self._random, self)
-        self._orders: dict[Trouble, Callable[[], None]] = {
-            Trouble.KILL: lambda: self._any().kill(),
-            Trouble.STOP: lambda: self._any().stop(),
-            Trouble.CUT_POWER: lambda: self._any().cut_power(),
-            Trouble.CUT_POWER_OF_ALL: self._cut_power_of_all,
-            Trouble.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
-            Trouble.DIE_IN_START: lambda: self._any().kill(),
-            Trouble.ISOLATE: lambda: network.isolate(self._any_id()),
-            Trouble.SPLIT: network.split,
-            Trouble.CUT_ONE_WAY: network.cut_one_way,
-            Trouble.BRIDGE: network.bridge,
-            Trouble.FLAP: network.flap,
-            Trouble.CLOG: network.clog,
-            Trouble.MUTE: lambda: network.mute(self._leader_id() or self._any_id()),
-            Trouble.SWIZZLE_CLOG: network.swizzle_clog,
-            Trouble.PAUSE: self._pause,
-            Trouble.SLOW_DISK: self._slow_disk,
-            Trouble.FILL_DISK: self._fill_disk,
-            Trouble.STICK_SYNC: self._stick_sync,
-            Trouble.FAIL_WRITE: lambda: self._fail_io(self._any().disk.write_trouble),
-            Trouble.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_trouble),
-            Trouble.FAIL_READ: lambda: self._fail_io(self._any().disk.read_trouble),
-            Trouble.FLIP_BITS: self._flip_bits,
-            Trouble.MISDIRECT_WRITE: self._misdirect_write,
-            Trouble.CUT_HEAD: lambda: self._any().cut_head(),
-            Trouble.STOP_CLOCK: self._stop_clock,
-            Trouble.WIPE: self._wipe,
-            Trouble.SET_CLOCK: self._set_clock,
-            Trouble.EXCHANGE: lambda: self._strange.exchange(self._any()),
-            Trouble.LOSE_IDENTITY: lambda: self._strange.lose_identity(self._any()),
-            Trouble.PUT_FOREIGN: lambda: self._strange.put_foreign(self._any()),
+        network = NetworkNemesis(world, machines, self._random, self)
+        self._strange = DirectoryNemesis(world, machines, self._random, self)
+        self._orders: dict[NemesisOp, Callable[[], None]] = {
+            NemesisOp.KILL: lambda: self._any().kill(),
+            NemesisOp.STOP: lambda: self._any().stop(),
+            NemesisOp.CUT_POWER: lambda: self._any().cut_power(),
+            NemesisOp.CUT_POWER_OF_ALL: self._cut_power_of_all,
+            NemesisOp.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
+            NemesisOp.DIE_IN_START: lambda: self._any().kill(),
+            NemesisOp.ISOLATE: lambda: network.isolate(self._any_id()),
+            NemesisOp.SPLIT: network.split,
+            NemesisOp.CUT_ONE_WAY: network.cut_one_way,
+            NemesisOp.BRIDGE: network.bridge,
+            NemesisOp.FLAP: network.flap,
+            NemesisOp.CLOG: network.clog,
+            NemesisOp.MUTE: lambda: network.mute(self._leader_id() or self._any_id()),
+            NemesisOp.SWIZZLE_CLOG: network.swizzle_clog,
+            NemesisOp.PAUSE: self._pause,
+            NemesisOp.SLOW_DISK: self._slow_disk,
+            NemesisOp.FILL_DISK: self._fill_disk,
+            NemesisOp.STICK_SYNC: self._stick_sync,
+            NemesisOp.FAIL_WRITE: lambda: self._fail_io(self._any().disk.write_fault),
+            NemesisOp.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_fault),
+            NemesisOp.FAIL_READ: lambda: self._fail_io(self._any().disk.read_fault),
+            NemesisOp.FLIP_BITS: self._flip_bits,
+            NemesisOp.MISDIRECT_WRITE: self._misdirect_write,
+            NemesisOp.CUT_HEAD: lambda: self._any().cut_head(),
+            NemesisOp.STOP_CLOCK: self._stop_clock,
+            NemesisOp.WIPE: self._wipe,
+            NemesisOp.SET_CLOCK: self._set_clock,
+            NemesisOp.EXCHANGE: lambda: self._strange.exchange(self._any()),
+            NemesisOp.LOSE_IDENTITY: lambda: self._strange.lose_identity(self._any()),
+            NemesisOp.PUT_FOREIGN: lambda: self._strange.put_foreign(self._any()),
         }
 
     def start(self) -> None:
-        """Order the first trouble after a while, if this run has any."""
-        if self._world.options.troubles:
+        """Order the first operation after a while, if this run has any."""
+        if self._world.options.nemesis_ops:
             self._wait()
 
     def stop(self) -> None:
@@ -95,23 +95,23 @@ class Nemesis:
     def _boot(self, machine: SimMachine) -> None:
         if self._is_stopped:
             return
-        is_doomed = Trouble.DIE_IN_START in self._world.options.troubles and self._random.random() < 0.4
+        is_doomed = NemesisOp.DIE_IN_START in self._world.options.nemesis_ops and self._random.random() < 0.4
         machine.boot(die_after=self._random.randint(1, _START_OPERATIONS_MAX) if is_doomed else 0)
 
     def _wait(self) -> None:
-        mean_us = self._world.options.trouble_interval_us
+        mean_us = self._world.options.nemesis_interval_us
         self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
 
     def _order(self) -> None:
         if self._is_stopped:
             return
-        trouble = self._random.choice(self._world.options.troubles)
-        self._world.trace.note("trouble", "%s", trouble.value)
-        self._orders[trouble]()
+        op = self._random.choice(self._world.options.nemesis_ops)
+        self._world.trace.note("nemesis", "%s", op.value)
+        self._orders[op]()
         self._wait()
 
     def _any_id(self) -> str:
-        """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
+        """Choose a victim: every second time the leader, if there is one, for its faults concern all nodes."""
         leader_id = self._leader_id() if self._random.random() < 0.5 else None
         return leader_id or self._random.choice(self._world.options.all_ids)
 
@@ -124,11 +124,11 @@ class Nemesis:
         return self._machines[self._any_id()]
 
     def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
-        """End a trouble after a random while, unless all was healed meanwhile."""
+        """End a fault after a random while, unless all was healed meanwhile."""
         self.at(int(self._random.random() * duration_max_us), end, *arguments)
 
     def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
-        """Take the next step of a trouble after `delay_us`, unless all was healed meanwhile."""
+        """Take the next step of a fault after `delay_us`, unless all was healed meanwhile."""
         self._world.scheduler.after(delay_us, self._end, act, arguments)
 
     def _end(self, end: Callable[..., None], arguments: Sequence[object]) -> None:
@@ -169,10 +169,10 @@ class Nemesis:
         machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
         self.later(_FAULT_MAX_US, self._quicken_disk, machine)
 
-    def _fail_io(self, trouble: IoTrouble) -> None:
+    def _fail_io(self, fault: IoFault) -> None:
         """One operation fails, or all from then on for a while."""
-        trouble.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
-        self.later(_FAULT_MAX_US, trouble.heal)
+        fault.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
+        self.later(_FAULT_MAX_US, fault.heal)
 
     def _flip_bits(self) -> None:
         machine = self._any()

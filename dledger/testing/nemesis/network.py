@@ -1,4 +1,4 @@
-"""Troubles of links: each cuts, clogs or flaps some of them now, and undoes it after a while."""
+"""Faults of links: each operation cuts, clogs or flaps some of them now, and undoes it after a while."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LATE_US = (20_000, 50_000, 150_000)
 
 
 class Timer(Protocol):
-    """Ends troubles."""
+    """Ends operations of the nemesis."""
 
     def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
         """Call `end(*arguments)` after a random while, unless all was healed meanwhile."""
@@ -32,7 +32,7 @@ class Timer(Protocol):
         """Call `act(*arguments)` after `delay_us`, unless all was healed meanwhile."""
 
 
-class NetworkTroubles:
+class NetworkNemesis:
     """What can be done to the network.
 
     Args:

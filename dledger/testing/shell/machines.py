@@ -363,8 +363,8 @@ class ShellMachine:
         """Replace the disk of a machine that is down by an empty one."""
         assert self.process is None, self.node_id
         self.disk.wipe()
-        self.disk.write_trouble.heal()
-        self.disk.sync_trouble.heal()
+        self.disk.write_fault.heal()
+        self.disk.sync_fault.heal()
         self.hurt, self.is_refused = None, False
 
     @property
@@ -424,8 +424,8 @@ class ShellMachine:
         self.sync_delay_us = self.apply_delay_us = 0
         self.is_held = False
         self.disk.capacity_bytes = UNLIMITED_BYTES
-        self.disk.write_trouble.heal()
-        self.disk.sync_trouble.heal()
+        self.disk.write_fault.heal()
+        self.disk.sync_fault.heal()
         if self.process is not None:
             self.process.files.crash_point.disarm()
         self.resume()

@@ -1,7 +1,7 @@
 """The simulated network: the listeners by address, how connections are made, and which links are cut.
 
 Not here: what happens on a connection (`dledger.testing.shell.sim_streams`); which links are cut, and when
-(`dledger.testing.shell.faults`).
+(`dledger.testing.shell.nemesis`).
 """
 
 from __future__ import annotations

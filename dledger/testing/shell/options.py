@@ -7,14 +7,14 @@ from enum import StrEnum
 from random import Random
 
 from dledger.core.config import RaftConfig
-from dledger.testing.shell.state_options import SnapshotTrouble, StateOptions, draw_state
+from dledger.testing.shell.state_options import SnapshotNemesisOp, StateOptions, draw_state
 
 PEER_PORT = 7
 CLIENT_PORT = 9
 _INDEX_UNIT_SIZE_BYTES = 32
 
 
-class ShellTrouble(StrEnum):
+class ShellNemesisOp(StrEnum):
     """What a run may order; what of it takes effect is counted as `ShellFault`."""
 
     KILL = "kill"
@@ -140,8 +140,8 @@ class ShellOptions:
         lease_share: share of the reads that trust the leader's lease; 0 where clocks keep to no bound.
         cancel_rate: share of the calls that their caller gives up.
         clock_rates_ppm: of each machine.
-        troubles: what may be ordered.
-        trouble_interval_us: mean time between two orders.
+        nemesis_ops: what may be ordered.
+        nemesis_interval_us: mean time between two orders.
         downtime_max_us: a dead node comes back within this.
         safety_us: length of the phase with faults.
         liveness_us: within this time of peace an append must succeed, and all logs become equal.
@@ -167,8 +167,8 @@ class ShellOptions:
     lease_share: float
     cancel_rate: float
     clock_rates_ppm: tuple[int, ...]
-    troubles: tuple[ShellTrouble, ...]
-    trouble_interval_us: int
+    nemesis_ops: tuple[ShellNemesisOp, ...]
+    nemesis_interval_us: int
     downtime_max_us: int
     safety_us: int
     liveness_us: int
@@ -193,23 +193,23 @@ class ShellOptions:
             f"bodies<={self.batch_max}x{self.body_size_max_bytes} pending={self.pending_max} "
             f"network={self.links.min_us}..{self.links.max_us}us spikes={self.links.spike_rate:g} "
             f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
-            f"leases={self.lease_share:g} troubles={','.join(self.troubles) or 'none'}"
+            f"leases={self.lease_share:g} nemesis={','.join(self.nemesis_ops) or 'none'}"
             f"{'' if self.state is None else f' {self.state.describe()}'}"
         )
 
 
 # One node's directory is lost, damaged, or not its own.
-MISHAPS = (
-    ShellTrouble.WIPE,
-    ShellTrouble.FLIP_BYTES,
-    ShellTrouble.PUT_FOREIGN,
-    ShellTrouble.PUT_OLD_COPY,
-    ShellTrouble.EXCHANGE,
+DIRECTORY_OPS = (
+    ShellNemesisOp.WIPE,
+    ShellNemesisOp.FLIP_BYTES,
+    ShellNemesisOp.PUT_FOREIGN,
+    ShellNemesisOp.PUT_OLD_COPY,
+    ShellNemesisOp.EXCHANGE,
 )
 # Drawn apart: half of the runs have none of them, and any complaint of a program is groundless there.
-RARE_TROUBLES = (ShellTrouble.FLIP_FRAMES, ShellTrouble.CHANGE_MEMBERS, *MISHAPS)
+RARE_OPS = (ShellNemesisOp.FLIP_FRAMES, ShellNemesisOp.CHANGE_MEMBERS, *DIRECTORY_OPS)
 # A process that acknowledges from its page cache promises nothing of these.
-_DURABILITY_TROUBLES = (ShellTrouble.CUT_POWER, ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.FAIL_SYNC)
+_DURABILITY_OPS = (ShellNemesisOp.CUT_POWER, ShellNemesisOp.CUT_POWER_OF_ALL, ShellNemesisOp.FAIL_SYNC)
 _DRIFT_PPM = 50_000
 _STATE_SHARE = 1 / 3
 # Room for what an entry needs besides its body, and for the end of a file; a membership is no larger than a few bodies.
@@ -232,10 +232,10 @@ def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOption
 def with_state_machines(options: ShellOptions) -> ShellOptions:
     """Return the same run with state machines; what they are like is drawn from a random stream of its own."""
     state = draw_state(Random(f"{options.seed}/state machines"))
-    if ShellTrouble.CHANGE_MEMBERS in options.troubles:
+    if ShellNemesisOp.CHANGE_MEMBERS in options.nemesis_ops:
         # Where members are removed, none of those that stay may lose anything.
-        troubles = tuple(each for each in state.troubles if each is not SnapshotTrouble.DAMAGE_SNAPSHOT)
-        state = replace(state, troubles=troubles)
+        nemesis_ops = tuple(each for each in state.nemesis_ops if each is not SnapshotNemesisOp.DAMAGE_SNAPSHOT)
+        state = replace(state, nemesis_ops=nemesis_ops)
     return replace(
         options,
         state=state,
@@ -249,12 +249,12 @@ def _draw(seed: int) -> ShellOptions:
     random = Random(f"{seed}/shell options")
     node_count = random.choice((3, 3, 3, 5))
     is_flush_sync = random.random() < 0.85
-    usual = [each for each in ShellTrouble if each not in RARE_TROUBLES]
-    possible = [each for each in usual if is_flush_sync or each not in _DURABILITY_TROUBLES]
-    troubles = tuple(each for each in possible if random.random() < 0.4)
-    troubles += _draw_rare_troubles(Random(f"{seed}/rare troubles"))
+    usual = [each for each in ShellNemesisOp if each not in RARE_OPS]
+    possible = [each for each in usual if is_flush_sync or each not in _DURABILITY_OPS]
+    nemesis_ops = tuple(each for each in possible if random.random() < 0.4)
+    nemesis_ops += _draw_rare_ops(Random(f"{seed}/rare troubles"))
     rates = random.choice(((1_000_000,), (950_000, 1_000_000, 1_050_000)))
-    is_bound_kept = ShellTrouble.STOP_CLOCK not in troubles
+    is_bound_kept = ShellNemesisOp.STOP_CLOCK not in nemesis_ops
     data_file_size_bytes = random.choice((4_096, 16_384, 65_536))
     min_timeout_ms = random.choice((150, 250))
     return ShellOptions(
@@ -291,19 +291,19 @@ def _draw(seed: int) -> ShellOptions:
         lease_share=random.choice((0.0, 0.5)) if is_bound_kept else 0.0,
         cancel_rate=random.choice((0.0, 0.02, 0.1)),
         clock_rates_ppm=tuple(random.choice(rates) for _ in range(node_count)),
-        troubles=troubles,
-        trouble_interval_us=random.choice((100_000, 250_000, 600_000)),
+        nemesis_ops=nemesis_ops,
+        nemesis_interval_us=random.choice((100_000, 250_000, 600_000)),
         downtime_max_us=random.choice((100_000, 500_000, 1_500_000)),
         safety_us=random.choice((1_500_000, 2_500_000)),
         liveness_us=20_000_000,
     )
 
 
-def _draw_rare_troubles(random: Random) -> tuple[ShellTrouble, ...]:
+def _draw_rare_ops(random: Random) -> tuple[ShellNemesisOp, ...]:
     """Draw those that need a whole run made for them; while members are removed, none of the others may lose data."""
     if random.random() < 0.5:
         return ()
-    frames = (ShellTrouble.FLIP_FRAMES,) if random.random() < 0.4 else ()
+    frames = (ShellNemesisOp.FLIP_FRAMES,) if random.random() < 0.4 else ()
     if random.random() < 0.3:
-        return (*frames, ShellTrouble.CHANGE_MEMBERS)
-    return (*frames, *(each for each in MISHAPS if random.random() < 0.5))
+        return (*frames, ShellNemesisOp.CHANGE_MEMBERS)
+    return (*frames, *(each for each in DIRECTORY_OPS if random.random() < 0.5))

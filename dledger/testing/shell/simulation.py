@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
 from dledger.testing.scheduler import Scheduler
 from dledger.testing.shell.clients import ClientProcess
-from dledger.testing.shell.faults import ShellNemesis
 from dledger.testing.shell.history import History
 from dledger.testing.shell.machines import ShellMachine
+from dledger.testing.shell.nemesis import ShellNemesis
 from dledger.testing.shell.network import Network
-from dledger.testing.shell.options import MISHAPS, PEER_PORT, STATE_FAULTS, FaultTally, ShellTrouble
+from dledger.testing.shell.options import DIRECTORY_OPS, PEER_PORT, STATE_FAULTS, FaultTally, ShellNemesisOp
 from dledger.testing.shell.state import StateChecks
 from dledger.testing.shell.world import ShellWorld
 from dledger.testing.simulation import SimulationSummary
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import ShellOptions
 
 _LOGGER = logging.getLogger("dledger")
-# All nodes have the same settings, and no node is at another's address; which troubles give reason to complain.
+# All nodes have the same settings, and no node is at another's address; which operations explain a complaint.
 _GROUNDLESS = {
     "distrust": (),
-    "BadFrame": (ShellTrouble.FLIP_FRAMES,),
-    "corrupt_push": (ShellTrouble.FLIP_FRAMES, ShellTrouble.FLIP_BYTES),
-    "refused (we dialled): 4": MISHAPS,
-    "refused (it dialled): 4": MISHAPS,
+    "BadFrame": (ShellNemesisOp.FLIP_FRAMES,),
+    "corrupt_push": (ShellNemesisOp.FLIP_FRAMES, ShellNemesisOp.FLIP_BYTES),
+    "refused (we dialled): 4": DIRECTORY_OPS,
+    "refused (it dialled): 4": DIRECTORY_OPS,
 }
 _FOUNDING_US = 10_000_000
 # Each node dials every other one twice, and is dialled as often.
@@ -116,10 +116,10 @@ class ShellSimulation:
         assert self._nemesis is not None, "faults were on"
         self._nemesis.stop()
         self._world.network.heal()
-        self._nemesis.mishaps.end()
+        self._nemesis.directory_faults.end()
         for machine in self._machines.values():
             machine.heal()
-        if ShellTrouble.CHANGE_MEMBERS in self._options.troubles:
+        if ShellNemesisOp.CHANGE_MEMBERS in self._options.nemesis_ops:
             restored = self._clients[0].restore_members()
             self._until(self._options.liveness_us, restored.done, "all nodes are voters again")
 
@@ -222,7 +222,7 @@ class ShellSimulation:
     def _is_violated(self) -> bool:
         if self._nemesis is not None and self._world.violation is None:
             try:
-                self._nemesis.mishaps.check()
+                self._nemesis.directory_faults.check()
             except Violation as violation:
                 self._world.violate(violation)
         return self._world.violation is not None
@@ -305,9 +305,9 @@ class _LogReader(logging.Handler):
     def __init__(self, world: ShellWorld) -> None:
         super().__init__()
         self._world = world
-        troubles = world.options.troubles
+        nemesis_ops = world.options.nemesis_ops
         self._groundless = [
-            complaint for complaint, reasons in _GROUNDLESS.items() if not any(each in troubles for each in reasons)
+            complaint for complaint, reasons in _GROUNDLESS.items() if not any(each in nemesis_ops for each in reasons)
         ]
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""What shapes the state machine of a run of the shell's simulator, and the troubles around its snapshots."""
+"""What shapes the state machine of a run of the shell's simulator, and the faults around its snapshots."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-_TROUBLE_RATE = 0.7
+_OP_RATE = 0.7
 
 
-class SnapshotTrouble(StrEnum):
-    """What a run with a state machine may order besides every `ShellTrouble`."""
+class SnapshotNemesisOp(StrEnum):
+    """What a run with a state machine may order besides every `ShellNemesisOp`."""
 
     STRAND = "strand"
     INTERRUPT_INSTALLS = "interrupt_installs"
@@ -36,8 +36,8 @@ class StateOptions:
         file_entries: entries of the largest size that fill a data file: few, so that there are old files.
         safety_us: length of the phase with faults.
         think_max_us: pause of the program around a node between two calls.
-        troubles: what may be ordered.
-        trouble_interval_us: mean time between two orders.
+        nemesis_ops: what may be ordered.
+        nemesis_interval_us: mean time between two orders.
     """
 
     snapshot_threshold: int
@@ -48,20 +48,20 @@ class StateOptions:
     file_entries: int
     safety_us: int
     think_max_us: int
-    troubles: tuple[SnapshotTrouble, ...]
-    trouble_interval_us: int
+    nemesis_ops: tuple[SnapshotNemesisOp, ...]
+    nemesis_interval_us: int
 
     def describe(self) -> str:
         """Return what distinguishes this run, for its line."""
         return (
             f"snapshots={self.snapshot_threshold} chunks={self.chunk_size_bytes} save<={self.save_max_us}us "
             f"pieces={self.pieces_count} "
-            f"snapshot-troubles={','.join(self.troubles) or 'none'}"
+            f"snapshot-nemesis={','.join(self.nemesis_ops) or 'none'}"
         )
 
 
 def draw_state(random: Random) -> StateOptions:
-    """Draw the shape of a state machine and of its troubles."""
+    """Draw the shape of a state machine and of its faults."""
     return StateOptions(
         snapshot_threshold=random.choice((4, 12, 25)),
         chunk_size_bytes=random.choice((400, 2_000, 1 << 20)),
@@ -71,6 +71,6 @@ def draw_state(random: Random) -> StateOptions:
         file_entries=random.choice((4, 4, 12)),
         safety_us=random.choice((2_500_000, 4_000_000)),
         think_max_us=random.choice((20_000, 80_000)),
-        troubles=tuple(each for each in SnapshotTrouble if random.random() < _TROUBLE_RATE),
-        trouble_interval_us=random.choice((60_000, 200_000)),
+        nemesis_ops=tuple(each for each in SnapshotNemesisOp if random.random() < _OP_RATE),
+        nemesis_interval_us=random.choice((60_000, 200_000)),
     )

@@ -21,7 +21,7 @@ from dledger.pending.reads import PendingReads
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.storage.acquaintances import Acquaintances
 from dledger.testing.options import quick_elections
-from dledger.testing.shell.options import ShellTrouble
+from dledger.testing.shell.options import ShellNemesisOp
 from store.errors import StorageFailed
 from tests.mutants.mutant import Mutant, ShellSeeds
 
@@ -32,29 +32,29 @@ STUCK = ("Violation: liveness", "Violation: connections", "Violation: no groundl
 FAILED = ("Violation: a node runs on a good disk", "Violation: no error gets lost")
 
 
-def with_troubles(*troubles):
+def with_nemesis(*nemesis_ops):
     def shape(options):
-        return replace(options, troubles=troubles, trouble_interval_us=150_000)
+        return replace(options, nemesis_ops=nemesis_ops, nemesis_interval_us=150_000)
 
     return shape
 
 
-with_elections = with_troubles(ShellTrouble.KILL, ShellTrouble.ISOLATE, ShellTrouble.RESET_CONNECTIONS)
-with_cuts = with_troubles(ShellTrouble.ISOLATE, ShellTrouble.SPLIT, ShellTrouble.PAUSE)
+with_elections = with_nemesis(ShellNemesisOp.KILL, ShellNemesisOp.ISOLATE, ShellNemesisOp.RESET_CONNECTIONS)
+with_cuts = with_nemesis(ShellNemesisOp.ISOLATE, ShellNemesisOp.SPLIT, ShellNemesisOp.PAUSE)
 
 
 def with_broken_streams(options):
-    shaped = with_troubles(ShellTrouble.RESET_CONNECTIONS)(options)
-    return replace(shaped, trouble_interval_us=60_000, read_share=0.5, cancel_rate=0.0, tasks_count=8)
+    shaped = with_nemesis(ShellNemesisOp.RESET_CONNECTIONS)(options)
+    return replace(shaped, nemesis_interval_us=60_000, read_share=0.5, cancel_rate=0.0, tasks_count=8)
 
 
 def with_power_cuts(options):
-    shaped = with_troubles(ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.SLOW_DISK)(options)
+    shaped = with_nemesis(ShellNemesisOp.CUT_POWER_OF_ALL, ShellNemesisOp.SLOW_DISK)(options)
     return replace(shaped, is_flush_sync=True, sync_max_us=8_000, read_share=0.1)
 
 
 def with_failing_disks(options):
-    return replace(with_troubles(ShellTrouble.FAIL_SYNC, ShellTrouble.CUT_POWER)(options), is_flush_sync=True)
+    return replace(with_nemesis(ShellNemesisOp.FAIL_SYNC, ShellNemesisOp.CUT_POWER)(options), is_flush_sync=True)
 
 
 def with_stale_leaders(options):
@@ -63,7 +63,7 @@ def with_stale_leaders(options):
 
 def with_short_reigns(options):
     """Leaders of five lose their followers within moments, so that what one of them cuts the next may commit."""
-    shaped = with_troubles(ShellTrouble.KILL, ShellTrouble.ISOLATE, ShellTrouble.SPLIT)(options)
+    shaped = with_nemesis(ShellNemesisOp.KILL, ShellNemesisOp.ISOLATE, ShellNemesisOp.SPLIT)(options)
     return replace(
         shaped,
         node_count=5,
@@ -78,7 +78,7 @@ def with_short_reigns(options):
         read_share=0.0,
         lease_share=0.0,
         cancel_rate=0.0,
-        trouble_interval_us=50_000,
+        nemesis_interval_us=50_000,
         downtime_max_us=200_000,
         safety_us=3_000_000,
     )

@@ -8,32 +8,32 @@ from dledger.node.retention import RetentionFloor
 from dledger.node.state_machine import Applier
 from dledger.node.state_machine_runner import NodeMachine
 from dledger.storage.snapshot_store import SnapshotStore
-from dledger.testing.shell.options import ShellTrouble, with_state_machines
-from dledger.testing.shell.state_options import SnapshotTrouble
+from dledger.testing.shell.options import ShellNemesisOp, with_state_machines
+from dledger.testing.shell.state_options import SnapshotNemesisOp
 from tests.mutants.bugs.shell import FAILED, READ, STUCK
 from tests.mutants.mutant import Mutant, ShellSeeds
 
 STATE = ("Violation: state machine safety", "Violation: applied index", "Violation: a restart finds its state")
 
 
-def with_snapshots(*troubles, usual=()):
+def with_snapshots(*nemesis_ops, usual=()):
     def shape(options):
-        shaped = with_state_machines(replace(options, troubles=usual, trouble_interval_us=200_000))
-        state = replace(shaped.state, snapshot_threshold=4, troubles=troubles, trouble_interval_us=100_000)
+        shaped = with_state_machines(replace(options, nemesis_ops=usual, nemesis_interval_us=200_000))
+        state = replace(shaped.state, snapshot_threshold=4, nemesis_ops=nemesis_ops, nemesis_interval_us=100_000)
         return replace(shaped, state=state, lease_share=0.0)
 
     return shape
 
 
-with_installs = with_snapshots(SnapshotTrouble.STRAND, SnapshotTrouble.INTERRUPT_INSTALLS)
-with_restarts = with_snapshots(SnapshotTrouble.DIE_IN_SAVES, usual=(ShellTrouble.KILL,))
-with_damaged_snapshots = with_snapshots(SnapshotTrouble.DAMAGE_SNAPSHOT, usual=(ShellTrouble.KILL,))
-with_slow_states = with_snapshots(SnapshotTrouble.SLOW_APPLY, usual=(ShellTrouble.ISOLATE,))
+with_installs = with_snapshots(SnapshotNemesisOp.STRAND, SnapshotNemesisOp.INTERRUPT_INSTALLS)
+with_restarts = with_snapshots(SnapshotNemesisOp.DIE_IN_SAVES, usual=(ShellNemesisOp.KILL,))
+with_damaged_snapshots = with_snapshots(SnapshotNemesisOp.DAMAGE_SNAPSHOT, usual=(ShellNemesisOp.KILL,))
+with_slow_states = with_snapshots(SnapshotNemesisOp.SLOW_APPLY, usual=(ShellNemesisOp.ISOLATE,))
 
 
 def with_lost_snapshots(options):
     """Cut the power of saving nodes, whose disk then holds what was synced."""
-    shaped = with_snapshots(SnapshotTrouble.DIE_IN_SAVES, usual=(ShellTrouble.CUT_POWER_OF_ALL,))(options)
+    shaped = with_snapshots(SnapshotNemesisOp.DIE_IN_SAVES, usual=(ShellNemesisOp.CUT_POWER_OF_ALL,))(options)
     return replace(shaped, is_flush_sync=True)
 
 

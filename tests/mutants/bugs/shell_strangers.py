@@ -13,25 +13,25 @@ from dledger.pending.reads import PendingReads
 from dledger.service.unread_calls import UnreadCalls
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.identity import IdentityFile
-from dledger.testing.shell.options import ShellTrouble
-from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
+from dledger.testing.shell.options import ShellNemesisOp
+from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_nemesis
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
 UNREAD = "tests/unit/dledger/service/test_unread_calls.py"
 STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
 
-with_pauses = with_troubles(ShellTrouble.PAUSE, ShellTrouble.ISOLATE)
-with_foreign_directories = with_troubles(ShellTrouble.PUT_FOREIGN)
-with_old_copies = with_troubles(ShellTrouble.PUT_OLD_COPY)
-with_exchanges = with_troubles(ShellTrouble.EXCHANGE)
-with_flipped_frames = with_troubles(ShellTrouble.FLIP_FRAMES)
+with_pauses = with_nemesis(ShellNemesisOp.PAUSE, ShellNemesisOp.ISOLATE)
+with_foreign_directories = with_nemesis(ShellNemesisOp.PUT_FOREIGN)
+with_old_copies = with_nemesis(ShellNemesisOp.PUT_OLD_COPY)
+with_exchanges = with_nemesis(ShellNemesisOp.EXCHANGE)
+with_flipped_frames = with_nemesis(ShellNemesisOp.FLIP_FRAMES)
 
 
 def with_half_open_connections(options):
     """Machines that lose power say nothing: the other side keeps their connections until a time limit ends these."""
-    shaped = with_troubles(ShellTrouble.CUT_POWER)(options)
+    shaped = with_nemesis(ShellNemesisOp.CUT_POWER)(options)
     return replace(
-        shaped, is_flush_sync=True, downtime_max_us=50_000, trouble_interval_us=1_000_000, safety_us=9_000_000
+        shaped, is_flush_sync=True, downtime_max_us=50_000, nemesis_interval_us=1_000_000, safety_us=9_000_000
     )
 
 

@@ -143,7 +143,7 @@ def test_full_disk_in_the_background_does_no_harm(machine, log):
 
 def test_after_a_failed_write_nothing_is_appended_or_flushed_any_more(machine, log):
     machine.append(10)
-    machine.disk.write_trouble.arm(1, is_lasting=False)
+    machine.disk.write_fault.arm(1, is_lasting=False)
 
     with pytest.raises(StorageFailed):
         machine.append(10)

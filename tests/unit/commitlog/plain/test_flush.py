@@ -82,7 +82,7 @@ def test_async_append_ends_at_once_and_can_be_read_before_it_is_durable(machine)
 def test_failed_sync_ends_no_append_and_their_outcome_is_unknown(machine, log):
     ended = []
     log.append([message(1)], [0]).when_done(ended.append)
-    machine.disk.sync_trouble.arm(1, is_lasting=False)
+    machine.disk.sync_fault.arm(1, is_lasting=False)
     ticket = log.begin_flush()
     with pytest.raises(StorageFailed):
         ticket.sync()

@@ -57,7 +57,7 @@ def test_units_that_the_disk_refused_to_a_killed_process_do_not_count():
     path = f"/store/consumequeue/orders/0/{0:020d}"
     file = files.open(path)
     file.write(UNIT.pack(100, 100, 0), UNIT_SIZE)
-    disk.sync_trouble.arm(1, is_lasting=False)
+    disk.sync_fault.arm(1, is_lasting=False)
     with pytest.raises(StorageFailed):
         file.sync()
 

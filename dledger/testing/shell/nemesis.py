@@ -1,4 +1,4 @@
-"""The plan of a run's faults: orders one trouble after the other, drawn from the seed, and ends each of them later."""
+"""The plan of a run's faults: orders one operation after another, drawn from the seed, and ends each of them later."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.disk.disk import UNLIMITED_BYTES
-from dledger.testing.shell.mishaps import Mishaps
-from dledger.testing.shell.options import RARE_TROUBLES, ShellTrouble
-from dledger.testing.shell.snapshot_troubles import SnapshotTroubles
+from dledger.testing.shell.directory_faults import DirectoryFaults
+from dledger.testing.shell.options import RARE_OPS, ShellNemesisOp
+from dledger.testing.shell.snapshot_nemesis import SnapshotNemesis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ _CUT_MAX_US = (300_000, 1_500_000, 9_000_000)
 
 
 class ShellNemesis:
-    """Orders troubles until it is stopped.
+    """Orders operations of the nemesis until it is stopped.
 
     Args:
         world: what the run shares.
@@ -33,7 +33,7 @@ class ShellNemesis:
         clients: one of them asks for transfers and changes of members.
 
     Attributes:
-        mishaps: what happens to directories.
+        directory_faults: what happens to directories.
     """
 
     def __init__(
@@ -44,48 +44,48 @@ class ShellNemesis:
         self._clients = clients
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
-        self.mishaps = Mishaps(world, machines)
+        self.directory_faults = DirectoryFaults(world, machines)
         state = world.options.state
-        self._snapshot_troubles = (
-            None if state is None else SnapshotTroubles(world, state, machines, clients, self.mishaps)
+        self._snapshot_nemesis = (
+            None if state is None else SnapshotNemesis(world, state, machines, clients, self.directory_faults)
         )
-        self._orders: dict[ShellTrouble, Callable[[], None]] = {
-            ShellTrouble.KILL: lambda: self._any().kill(),
-            ShellTrouble.STOP: lambda: self._any().stop(),
-            ShellTrouble.CUT_POWER: lambda: self._any().cut_power(),
-            ShellTrouble.CUT_POWER_OF_ALL: self._cut_power_of_all,
-            ShellTrouble.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
-            ShellTrouble.ISOLATE: self._isolate,
-            ShellTrouble.CUT_ONE_WAY: self._cut_one_way,
-            ShellTrouble.SPLIT: self._split,
-            ShellTrouble.RESET_CONNECTIONS: self._reset_connections,
-            ShellTrouble.PAUSE: lambda: self._pause(is_clock_stopped=False),
-            ShellTrouble.STOP_CLOCK: lambda: self._pause(is_clock_stopped=True),
-            ShellTrouble.SLOW_DISK: self._slow_disk,
-            ShellTrouble.FAIL_SYNC: self._fail_sync,
-            ShellTrouble.FILL_DISK: self._fill_disk,
-            ShellTrouble.TRANSFER: self._transfer,
-            ShellTrouble.FLIP_FRAMES: self._flip_frames,
-            ShellTrouble.CHANGE_MEMBERS: self._change_members,
-            ShellTrouble.WIPE: self.mishaps.wipe,
-            ShellTrouble.FLIP_BYTES: self.mishaps.flip,
-            ShellTrouble.PUT_FOREIGN: self.mishaps.put_foreign,
-            ShellTrouble.PUT_OLD_COPY: self.mishaps.put_old_copy,
-            ShellTrouble.EXCHANGE: self.mishaps.exchange,
+        self._orders: dict[ShellNemesisOp, Callable[[], None]] = {
+            ShellNemesisOp.KILL: lambda: self._any().kill(),
+            ShellNemesisOp.STOP: lambda: self._any().stop(),
+            ShellNemesisOp.CUT_POWER: lambda: self._any().cut_power(),
+            ShellNemesisOp.CUT_POWER_OF_ALL: self._cut_power_of_all,
+            ShellNemesisOp.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
+            ShellNemesisOp.ISOLATE: self._isolate,
+            ShellNemesisOp.CUT_ONE_WAY: self._cut_one_way,
+            ShellNemesisOp.SPLIT: self._split,
+            ShellNemesisOp.RESET_CONNECTIONS: self._reset_connections,
+            ShellNemesisOp.PAUSE: lambda: self._pause(is_clock_stopped=False),
+            ShellNemesisOp.STOP_CLOCK: lambda: self._pause(is_clock_stopped=True),
+            ShellNemesisOp.SLOW_DISK: self._slow_disk,
+            ShellNemesisOp.FAIL_SYNC: self._fail_sync,
+            ShellNemesisOp.FILL_DISK: self._fill_disk,
+            ShellNemesisOp.TRANSFER: self._transfer,
+            ShellNemesisOp.FLIP_FRAMES: self._flip_frames,
+            ShellNemesisOp.CHANGE_MEMBERS: self._change_members,
+            ShellNemesisOp.WIPE: self.directory_faults.wipe,
+            ShellNemesisOp.FLIP_BYTES: self.directory_faults.flip,
+            ShellNemesisOp.PUT_FOREIGN: self.directory_faults.put_foreign,
+            ShellNemesisOp.PUT_OLD_COPY: self.directory_faults.put_old_copy,
+            ShellNemesisOp.EXCHANGE: self.directory_faults.exchange,
         }
 
     def start(self) -> None:
-        """Order the first trouble after a while, if this run has any."""
-        if self._world.options.troubles:
+        """Order the first operation after a while, if this run has any."""
+        if self._world.options.nemesis_ops:
             self._wait()
-        if self._snapshot_troubles is not None:
-            self._snapshot_troubles.start()
+        if self._snapshot_nemesis is not None:
+            self._snapshot_nemesis.start()
 
     def stop(self) -> None:
         """Order nothing any more; what is under way is for the owner to heal."""
         self._is_stopped = True
-        if self._snapshot_troubles is not None:
-            self._snapshot_troubles.stop()
+        if self._snapshot_nemesis is not None:
+            self._snapshot_nemesis.stop()
 
     def restart(self, machine: ShellMachine) -> None:
         """Bring a machine that has gone down back after a while; soon, when all is healed (it was about to stop)."""
@@ -102,21 +102,21 @@ class ShellNemesis:
 
     def _bring_back(self, machine: ShellMachine) -> None:
         if machine.process is None and not machine.is_held:
-            self.mishaps.mend(machine)
+            self.directory_faults.mend(machine)
             machine.boot()
 
     def _wait(self) -> None:
-        mean_us = self._world.options.trouble_interval_us
+        mean_us = self._world.options.nemesis_interval_us
         self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
 
     def _order(self) -> None:
         if self._is_stopped:
             return
-        troubles = self._world.options.troubles
+        nemesis_ops = self._world.options.nemesis_ops
         # Most of these are passed by, for the group is not ready to lose anything; they are ordered twice as often.
-        trouble = self._random.choice([*troubles, *(each for each in troubles if each in RARE_TROUBLES)])
-        self._world.trace.note("trouble", "%s", trouble.value)
-        self._orders[trouble]()
+        op = self._random.choice([*nemesis_ops, *(each for each in nemesis_ops if each in RARE_OPS)])
+        self._world.trace.note("nemesis", "%s", op.value)
+        self._orders[op]()
         self._wait()
 
     def _later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
@@ -127,7 +127,7 @@ class ShellNemesis:
             end(*arguments)
 
     def _any(self) -> ShellMachine:
-        """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
+        """Choose a victim: every second time the leader, if there is one, for its faults concern all nodes."""
         machines = list(self._machines.values())
         if self._random.random() < 0.5:
             for machine in machines:
@@ -192,9 +192,9 @@ class ShellNemesis:
         machine.sync_delay_us = 0
 
     def _fail_sync(self) -> None:
-        trouble = self._any().disk.sync_trouble
-        trouble.arm(self._random.randint(1, _DEATH_OPERATIONS_MAX), is_lasting=False)
-        self._later(_FAULT_MAX_US, trouble.heal)
+        fault = self._any().disk.sync_fault
+        fault.arm(self._random.randint(1, _DEATH_OPERATIONS_MAX), is_lasting=False)
+        self._later(_FAULT_MAX_US, fault.heal)
 
     def _fill_disk(self) -> None:
         machine = self._any()

@@ -1,6 +1,6 @@
-"""Troubles around snapshots: nodes that lag behind deleted files, installs that are interrupted, deaths in a save.
+"""Faults around snapshots: nodes that lag behind deleted files, installs that are interrupted, deaths in a save.
 
-They are drawn from a random stream of their own and come besides the usual troubles of a run.
+They are drawn from a random stream of their own and come besides the usual operations of a run.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.shell.options import ShellFault
-from dledger.testing.shell.state_options import SnapshotTrouble
+from dledger.testing.shell.state_options import SnapshotNemesisOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from dledger.testing.shell.clients import ClientProcess
+    from dledger.testing.shell.directory_faults import DirectoryFaults
     from dledger.testing.shell.machines import ShellMachine
-    from dledger.testing.shell.mishaps import Mishaps
     from dledger.testing.shell.state_options import StateOptions
     from dledger.testing.shell.world import ShellWorld
 
@@ -32,15 +32,15 @@ _DIE_IN_SAVE_RATE = 0.15
 _OPERATIONS_MAX = 8
 
 
-class SnapshotTroubles:
-    """Orders troubles until it is stopped.
+class SnapshotNemesis:
+    """Orders operations of the nemesis until it is stopped.
 
     Args:
         world: what the run shares.
         state: the shape of the state machine.
         machines: of the nodes.
         clients: one of them asks for transfers.
-        mishaps: knows which node may lose a snapshot.
+        directory_faults: knows which node may lose a snapshot.
     """
 
     def __init__(
@@ -49,33 +49,33 @@ class SnapshotTroubles:
         state: StateOptions,
         machines: Mapping[str, ShellMachine],
         clients: Sequence[ClientProcess],
-        mishaps: Mishaps,
+        directory_faults: DirectoryFaults,
     ) -> None:
         self._world = world
         self._state = state
         self._machines = machines
         self._clients = clients
-        self._mishaps = mishaps
+        self._directory_faults = directory_faults
         self._random = Random(f"{world.options.seed}/snapshot troubles")
         self._is_stopped = False
         self._installing: set[str] = set()
-        self._orders: dict[SnapshotTrouble, Callable[[], None]] = {
-            SnapshotTrouble.STRAND: self._strand,
-            SnapshotTrouble.DAMAGE_SNAPSHOT: mishaps.flip_snapshot,
-            SnapshotTrouble.SLOW_APPLY: self._slow_apply,
+        self._orders: dict[SnapshotNemesisOp, Callable[[], None]] = {
+            SnapshotNemesisOp.STRAND: self._strand,
+            SnapshotNemesisOp.DAMAGE_SNAPSHOT: directory_faults.flip_snapshot,
+            SnapshotNemesisOp.SLOW_APPLY: self._slow_apply,
         }
         # The others strike at moments of their own: `saving`, and while an install is under way.
-        orderable = [each for each in state.troubles if each in self._orders]
+        orderable = [each for each in state.nemesis_ops if each in self._orders]
         # A node is often away for too short a time to need an install.
-        self._orderable = [*orderable, *(each for each in orderable if each is SnapshotTrouble.STRAND)]
+        self._orderable = [*orderable, *(each for each in orderable if each is SnapshotNemesisOp.STRAND)]
 
     def start(self) -> None:
-        """Order the first trouble after a while, and watch installs."""
+        """Order the first operation after a while, and watch installs."""
         for machine in self._machines.values():
             machine.on_saving = self.saving
         if self._orderable:
             self._wait()
-        if SnapshotTrouble.INTERRUPT_INSTALLS in self._state.troubles:
+        if SnapshotNemesisOp.INTERRUPT_INSTALLS in self._state.nemesis_ops:
             self._world.scheduler.after(_LOOK_US, self._look_for_installs)
 
     def stop(self) -> None:
@@ -84,21 +84,21 @@ class SnapshotTroubles:
 
     def saving(self, machine: ShellMachine) -> None:
         """Let a process die now and then in the save that it begins."""
-        if self._is_stopped or SnapshotTrouble.DIE_IN_SAVES not in self._state.troubles:
+        if self._is_stopped or SnapshotNemesisOp.DIE_IN_SAVES not in self._state.nemesis_ops:
             return
         if self._random.random() < _DIE_IN_SAVE_RATE:
             machine.arm(self._random.randint(1, _OPERATIONS_MAX))
 
     def _wait(self) -> None:
-        mean_us = self._state.trouble_interval_us
+        mean_us = self._state.nemesis_interval_us
         self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
 
     def _order(self) -> None:
         if self._is_stopped:
             return
-        trouble = self._random.choice(self._orderable)
-        self._world.trace.note("trouble", "%s", trouble.value)
-        self._orders[trouble]()
+        op = self._random.choice(self._orderable)
+        self._world.trace.note("nemesis", "%s", op.value)
+        self._orders[op]()
         self._wait()
 
     # ---------------------------------------------------------------------------------------------- lagging nodes
@@ -138,7 +138,7 @@ class SnapshotTroubles:
         machine.is_held = False
         self._world.network.heal(pairs)
         if machine.process is None:
-            self._mishaps.mend(machine)
+            self._directory_faults.mend(machine)
             machine.boot()
 
     # ---------------------------------------------------------------------------------------------- installs
@@ -164,7 +164,7 @@ class SnapshotTroubles:
         self._world.tally.add(ShellFault.INSTALL_INTERRUPTED)
         random = self._random
         what = random.choice(("kill", "isolate", "transfer", "stop", "kill receiver", "arm receiver", "cut power"))
-        self._world.trace.note("trouble", "%s in the install on %s", what, machine.node_id)
+        self._world.trace.note("nemesis", "%s in the install on %s", what, machine.node_id)
         if what == "kill":
             leader.kill()
         elif what == "stop":

@@ -3,7 +3,7 @@
 One node of a run is the victim: whatever it loses, the others are a majority that lost nothing, so the group must keep
 all that it promised. What runs on a hurt disk is refused by name, or has no vote; it is never obeyed:
 
-| mishap | what must come of it |
+| fault | what must come of it |
 | --- | --- |
 | replaced by an empty disk | the node is readmitted in the end |
 | flipped bytes | the node names the file and stops, has no vote, or serves nothing of them; then it is mended |
@@ -53,8 +53,8 @@ _FLIPPED = "a directory with flipped bytes"
 _EXCHANGED = "the directory of another node"
 
 
-class Mishaps:
-    """Brings mishaps about, and mends what they left.
+class DirectoryFaults:
+    """Injects faults into directories, and mends what they left.
 
     Args:
         world: what the run shares.
