@@ -73,7 +73,7 @@ class ArchiveFloor:
         log: name of the broker's log in the archive.
 
     Attributes:
-        trouble: why nothing may be deleted, or no more than before, for people; empty when the mark was read.
+        fault: why nothing may be deleted, or no more than before, for people; empty when the mark was read.
     """
 
     def __init__(self, files: Files, path: str, log: str) -> None:
@@ -87,7 +87,7 @@ class ArchiveFloor:
         self._looking: threading.Thread | None = None
         # The read of the last round had not ended when the next one was due.
         self._is_late = False
-        self.trouble = ""
+        self.fault = ""
 
     def look(self) -> None:
         """Read the mark; takes as long as the disk that it is on."""
@@ -119,21 +119,21 @@ class ArchiveFloor:
             return floor
         found = self._found
         if found is None:
-            self._set_trouble("does not answer; nothing is deleted before it does" if self._is_late else "")
+            self._set_fault("does not answer; nothing is deleted before it does" if self._is_late else "")
             return begin
         if isinstance(found, ArchiveMark) and found.begin > begin:
             gap = f"begins at {found.begin}, after the log, which begins at {begin}"
             found = f"{gap}: what this node has in front of it is in no archive"
         if isinstance(found, str):
-            self._set_trouble(f"{found}; nothing is deleted before it is archived")
+            self._set_fault(f"{found}; nothing is deleted before it is archived")
             return begin
-        self._set_trouble("does not answer; what it said before holds" if self._is_late else "")
+        self._set_fault("does not answer; what it said before holds" if self._is_late else "")
         return min(floor, found.end)
 
-    def _set_trouble(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            self.trouble = trouble
-            logger.warning("archive_mark path=%s %s", self._path, trouble or "is read again")
+    def _set_fault(self, fault: str) -> None:
+        if fault != self.fault:
+            self.fault = fault
+            logger.warning("archive_mark path=%s %s", self._path, fault or "is read again")
 
     def _read_mark(self) -> ArchiveMark | str:
         """Return what the mark says, or why it says nothing."""

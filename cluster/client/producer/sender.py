@@ -121,7 +121,7 @@ class PutQueue:
         # Batches leave without their linger.
         self.is_hasty = False
         # Why nothing was sent last; a part of the message of items that are late.
-        self._trouble = RequestFailed(Reason.NOT_REACHED, f"broker {broker} took nothing")
+        self._last_failure = RequestFailed(Reason.NOT_REACHED, f"broker {broker} took nothing")
 
     @property
     def is_empty(self) -> bool:
@@ -196,7 +196,7 @@ class PutQueue:
 
     def paused(self, refusal: RequestFailed) -> bool:
         """Give to other brokers what may go there: this one takes nothing just now."""
-        self._trouble = refusal
+        self._last_failure = refusal
         self._take_out(lambda item: item.is_movable and self._hooks.moved(item, self._broker))
         return True
 
@@ -258,7 +258,7 @@ class PutQueue:
         )
 
     def _failed(self, batch: PutBatch, failure: RequestFailed, *, may_retry: bool) -> None:
-        self._trouble = failure
+        self._last_failure = failure
         if failure.is_worth_trying or failure.certainty is Certainty.UNKNOWN:
             self._hooks.observed(self._broker, None)
         for item in batch.items:
@@ -323,7 +323,7 @@ class PutQueue:
         self._queues.clear()
 
     def _too_late(self, when: str) -> RequestFailed:
-        trouble = self._trouble
-        text = f"the deadline passed {when}; {trouble.message}"
-        reason = trouble.reason or trouble.name
-        return RequestFailed(reason, text, certainty=Certainty.NOT_APPENDED, code=trouble.code)
+        failure = self._last_failure
+        text = f"the deadline passed {when}; {failure.message}"
+        reason = failure.reason or failure.name
+        return RequestFailed(reason, text, certainty=Certainty.NOT_APPENDED, code=failure.code)

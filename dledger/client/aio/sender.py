@@ -112,7 +112,7 @@ class AppendQueue:
         # Set whenever an item leaves the queue.
         self.room = asyncio.Event()
         # Why nothing was sent last; a part of the message of appends that are late.
-        self._trouble = "the leader took nothing"
+        self._last_failure = "the leader took nothing"
 
     @property
     def has_room(self) -> bool:
@@ -121,7 +121,7 @@ class AppendQueue:
 
     def fullness(self) -> str:
         """Say why there is no room."""
-        return f"{self._queued_entries} appends wait in this client already; {self._trouble}"
+        return f"{self._queued_entries} appends wait in this client already; {self._last_failure}"
 
     def append(self, item: BatchItem) -> None:
         """Queue an item as the last one."""
@@ -168,7 +168,7 @@ class AppendQueue:
 
     def paused(self, refusal: Refused) -> bool:
         """Refuse all that is queued if the cause does not pass; return whether it does."""
-        self._trouble = refusal.message
+        self._last_failure = refusal.message
         if not refusal.is_passing:
             self._refuse_all(refusal.code, refusal.message)
         return refusal.is_passing
@@ -195,7 +195,7 @@ class AppendQueue:
         """See `SenderPolicy`."""
         self._nodes.tracker.failed(address)
         outcome = failure_of_append(address, code, details)
-        self._trouble = str(outcome)
+        self._last_failure = str(outcome)
         if isinstance(outcome, Refused):
             return self._refused(batches, outcome, is_left=True, may_retry=may_retry)
         for batch in reversed(batches):
@@ -250,7 +250,7 @@ class AppendQueue:
             self.queued_bytes += item.size_bytes
 
     def _fail_late(self, item: BatchItem) -> None:
-        text = f"the deadline passed before the append could be sent; {self._trouble}"
+        text = f"the deadline passed before the append could be sent; {self._last_failure}"
         _fail_item(item, NotAppended(ResponseCode.NETWORK_ERROR, text))
 
     def _refuse_all(self, code: int, message: str) -> None:

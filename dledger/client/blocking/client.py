@@ -112,22 +112,22 @@ class LogClient:
     def _append_with_retries(self, bodies: Sequence[bytes], deadline: float) -> AppendResponse:
         """Append until it succeeds, the outcome is unknown, or the deadline passes."""
         request = AppendRequest(group=self._group, bodies=bodies)
-        trouble = "the leader took nothing"
+        failure = "the leader took nothing"
 
         def attempt() -> AppendResponse:
-            nonlocal trouble
+            nonlocal failure
             try:
                 return self._attempt(request, deadline)
             except Refused as refusal:
                 if refusal.message != _TOO_LATE:
-                    trouble = refusal.message
+                    failure = refusal.message
                 raise
 
         try:
             return retrying(deadline - time.monotonic())(attempt)
         except Refused as refusal:
             # That time ran out says nothing of why; the attempt before does.
-            message = f"{_TOO_LATE}; {trouble}" if refusal.message == _TOO_LATE else refusal.message
+            message = f"{_TOO_LATE}; {failure}" if refusal.message == _TOO_LATE else refusal.message
             raise NotAppended(refusal.code, message) from refusal
 
     def _attempt(self, request: AppendRequest, deadline: float) -> AppendResponse:

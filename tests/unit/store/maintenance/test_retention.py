@@ -250,7 +250,7 @@ def test_unarchived_files_are_kept_at_any_age_and_on_a_full_disk(case, tmp_path,
         return one.run()
 
     assert one.run() == 0
-    assert "does not exist" in one.store.lifecycle.retention.archive.trouble
+    assert "does not exist" in one.store.lifecycle.retention.archive.fault
     good = encode_mark(ArchiveMark("broker-a", 0, ends[2]))
     assert allowed(good[:-3]) == 0
     assert allowed(good.replace(b'"end":', b'"end":9')) == 0
@@ -258,7 +258,7 @@ def test_unarchived_files_are_kept_at_any_age_and_on_a_full_disk(case, tmp_path,
     assert allowed(encode_mark(ArchiveMark("broker-a", 1, ends[2]))) == 0
     assert len(one.log_files()) == ALL_FULL
     assert allowed(good) == 3
-    assert one.store.lifecycle.retention.archive.trouble == ""
+    assert one.store.lifecycle.retention.archive.fault == ""
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[4] - 1))) == 1
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[-1] + 1))) == 10
     assert sum("archive_mark" in line for line in caplog.messages) >= 5
@@ -271,7 +271,7 @@ def test_mark_that_cannot_be_read_keeps_everything_and_stops_no_store(case, tmp_
     one.clock.pass_s(100 * HOUR)
     one.disk.used_ratio = 0.89
     assert one.run() == 0
-    assert "cannot be read" in one.store.lifecycle.retention.archive.trouble
+    assert "cannot be read" in one.store.lifecycle.retention.archive.fault
     mark.rmdir()
     end = int(one.log_files()[1].name)
     mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
@@ -305,7 +305,7 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
     floor.look_aside()
     floor.look_aside()
     assert floor.lowered(1_000, 7) == 7
-    assert "does not answer" in floor.trouble
+    assert "does not answer" in floor.fault
     server.is_well.set()
     hears(100)
 
@@ -316,9 +316,9 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
         floor.look_aside()
     assert server.looks_count == 2
     assert floor.lowered(1_000, 7) == 100
-    assert "does not answer" in floor.trouble
+    assert "does not answer" in floor.fault
     server.is_well.set()
     hears(200)
-    wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.trouble), "all is well")
+    wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
     # What it still reads must not outlast the test's directory.
     wait_until(lambda: not floor._looking.is_alive(), "the last look is over")
