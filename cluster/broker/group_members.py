@@ -46,11 +46,13 @@ class GroupMembers:
     """The members of all groups."""
 
     def __init__(self) -> None:
+        # By client id; a group without members has no item, here and in `_versions`.
         self._groups: dict[str, dict[str, JoinedMember]] = {}
-        # Of the groups that have members. One counter numbers the changes of all groups, so that a group that was empty
+        # One counter numbers the changes of all groups, so that a group that was empty
         # in between has a version which none of its members saw before.
         self._versions: dict[str, int] = {}
         self._changes = 0
+        # Members of all groups, at most `MEMBERS_MAX`.
         self._count = 0
 
     def __len__(self) -> int:
@@ -70,10 +72,10 @@ class GroupMembers:
         return self._versions.get(group, 0)
 
     def join(self, group: str, member: JoinedMember) -> None:
-        """Take a member in, in place of an earlier life of it that is silent or says that it is the same.
+        """Add a member. It replaces an earlier one of its id that is silent or of the same instance.
 
         Raises:
-            RequestFailed: another living client has that id, the id is none, or there are too many.
+            RequestFailed: another living client has that id, the id is invalid, or there are too many.
         """
         client_id = member.client_id
         if not 1 <= len(client_id) <= _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(client_id):
@@ -82,7 +84,7 @@ class GroupMembers:
         members = self._groups.get(group, {})
         known = members.get(client_id)
         if known is None and self._count >= MEMBERS_MAX:
-            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"{self._count} consumers are here, and no more may be")
+            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"there are {self._count} consumers, and no more are accepted")
         if known is not None and known.instance != member.instance:
             silent_ms = member.last_message_ms - known.last_message_ms
             if silent_ms < SILENCE_MS_MAX:

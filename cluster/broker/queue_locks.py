@@ -27,8 +27,10 @@ class QueueLocks:
     """All locks of one broker."""
 
     def __init__(self) -> None:
+        # Holder and end of each lock, at most `LOCKS_MAX`. An ended one stays until another client takes
+        # the queue, or room is needed.
         self._locks: dict[tuple[str, QueueKey], tuple[str, int]] = {}
-        # The same by group and client, ended ones too.
+        # Exactly the same locks by group and client, and no empty set: otherwise `_remove` fails.
         self._held: dict[tuple[str, str], set[QueueKey]] = {}
 
     def __len__(self) -> int:

@@ -34,9 +34,10 @@ class QueueWatch:
         self._topic = topic
         self._tags = tags
         self._loop = asyncio.get_running_loop()
-        # In the order in which they are to be read.
+        # A queue is ready (in the order in which they are to be read), or awaited, or with the caller of `take_ready`.
         self._ready: dict[int, None] = dict.fromkeys(queue_ids)
         self._waiters: dict[int, Waiter] = {}
+        # Only during `wait`.
         self._notified: asyncio.Future[None] | None = None
 
     def take_ready(self) -> list[int]:

@@ -144,15 +144,19 @@ class _Start:
     metrics: BaseLogMetrics
 
     def __init__(self, files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool) -> None:
+        # What this node answers to others. A claim only moves on: nothing, awaited; or held from the start.
         self.own: Statement = NOTHING
         self._files = files
         self._config = config
         self._codec = codec
         self._places = places_of(config, has_property_crc=has_property_crc)
         self._others = {peer.id: peer.address for peer in config.peers if peer.id != config.self_id}
+        # Empty until `look` finds, or `save_agreed` saves, the one that the group agreed on.
         self._manifest = BaseLogManifest(0)
         self._notes: list[str] = []
+        # The first difference from another node; the start fails with it.
         self._difference: BaseLogsDiffer | None = None
+        # What was logged last, by subject.
         self._said: dict[str, str] = {}
         self._fetched_bytes = self._attempts = 0
         self._shown_at = 0.0

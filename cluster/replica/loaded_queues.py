@@ -36,8 +36,11 @@ class LoadedQueues:
         self._derived = derived
         self._log = log
         self._machine = machine
+        # The queue ends whose first steps were begun, compared by identity: each loaded snapshot brings another object.
         self._known: QueueEnds | None = None
+        # What is left of the steps under way; None between two kinds of steps.
         self._steps: Iterator[None] | None = None
+        # The second kind was begun: the table's last row.
         self._is_restoring = False
 
     def turn(self, end_s: float) -> bool:

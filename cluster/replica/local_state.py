@@ -66,13 +66,16 @@ class LocalState:
     def __init__(self, state: BrokerState, snapshots: SnapshotStore, number: int) -> None:
         self.state = state
         self._snapshots = snapshots
+        # Of the newest snapshot that was begun; each gets the next one.
         self._number = number
         self._loop = asyncio.get_running_loop()
         self._thread = StorageThread("broker-state")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        # Callers whose changes are in no snapshot that was begun.
         self._waiting: list[asyncio.Future[None]] = []
+        # One save runs at a time: an older snapshot must not replace a newer one.
         self._is_saving = False
-        # The last snapshot found no room: the state holds changes that none has.
+        # The last save failed: the state has changes that no snapshot has.
         self._is_unsaved = False
 
     @classmethod

@@ -71,8 +71,10 @@ class ReplicatedReplica:
         self._files = files
         self._config = config
         self._loop = asyncio.get_running_loop()
+        # Resolved once, by the first part that fails.
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._listeners: list[Callable[[], None]] = []
+        # Both are set once and never cleared: before the first, and after the second, no put and no change is accepted.
         self._is_started = False
         self._is_stopping = False
         log, messages = parts.log, parts.messages
@@ -92,6 +94,7 @@ class ReplicatedReplica:
         self._import = StateImport(
             parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
         )
+        # The status of which the listeners know.
         self._last_status = self.status()
 
     @classmethod

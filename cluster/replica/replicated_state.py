@@ -56,9 +56,11 @@ class ReplicatedState:
         self._state = state
         self._queue_ends = queue_ends
         self._applied_index = applied_index
-        # Place by index of the snapshot; of those that are not known to be good, or not yet.
+        # Place in the log by index of the snapshot, for snapshots that are not known to be good.
         self._tried: dict[int, int] = {}
+        # The snapshot of the last `note_snapshot`, compared by identity.
         self._noted: SnapshotInfo | None = None
+        # (Index, place) of the last two good snapshots, the older one first.
         self._good: list[tuple[int, int]] = []
 
     @property

@@ -56,6 +56,7 @@ class StandaloneReplica:
         self._plain = plain
         self._service = service
         self._local = local
+        # Resolved once, by the first part that fails.
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         for part in (service.failure, local.failure):
             part.add_done_callback(self._part_failed)

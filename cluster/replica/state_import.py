@@ -120,6 +120,7 @@ class StateImport:
         self._change = change
         self._ended = ended
         self._batch_max = min(pending_max, _BATCH_MAX)
+        # The import that is running; at most one.
         self._task: asyncio.Task[None] | None = None
 
     @property

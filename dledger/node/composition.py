@@ -52,7 +52,7 @@ _RETENTION_INTERVAL_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSetup:
-    """What the owner of a node gives it; `dledger.node.node.Node` describes each."""
+    """The arguments of a node; `dledger.node.node.Node` describes each."""
 
     config: NodeConfig
     metrics: NodeMetrics
@@ -67,11 +67,11 @@ class NodeSetup:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """What a started node consists of, as far as `dledger.node.node.Node` uses it.
+    """The parts of a started node that `dledger.node.node.Node` uses.
 
     Attributes:
         files: open.
-        turns: of the event loop; to be given `driver` and `jobs`.
+        turns: of the event loop; `begin` gives them `driver` and `jobs`.
         transport: to the other nodes.
         group: members and requests to change them.
         gate: takes appends in.
@@ -79,9 +79,9 @@ class NodeParts:
         machine: feeds the state machine; None without one.
         retention: deletes old files.
         raft, driver: the core, and what executes its effects.
-        view: what the node shows of itself.
+        view: status and gauges.
         worker: the storage thread.
-        jobs: what the node does periodically.
+        jobs: the periodic jobs.
     """
 
     files: NodeFiles
@@ -155,7 +155,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
 
 
 def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
-    """Return all that a node does periodically, besides ticks."""
+    """Return all periodic jobs of a node except the tick."""
     jobs = [
         Job("log of a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).look),
         Job("checkpoint of entries", config.checkpoint_interval_ms / 1000, checkpoints.save),

@@ -1,8 +1,8 @@
-"""The turns of a node: all that happened since the last one goes to the driver together.
+"""The turns of a node: each passes all events since the last turn to the driver together.
 
-Messages, ticks, finished syncs, proposals and reads are collected here and handed on once per turn of the event loop;
-what comes while a turn runs joins the next. So a lone append does not wait, and many share one write, one push and
-one sync (see `dledger.pending.proposals`).
+Messages, ticks, finished syncs, proposals and reads are collected and processed once per iteration of the event loop;
+events that arrive during a turn are processed in the next. So a single append does not wait, and many share one write,
+one push and one sync (see `dledger.pending.proposals`).
 
 Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
 """
@@ -39,8 +39,8 @@ class EventBatches:
 
     Args:
         metrics: counts batches and syncs.
-        waiters: their questions to the core, and their deadlines.
-        store: asked how much is not yet synced.
+        waiters: their requests to the core, and their deadlines.
+        store: reports how much is not yet synced.
         now_s: the clock of deadlines.
     """
 
@@ -52,15 +52,20 @@ class EventBatches:
         self._waiters = waiters
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        # None before `begin`, and for good after `end` or the first error: nothing reaches the core then.
         self._driver: Driver | None = None
+        # Set together with the driver; called at most once.
         self._report_failure: Callable[[Exception], None] | None = None
+        # Events since the last turn, in the order of their arrival: order between messages of one peer matters.
         self._inbox: list[Event] = []
         self._proposals = ProposalQueue()
+        # A turn is scheduled. A tick may run one before it; the scheduled turn then finds what came after the tick.
         self._is_turn_due = False
+        # The next call of each job, by its action.
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
     def begin(self, driver: Driver, jobs: Iterable[Job], on_failed: Callable[[Exception], None]) -> None:
-        """Turn `driver` from now on, and start the timers.
+        """Run turns with `driver` from now on, and start the timers.
 
         Args:
             driver: of the node.
@@ -77,7 +82,7 @@ class EventBatches:
         self._loop.call_soon(self._run, step)
 
     def end(self) -> None:
-        """Turn no more."""
+        """Run no more turns."""
         self._driver = None
         for timer in self._timers.values():
             timer.cancel()
@@ -111,7 +116,7 @@ class EventBatches:
         self.ask(PeerUnreachable(peer))
 
     def on_failed(self, error: Exception) -> None:
-        """Stop."""
+        """Stop the node."""
         self._fail(error)
 
     def is_lightly_loaded(self) -> bool:
@@ -127,11 +132,11 @@ class EventBatches:
         self._metrics.fsync_latency_s.observe(duration_s)
         self._run(lambda driver: driver.synced(ticket, core_ms()))
         if self._proposals:
-            # A commit may have let them go.
+            # Waiting proposals may be due after a commit.
             self.ask_turn()
 
     def on_sync_failed(self, error: Exception) -> None:
-        """Stop: what reached the disk is not known."""
+        """Stop the node: it is unknown what reached the disk."""
         self._fail(error)
 
     # -------------------------------------------------------------------------------------------------------- turns
@@ -141,7 +146,7 @@ class EventBatches:
         self._run(self._give_all)
 
     def _give_all(self, driver: Driver) -> None:
-        """Give the driver what has come in."""
+        """Pass everything that has arrived to the driver."""
         self._inbox += self._waiters.reads.next_questions(self._now_s())
         events, self._inbox = self._inbox, []
         size_bytes = 0
@@ -157,7 +162,7 @@ class EventBatches:
             self._metrics.append_batch_entries.observe(sum(len(proposal.bodies) for proposal in batch))
             self._metrics.append_batch_bytes.observe(size_bytes)
             if self._proposals:
-                # What was too much for one batch.
+                # Proposals that did not fit into one batch.
                 self.ask_turn()
 
     def _run(self, step: Callable[[Driver], None]) -> None:
@@ -186,18 +191,18 @@ class EventBatches:
     def _tick(self) -> None:
         self._waiters.expire(self._now_s())
         self._inbox.append(Tick(core_ms()))
-        # Whatever became of the batches in flight, nothing waits for them longer than a tick.
+        # Batches in flight may never be committed: no proposal waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._turn()
 
 
 def core_ms() -> int:
-    """Return what a core takes for now: milliseconds of the loop's clock."""
+    """Return the time of the core: milliseconds of the loop's clock."""
     return int(asyncio.get_running_loop().time() * 1000)
 
 
 class Job(NamedTuple):
-    """What a node does again and again, between turns; an error of it stops the node.
+    """A periodic job of a node, run between turns; an error of it stops the node.
 
     All of them are in docs/architecture.md, "Periodic jobs", by their names.
     """

@@ -1,4 +1,4 @@
-"""All files of one node: opened together, read together, closed together."""
+"""All files of one node, opened, read and closed together."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """What a node keeps on its disk.
+    """The files of a node.
 
     Attributes:
-        directory: where.
+        directory: their directory.
         store: the log, recovered; it holds the lock.
         hard_state: term and vote.
         keeper: memberships.
         persistent: the persistent state, from the last two.
         snapshots: of the state machine; None without one.
-        acquaintances: whose directory it is, and what is remembered of those of the peers.
+        acquaintances: the directory's identity, and those of the peers' directories.
     """
 
     directory: str
@@ -106,7 +106,7 @@ class NodeFiles:
         return cls(directory, store, hard_state, keeper, persistent, snapshots, acquaintances)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
-        """Give everything back.
+        """Close all files.
 
         Args:
             is_clean: make the log durable first; False: leave the files as they are.

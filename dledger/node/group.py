@@ -53,6 +53,8 @@ class NodeGroup:
         self._inbox = inbox
         self._now_s = now_s
         self._requests = requests
+        # Never empty, ascending in index; the last one is in force, the first one is committed. Without members before
+        # the start.
         self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(NO_INDEX, Membership()),)
 
     # -------------------------------------------------------------------------------------------------------- members

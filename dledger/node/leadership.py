@@ -26,6 +26,7 @@ class NodeLeadership:
         self._raft = raft
         self._addresses = addresses
         self._group = group
+        # Set once, when the node falls silent; its core may still have the role of a leader then.
         self._has_ended = False
 
     @property

@@ -1,4 +1,4 @@
-"""Reads committed entries in pieces, within a reader's limits; what cannot be read is refused with a code.
+"""Reads committed entries in pieces, within a reader's limits; a read that fails is refused with a code.
 
 Not here: which entries are committed and whether this node may say so (`dledger.node.node`), gRPC
 (`dledger.service.log`).
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # entry) does not keep heartbeats waiting.
 PIECE_SIZE_BYTES_MAX = 256 * 1024
 PIECE_ENTRIES_MAX = 1024
-# Beyond any log; a limit above it is a fault of the caller's arithmetic.
+# Beyond any log; a larger limit is an arithmetic error of the caller.
 LIMIT_MAX = 1 << 62
 
 

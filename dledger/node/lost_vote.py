@@ -1,12 +1,12 @@
-"""A node with a damaged tail loses its vote until it holds again what the group may count on.
+"""A node with a damaged tail loses its vote until it has the lost entries again.
 
-The last entry was durable, so this node may have acknowledged it. If it truncated the entry and continued as if it had
-never held it, then with one more node away a majority without the entry could elect a leader, and an acknowledged entry
-would be lost. So before the tail is cut, the node draws a new incarnation, durably: to the group it is a node that lost
-its disk (ADR 7). It takes part without a vote, the leader sends it what it lacks, and readmits it. Where the others
-are no majority, no leader could do that: the node refuses to start until an operator accepts the loss of the entry.
+The last entry was durable, so this node may have acknowledged it. If it truncated the entry and kept its vote, then
+with one more node down a majority without the entry could elect a leader, and an acknowledged entry would be lost. So
+before the tail is cut, the node saves a new incarnation: to the group it is a node that lost its disk (ADR 7). It takes
+part without a vote, the leader sends it the missing entries, and readmits it. If the other voters are no majority, no
+leader could do that: the node refuses to start until an operator accepts the loss of the entry.
 
-Place: called by recovery (`dledger.entries.recovery`), in front of the cut; writes the hard state.
+Place: called by recovery (`dledger.entries.recovery`) before the cut; writes the hard state.
 Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
 """
 
@@ -36,7 +36,7 @@ _VOTE_LEAVE_NAME = "take-back-voice"
 
 
 class VoteGivenUp:
-    """Called for a damaged tail: takes the node's vote, durably, if the group can give it back.
+    """Called for a damaged tail: gives up the node's vote, durably, if the group can readmit the node.
 
     Args:
         files: the file system.
@@ -69,7 +69,7 @@ class VoteGivenUp:
         kept = self._keep(damage)
         hard_state = HardStateFile.open(self._files, self._directory)
         saved = hard_state.load()
-        # A node that is founding has no vote to lose, and must be known to its founders as what it is.
+        # A founding node has no vote to lose, and the other founders must still see it as founding.
         if hard_state.exists and not saved.is_founding:
             hard_state.save(replace(saved, incarnation=self._draw(1, INCARNATION_END)))
         return f"{kept}this node has no vote until the leader has sent it what it lacks"
@@ -82,7 +82,7 @@ class VoteGivenUp:
         return next((entry for entry in reversed(entries) if entry.index < index), entries[0]).membership
 
     def _ask_for_leave(self, damage: DamagedTail) -> str:
-        """Give the tail up only if a person said so, by a file whose name says which entry."""
+        """Give the tail up only if an operator requested it, by a file whose name has the index of the entry."""
         leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
         if not self._files.exists(leave):
             raise damage.refusal(
@@ -90,13 +90,13 @@ class VoteGivenUp:
                 f"anywhere, create the empty file {leave} and start the node: it then gives that entry up"
             )
         kept = self._keep(damage)
-        # First, so that it never gives leave twice.
+        # Before the cut: the file must not permit a second loss.
         self._files.remove(leave)
         self._files.sync_directory(self._directory)
         return f"{kept}{leave} gave leave to do without it"
 
     def _keep(self, damage: DamagedTail) -> str:
-        """Keep what is cut for people to look at, if there is room."""
+        """Save the bytes that are cut, for an operator to inspect, if there is room."""
         path = f"{self._directory}/damaged.{damage.log_position:020d}"
         try:
             self._files.replace(path, damage.content)

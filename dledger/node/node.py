@@ -102,11 +102,14 @@ class Node:
             trace,
             host or NodeHost(),
         )
+        # Set from `open` or `start` to `stop` or `abandon`.
         self._opened: NodeFiles | None = None
+        # Set by `start`, and never cleared: after a stop the properties show the last state.
         self._has_joined = False
         self._waiters = Waiters.of(config, metrics)
+        # Cleared at the first failure, or by `stop`: from then on no event reaches the core, and nothing is sent.
         self._is_running = False
-        # The store is open and must be closed.
+        # Set from `start` to `stop`, also after a failure: only `stop` closes the files.
         self._is_open = False
 
     # ---------------------------------------------------------------------------------------------- life and death

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Complaints that are remembered, so that a peer which repeats itself fills no disk.
+# Complaints that are remembered, to log each only once: a peer that repeats itself must not fill the disk.
 _DISTRUSTED_MAX = 256
 DISTRUST_TEXTS: Final = {
     Distrust.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
@@ -77,7 +77,9 @@ class NodeObserver:
         self._answers = answers
         self._leaders = leaders
         self._machine = machine
+        # Kept while no leader is known: a leader that is elected again is no change of leader.
         self._last_leader_id: str | None = None
+        # Peer and reason of each logged complaint since the leader changed; at most `_DISTRUSTED_MAX`.
         self._distrusted: set[tuple[str, str]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:

@@ -1,6 +1,6 @@
-"""What a node knows of itself and of its group when it starts: hard state and memberships, read together.
+"""The persistent state of a node at its start: hard state and memberships, read together.
 
-Apart, neither says whether a node without term and vote is new or was wiped (ADR 7).
+Only both together show whether a node without term and vote is new or was wiped (ADR 7).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class MembershipKeeper:
     def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> PersistentState:
         """Return the persistent state; at the first start the memberships are saved.
 
-        Those that the log does not hold leave the file, too: once the head of the log is deleted beyond their index,
-        nothing would show that they were never committed.
+        Memberships whose entries the log lacks are removed from the file: once the head of the log is deleted beyond
+        their index, nothing would show that they were never committed.
 
-        A node without term and vote is founding, unless its log was brought by another program (DLedger's own file
-        may be missing): where nothing is, or where we ran before, promises may have been lost.
+        A node without term and vote is founding, unless another program wrote its log (DLedger's own file may be
+        missing): in an empty directory, or one of ours, earlier votes may have been lost.
 
         Args:
             store: recovered.
@@ -70,7 +70,7 @@ class MembershipKeeper:
 
 
 def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
-    """Say whether a node ran in this directory, ours or another program's: it may have made promises there."""
+    """Return whether a node, ours or another program's, ran in this directory and may have voted or acknowledged."""
     return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
 
 

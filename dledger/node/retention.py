@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class NodeRetention:
-    """Looks at the disk once in a while, and has the driver delete what may go.
+    """Checks periodically which data files may be deleted, and has the driver delete them.
 
     Args:
-        policy: says what goes.
-        floor: entries from its index on must stay; it is informed when something would go, but for that.
-        core: while it says that the disk stalls nothing is deleted, for that would hold up the event loop.
+        policy: chooses the files.
+        floor: entries from its index on must be kept; it is informed when it alone prevents a deletion.
+        core: while it reports a stalled disk nothing is deleted, because a deletion would block the event loop.
         turns: runs each step; an error of it stops the node.
         free_aside: deletes a file of the log that a reset replaced; False: there is none.
         clocks: the machine's, unless a test brings others.
@@ -54,6 +54,8 @@ class NodeRetention:
         self._turns = turns
         self._free_aside = free_aside
         self._clocks = clocks
+        # The begin index of the log after each deletion, ascending. While it is not empty, one `_delete` is scheduled,
+        # and `look` chooses nothing else.
         self._going: list[int] = []
         policy.read_clocks(clocks())
 
@@ -69,11 +71,11 @@ class NodeRetention:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether something would go, but for the floor, as the last look found."""
+        """Whether at the last look the floor alone prevented a deletion."""
         return self._policy.is_held_back
 
     def look(self) -> None:
-        """See what may go, and begin to delete it.
+        """Choose the files that may be deleted, and begin to delete them.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -82,7 +84,7 @@ class NodeRetention:
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_room and self._free_aside():
-                # No promise depends on a log that was set aside: it goes before any file of the log in use.
+                # No guarantee depends on a log that was set aside: it is deleted before any file of the log in use.
                 self._going.clear()
                 self._turns.soon(self._look_again)
             if self.is_disk_full != was_full:
@@ -94,20 +96,20 @@ class NodeRetention:
 
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)
-        # A follower that came meanwhile may need it.
+        # A follower may have connected since the look, and need the file.
         if index > self._floor.index() or self._core.is_disk_stalled:
             self._going.clear()
             return
         try:
             driver.delete_before(index)
         except DiskFull as error:
-            # There is not even room to note where the log begins; the next look tries again.
+            # There is no room to record the new begin of the log; the next look tries again.
             logger.warning("cannot_delete error=%r", str(error))
             self._going.clear()
             return
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
-        # The disk is not as full as it was, and there may be more than one look finds.
+        # The disk is less full now, and one look chooses a bounded number of files only.
         self._turns.soon(self._delete if self._going else self._look_again)
 
     def _look_again(self, driver: Driver) -> None:

@@ -1,9 +1,9 @@
-"""The state machine: what a program makes of the committed entries, and the host that feeds it.
+"""The port of a program's state machine, and the applier that passes committed entries to it.
 
-A program implements `StateMachine`; `Applier` hands it every committed entry of a client, in order, each exactly once
-to the current state: applied index and state are saved as one snapshot, and the log after it is replayed.
+A program implements `StateMachine`; `Applier` passes it every committed entry of a client, in order. Each entry is
+applied to the state exactly once: applied index and state are saved as one snapshot, and the log after it is replayed.
 
-Place on the way of an append: after the commit. Neither clock nor thread is here, so the simulator runs it, too.
+Place on the way of an append: after the commit. It uses neither clock nor thread, so the simulator runs it, too.
 
 Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the
 proposals that wait, applied index and state are one file, and a snapshot is neither deleted because it cannot be loaded
@@ -54,12 +54,17 @@ class Applier:
         self._log = log
         self._snapshots = snapshots
         self._threshold = snapshot_threshold
+        # `_applied_index <= _commit_index`, and neither falls. The term is that of entry `_applied_index`; snapshots
+        # carry both.
         self._applied_index = NO_INDEX
         self._applied_term = NO_TERM
         self._commit_index = NO_INDEX
+        # Up to `_applied_index` at most: the log after it must be kept.
         self._snapshot: SnapshotInfo | None = None
+        # The applied index at which a snapshot is due; above the applied index after each attempt, successful or not.
         self._next_snapshot_at = snapshot_threshold - 1
         self._is_forced = False
+        # An item for each entry that was expected and neither taken nor forgotten; None until it is applied.
         self._results: dict[int, Any] = {}
         # Neither `apply` nor `snapshot_save` is called before it is loaded.
         self._loading: _Loading | None = None

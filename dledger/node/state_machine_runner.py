@@ -1,11 +1,11 @@
-"""The state machine of a running node: committed entries go in, a piece a turn; results and snapshots come out.
+"""Runs the state machine of a node: applies some committed entries a turn, saves and loads snapshots.
 
-A snapshot that was received is loaded in turns, too, if the machine can; what is committed waits for it.
+A received snapshot is loaded in pieces, one a turn, if the machine supports that; committed entries wait for its end.
 
-Place on the way of an append: between the commit and its answer, for an append is answered with what the machine made
-of it. A snapshot is saved in a thread of its own; meanwhile nothing is applied, and all other work continues.
+Place on the way of an append: between the commit and its answer, which contains the results of the machine. A snapshot
+is saved in a separate thread; meanwhile nothing is applied, and all other work continues.
 
-Not here: what is applied, and when a state is lost (`dledger.node.state_machine`).
+Not here: which entries are applied, and when a state is lost (`dledger.node.state_machine`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,16 @@ class NodeMachine:
         self._turns = turns
         self._answers = answers
         self._worker = worker
-        # The half-open range of indexes whose results may be awaited.
+        # The half-open range of indexes whose results may be awaited; empty if both are equal.
         self._expected_begin = self._expected_end = 0
+        # One step at most is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
+        # Cleared in the loop before a save, set by the worker after it. While it is cleared, applier and snapshot store
+        # belong to the worker.
         self._is_saved = threading.Event()
         self._is_saved.set()
-        # Whether a snapshot was requested while one was being saved: None: it was not; True: even if one exists.
+        # Whether a snapshot was requested while another one was being saved. None: it was not; True: it was, even if
+        # nothing was applied since the last one.
         self._asked_meanwhile: bool | None = None
 
     @property
@@ -112,10 +116,10 @@ class NodeMachine:
             dledger.node.state_machine.StateLost, StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
         self.truncated(0)
-        # Hardly ever is one being saved just now; the files of both must not meet.
+        # A save is hardly ever running now; both write files of the same directory.
         self._worker.drain()
         self._applier.on_reset(begin_index, snapshot_index)
-        # Also if nothing is left to apply: readers may wait for what the snapshot contains.
+        # Also if nothing is left to apply: readers may wait for entries in the snapshot.
         self._step_soon()
 
     # -------------------------------------------------------------------------------------------------------- turns

@@ -35,7 +35,9 @@ class Checkpoints:
         self._raft = raft
         self._worker = worker
         self._on_failed = on_failed
+        # One save runs at a time.
         self._is_saving = False
+        # Durable and committed index of the checkpoint that was begun last.
         self._last = (-1, -1)
 
     def save(self) -> None:
@@ -64,6 +66,7 @@ class FullDiskLog:
     def __init__(self, self_id: str, raft: Raft) -> None:
         self._self_id = self_id
         self._raft = raft
+        # What was logged last.
         self._is_full = False
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""What a started node shows of itself: to its owner, to requests for its status and to scrapes of its metrics."""
+"""The state of a started node, for its owner, for requests for its status and for its metrics."""
 
 from __future__ import annotations
 

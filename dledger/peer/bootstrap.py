@@ -72,8 +72,10 @@ class BootstrapResponder(asyncio.BufferedProtocol):
         self._bootstraps = connections
         # The asking node need not be a member: no question is larger than a greeting, and none has a payload.
         self._buffer = FrameBuffer()
+        # Oldest first, at most `QUESTIONS_MAX`; `_has_question` is set while there is one.
         self._questions: deque[BootstrapMessage] = deque()
         self._has_question = asyncio.Event()
+        # Cleared while the other side reads too slowly.
         self._may_write = asyncio.Event()
         self._may_write.set()
         connections[self] = None

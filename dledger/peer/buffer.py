@@ -36,12 +36,14 @@ class FrameBuffer:
     __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_is_greeted", "_view")
 
     def __init__(self) -> None:
+        # Received and not yet returned: `_view[_begin:_end]`, always less than one frame after `received`. `_end` is
+        # below the view's length, so that `room` is never empty: asyncio takes an empty buffer for an error.
         self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
         self._begin = 0
         self._end = 0
         self._frame_size_bytes_max = HELLO_FRAME_SIZE_BYTES_MAX
         self._is_greeted = False
-        # Head and control part of the incomplete frame are as they were sent.
+        # The checksum of head and control part of the incomplete frame was verified; False when no frame is incomplete.
         self._is_checked = False
 
     def accept_messages(self, *, has_payloads: bool = True) -> None:

@@ -83,14 +83,18 @@ class PeerConnection(asyncio.BufferedProtocol):
         buffer_size_bytes_max: int,
         dialled: tuple[str, bool] | None = None,
     ) -> None:
+        # Fixed on the dialling end; on the accepting end what the greeting claims, which is accepted if `is_open`.
         self.peer_id, self.is_bulk = dialled or ("", False)
         self.is_dialled = dialled is not None
         self.client_address = ""
         self.peer_address = ""
         self.host = ""
+        # From the accepted greeting to the end, once: messages are sent and delivered only meanwhile.
         self.is_open = False
+        # Set by the greeting, or later by `prove`; never cleared.
         self.is_proven = False
         self._named_group_id = NO_GROUP
+        # While the peer reads too slowly: every message is dropped.
         self.is_full = False
         self._handshake = handshake
         self._owner = owner
@@ -98,6 +102,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._buffer = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
+        # The first reason of the end; what arrives after it is ignored.
         self._error: DLedgerError | None = None
 
     def send(self, message: Message) -> bool:

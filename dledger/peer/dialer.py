@@ -49,8 +49,11 @@ class Dialer:
         self._new_connection = new_connection
         self._on_failed = on_failed
         self._random = random.Random(seed)
+        # Of the present attempt, or of the last one during a pause. Only its end sets `_ended`: the end of an older
+        # connection may be reported late.
         self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
+        # The next pause is left out.
         self._is_hurried = False
 
     def ended(self, connection: PeerConnection) -> None:

@@ -40,7 +40,9 @@ class PeerLink:
         self.last_message_at = last_message_at
         self.client_address = ""
         self.is_reported_unreachable = False
+        # By `slot_of`: at most one connection of each kind. A replaced one is closed, and its end then changes no slot.
         self._slots: list[PeerConnection | None] = [None] * 4
+        # Those of control and bulk, and their tasks, from `begin` on.
         self._dialers: tuple[Dialer, ...] = ()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 

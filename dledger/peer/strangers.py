@@ -26,7 +26,9 @@ class Strangers:
     """The connections that were accepted and have not greeted, oldest first."""
 
     def __init__(self) -> None:
+        # Oldest first; after `add` at most `STRANGERS_MAX`, and `STRANGERS_PER_ADDRESS_MAX` of each host.
         self._hosts: dict[PeerConnection, str] = {}
+        # Set once, by `close`: later connections are closed at once.
         self._closed_for: DLedgerError | None = None
 
     def add(self, connection: PeerConnection, host: str) -> None:
@@ -67,6 +69,7 @@ class LargeFrames:
     """
 
     def __init__(self) -> None:
+        # Oldest first; after `add` their large buffers hold at most `LARGE_FRAMES_SIZE_BYTES_MAX` together.
         self._connections: dict[PeerConnection, None] = {}
 
     def add(self, connection: PeerConnection) -> None:

@@ -110,15 +110,19 @@ class PeerTransport:
         self._handshake = Handshake(config, self._has_place_for, origin, acquaintances)
         self._origin = origin
         self._random = random
-        # Ordered, as all that is walked through: the order of a set differs between processes.
+        # A dictionary for its order, as everything that is iterated here: the order of a set differs between processes.
         self._bootstraps: dict[BootstrapResponder, None] = {}
+        # One for each member but this node, and for at most `NON_MEMBERS_MAX` non-members. Empty after `abort`.
         self._links: dict[str, PeerLink] = {}
+        # Cancelled tasks of dialers that have not ended yet; `stop` waits for them.
         self._ending: dict[asyncio.Task[None], None] = {}
         self._strangers = Strangers()
         self._large_frames = LargeFrames()
+        # Peer and text of what was logged since the peer connected last; at most `_COMPLAINTS_MAX`.
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
         self._non_member_timer: asyncio.TimerHandle | None = None
+        # Set once, by `abort`: the listener is not called from then on.
         self._is_stopped = False
         self._acquaintances = acquaintances
         self._is_group_known = False

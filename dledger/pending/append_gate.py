@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class AppendGate:
-    """Knows the bounds, and whether the node takes appends at all. Construct it in the event loop.
+    """Checks bounds, leadership and room, and accepts or refuses appends. Construct it in the event loop.
 
     Args:
         config: the bounds.
         metrics: counts refusals.
-        appends: keeps what is taken in.
-        proposals: gets what is taken in.
+        appends: keeps the accepted appends.
+        proposals: gets their bodies.
         leadership: knows whether this node leads.
-        room: knows whether the disk is so full that nothing more is taken, though there is room for it.
+        room: knows whether the disk is so full that appends are refused before there is no room.
         max_body_bytes: the largest body that the store takes.
         now_s: the clock of latencies and deadlines.
 
     Attributes:
-        closed: what every append gets while the node does not run; None while it does.
+        closed: the refusal of every append while the node does not run; None while it does.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class AppendGate:
         max_body_bytes: int,
         now_s: Callable[[], float],
     ) -> None:
+        # None only from the end of the node's start to its failure or the beginning of its stop.
         self.closed: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
         self._config = config
         self._metrics = metrics
@@ -75,7 +76,7 @@ class AppendGate:
         return future
 
     def refusal_of(self, sizes: Sequence[int], size_bytes: int) -> AppendResult | None:
-        """Return why bodies of these sizes cannot be taken in now; None if they can."""
+        """Return why bodies of these sizes are refused now; None if they are accepted."""
         if self.closed is not None or not sizes:
             empty = AppendResult(ResponseCode.REQUEST_WITH_EMPTY_BODYS, "expected at least one body, found none")
             return self.closed or empty
@@ -98,7 +99,7 @@ class AppendGate:
         return None
 
     def _fault_of(self, sizes: Sequence[int], size_bytes: int) -> str:
-        """Say what is wrong with a batch that no node of this group will ever take."""
+        """Return why no node of this group will ever accept this batch."""
         if max(sizes) > self._max_body_bytes:
             return f"a body has {max(sizes)} bytes; at most {self._max_body_bytes} are allowed"
         return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"

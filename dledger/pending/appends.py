@@ -1,9 +1,9 @@
-"""Appends that were taken in and not yet answered: bounds, order, and what answers each of them.
+"""Appends that were accepted and not yet answered: bounds, order, and the event that answers each of them.
 
 An append is answered exactly once, by the first of: a refusal of the core; the commit of its entries (success); the
-commit of another entry at its first index (`TERM_CHANGED`: nothing of it happened or ever will); its deadline or the
-node's end (outcome unknown). It counts against the bounds until its entries are committed or cut off, even when its
-deadline has passed, so that a leader without a quorum cannot take in more and more.
+commit of another entry at its first index (`TERM_CHANGED`: none of its entries will be committed); its deadline or the
+node's end (outcome unknown). It counts against the bounds until its entries are committed or truncated, even when its
+deadline has passed, so that a leader without a quorum does not accept appends without a bound.
 
 Not here: the decisions (`dledger.core`), the caller (`dledger.node.node`).
 """
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of an append; `dledger.errors.outcome_of(code)` says whether it happened.
+    """The result of an append; `dledger.errors.outcome_of(code)` says whether its entries are committed.
 
     Attributes:
         code: 200, or why not.
-        message: what was wrong, for people.
+        message: the cause of a failure, for people.
         first_index: index of the first body; the others follow. -1 unless `code` is 200.
         term: the entries' term; -1 unless `code` is 200.
         positions: byte position of each entry.
-        results: what the state machine made of each body; empty without one, or when the leader changed meanwhile.
+        results: the state machine's result of each body; empty without one, or when the leader changed meanwhile.
     """
 
     code: ResponseCode
@@ -45,7 +45,7 @@ class AppendResult:
 
 
 class PendingAppend:
-    """One append on its way. `future` may be cancelled by its owner; the entries stay in the log all the same."""
+    """A pending append. If the owner cancels `future`, the entries stay in the log."""
 
     __slots__ = ("entries_count", "first_index", "future", "last_index", "positions", "size_bytes", "taken_s", "term")
 
@@ -56,6 +56,7 @@ class PendingAppend:
         self.entries_count = entries_count
         self.size_bytes = size_bytes
         self.taken_s = taken_s
+        # Set together when the core has appended the entries, and never changed; a position for each entry.
         self.first_index = NO_INDEX
         self.last_index = NO_INDEX
         self.term = NO_TERM
@@ -68,10 +69,10 @@ class PendingAppend:
 
 
 class PendingAppends:
-    """All appends on their way, bounded in entries and bytes.
+    """All pending appends, bounded in entries and bytes.
 
     Args:
-        entries_max: entries taken in and not yet committed; more are refused.
+        entries_max: entries accepted and not yet committed; more are refused.
         size_bytes_max: the same in bytes of bodies.
         timeout_s: the time after which an append is answered with "outcome unknown".
         observe_latency: called with the seconds from acceptance to commit of every success.
@@ -80,6 +81,8 @@ class PendingAppends:
     def __init__(
         self, entries_max: int, size_bytes_max: int, timeout_s: float, observe_latency: Callable[[float], None]
     ) -> None:
+        # Of all appends that were taken in and are neither refused, committed nor truncated, answered or not. The gate
+        # calls `has_room` before each `take`, so that the first two never exceed their bounds.
         self.entries_count = 0
         self.size_bytes = 0
         self.appends_count = 0
@@ -87,15 +90,15 @@ class PendingAppends:
         self._size_bytes_max = size_bytes_max
         self._timeout_s = timeout_s
         self._observe_latency = observe_latency
-        # In this node's log, ascending in index.
+        # In this node's log: ascending in index, without overlap, and their terms never fall.
         self._waiting: deque[PendingAppend] = deque()
-        # Truncated here; which entries are committed at their indexes is not known yet.
+        # Truncated here, so that they count against no bound; their outcome is known after a commit at their indexes.
         self._cut: list[PendingAppend] = []
-        # Everything not answered, ascending in time; answered ones leave when they come to the front.
+        # Every append without an answer, oldest first. Answered ones are removed when they reach the front.
         self._by_age: deque[PendingAppend] = deque()
 
     def has_room(self, entries_count: int, size_bytes: int) -> bool:
-        """Return whether so much more may be taken in now."""
+        """Return whether an append of this size may be accepted now."""
         return (
             self.entries_count + entries_count <= self._entries_max
             and self.size_bytes + size_bytes <= self._size_bytes_max
@@ -122,7 +125,7 @@ class PendingAppends:
         pending.answer(result)
 
     def truncated(self, first_index: int) -> None:
-        """Take note that entries from `first_index` on were cut off here: a commit at their indexes will decide."""
+        """Record that entries from `first_index` on were truncated: a commit at their indexes decides their outcome."""
         waiting = self._waiting
         while waiting and waiting[-1].last_index >= first_index:
             pending = waiting.pop()
@@ -137,7 +140,7 @@ class PendingAppends:
         now_s: float,
         take_results: Callable[[int, int], list[Any]] | None = None,
     ) -> None:
-        """Answer all appends whose entries are committed, and those whose place others have taken.
+        """Answer all appends whose entries are committed, and those whose entries were replaced.
 
         Args:
             commit_index: entries up to this one are committed; with a state machine: and applied.
@@ -176,7 +179,7 @@ class PendingAppends:
             by_age.popleft().answer(AppendResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
 
     def end(self, result: AppendResult) -> None:
-        """Answer everything with `result`: the node ends, and the outcome of what was taken in is unknown."""
+        """Answer everything with `result`: the node ends, and the outcome of pending appends is unknown."""
         for pending in self._by_age:
             pending.answer(result)
         self._by_age.clear()

@@ -1,8 +1,8 @@
 """Proposals that wait for a turn, and how many of them make a batch.
 
 A batch costs one write, one push to each peer, one sync and one acknowledgement of each peer, whatever its size. So
-while some batches are in flight what comes in is joined and waits for one of them to be committed, which the
-batches in flight hide; a lone proposal finds nothing in flight and never waits (Nagle's idea, with a window).
+while some batches are in flight, new proposals are joined and wait until one of them is committed; a single
+proposal finds nothing in flight and never waits (Nagle's algorithm, with a window).
 
 Not here: bounds of the whole backlog (`dledger.pending.appends`).
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 # Batches in flight before proposals wait. With one, the disks of leader and followers would idle in turns; with
 # many, sixty-four single callers make sixty-four batches.
 BATCHES_IN_FLIGHT_MAX = 4
-# So much is a good batch by itself: waiting would save nothing.
+# A batch of this size is large enough: waiting would save nothing.
 GOOD_SIZE_BYTES = 256 * 1024
-# One batch; more would keep heartbeats waiting for too long. A larger proposal goes alone.
+# One batch; a larger one would delay heartbeats too much. A larger proposal is a batch of its own.
 BATCH_SIZE_BYTES_MAX = 8 << 20
 
 
@@ -28,8 +28,11 @@ class ProposalQueue:
     """First in, first out; the callers of `add` bound it."""
 
     def __init__(self) -> None:
+        # Oldest first, each with the size of its bodies; `_size_bytes` is the sum of these sizes.
         self._proposals: deque[tuple[Proposal, int]] = deque()
         self._size_bytes = 0
+        # The last index of each batch that was not committed at the last `take`, oldest first. Its entries may be
+        # truncated by now: without `forget_in_flight`, at each tick, proposals could wait for it in vain.
         self._in_flight: deque[int] = deque()
 
     def __len__(self) -> int:
@@ -61,9 +64,9 @@ class ProposalQueue:
         return batch, total_size_bytes
 
     def proposed(self, last_index: int) -> None:
-        """Take note that the batch just taken ends with `last_index`."""
+        """Record that the batch of the last `take` ends with `last_index`."""
         self._in_flight.append(last_index)
 
     def forget_in_flight(self) -> None:
-        """Release what waits, whatever happened to the batches in flight (lost, truncated, never committed)."""
+        """Let proposals wait no longer for the batches in flight (lost, truncated, never committed)."""
         self._in_flight.clear()

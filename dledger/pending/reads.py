@@ -1,4 +1,4 @@
-"""Readers that wait: for a confirmed read index, or for more entries to be committed.
+"""Waiting readers: for a confirmed read index, or for the commit of more entries.
 
 Not here: reading itself (`dledger.node.log_reader`), how leadership is confirmed (`dledger.core`).
 """
@@ -17,7 +17,7 @@ _NOT_CONFIRMED = "no quorum confirmed the leader within {:g} s"
 
 
 class PendingReads:
-    """Linearizable reads on their way: all of one kind that ask in one turn share one question to the core.
+    """Pending linearizable reads: all reads of one kind that arrive in one turn share one request to the core.
 
     Args:
         timeout_s: the time without an answer after which a read is refused.
@@ -25,9 +25,11 @@ class PendingReads:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        # By whether the leader's lease is good enough.
+        # Reads of which the core knows nothing yet, by whether they may use the leader's lease; empty after each turn.
         self._asking: dict[bool, list[asyncio.Future[int]]] = {}
+        # Requests to the core without an answer, by id, each with its time: ascending in both, as `expire` requires.
         self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}
+        # No id is used twice, so that a late answer to an expired request finds no other one.
         self._last_read_id = 0
 
     def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
@@ -45,7 +47,7 @@ class PendingReads:
         return questions
 
     def ready(self, read_id: int, index: int) -> None:
-        """Answer a question with its read index."""
+        """Complete the reads of a request with their read index."""
         for future in self._take(read_id):
             if not future.done():
                 future.set_result(index)
@@ -55,7 +57,7 @@ class PendingReads:
         _refuse(self._take(read_id), RequestRefused(ResponseCode.NOT_LEADER, _NOT_LEADING))
 
     def expire(self, now_s: float) -> None:
-        """Refuse what has waited too long; questions are in order of time."""
+        """Refuse reads that have waited too long."""
         while self._asked:
             read_id, (asked_s, futures) = next(iter(self._asked.items()))
             if now_s - asked_s < self._timeout_s:
@@ -76,11 +78,12 @@ class PendingReads:
 
 
 class CommitWaiters:
-    """Readers that follow the log and have read all that is committed."""
+    """Readers that follow the log and wait for the next commit."""
 
     def __init__(self) -> None:
-        # In the order in which they came, and woken in it.
+        # In the order of their arrival, and woken in this order; empty after each `wake`.
         self._waiters: dict[asyncio.Future[None], None] = {}
+        # Set once, by `end`: every later `wait` raises it.
         self._error: RequestRefused | None = None
 
     async def wait(self) -> None:

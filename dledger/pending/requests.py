@@ -19,7 +19,7 @@ PENDING_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """What became of a request; `message` is for people."""
+    """The result of a request; `message` is for people."""
 
     code: ResponseCode
     message: str = ""
@@ -34,7 +34,9 @@ class PendingRequests:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        # By id, each with its time: ascending in both, as `expire` requires; at most `PENDING_MAX`.
         self._pending: dict[int, tuple[float, asyncio.Future[RequestResult]]] = {}
+        # No id is used twice, so that a late answer to an expired request finds no other one.
         self._last_id = 0
 
     @property
@@ -56,7 +58,7 @@ class PendingRequests:
             future.set_result(result)
 
     def expire(self, now_s: float) -> None:
-        """Answer what has waited too long; requests are in order of time."""
+        """Answer requests that have waited too long: their outcome is unknown."""
         message = f"not done within {self._timeout_s:g} s; it may still happen: list the members before you continue"
         while self._pending:
             request_id, (asked_s, _) = next(iter(self._pending.items()))

@@ -1,4 +1,4 @@
-"""All futures of one node, by what they wait for."""
+"""All futures of one node."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Waiters:
     Attributes:
         appends: for the answer to an append.
         reads: for a read index.
-        requests: for the end of a request to change the group.
-        commits: for more to be committed.
-        applies: for more to be applied by the state machine.
+        requests: for the result of a request to change the group.
+        commits: for the next commit.
+        applies: for the next entries that the state machine applies.
         listeners: called when more is committed, when role, term or leader have changed, or when the log was reset.
     """
 
@@ -38,7 +38,7 @@ class Waiters:
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def notify_listeners(self) -> None:
-        """Say that there is news."""
+        """Call all listeners."""
         for listener in self.listeners:
             listener()
 

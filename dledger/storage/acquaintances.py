@@ -67,7 +67,8 @@ class Acquaintances:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
         self._members: frozenset[str] = frozenset()
-        # The directories of each member, the one that was met last first.
+        # The directories of each member, the one that was met last first; at most `DIRECTORIES_MAX` of each. The file
+        # has the same content whenever `fault_of` has returned.
         self._met: dict[str, tuple[Met, ...]] = {}
         # What the last greeting listed. Not saved: what a peer sent before it was met by an earlier process never comes
         # here.

@@ -68,8 +68,11 @@ class CheckpointFile:
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
+        # Held while the file is replaced or removed, and, after `load`, while the next two fields change.
         self._lock = threading.Lock()
+        # Only grows; a save that was prepared in an earlier generation is dropped.
         self._generation = 0
+        # What the file says, as far as this process loaded or saved it.
         self._saved = Checkpoint()
 
     @property

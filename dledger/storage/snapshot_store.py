@@ -63,10 +63,15 @@ class SnapshotStore:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
+        # Newest first, each of another index; at most `SNAPSHOTS_MAX` after each save.
         self._snapshots: list[SnapshotInfo] = []
+        # Found damaged by this process, and deleted at the next save.
         self._damaged: list[SnapshotDamaged] = []
+        # Open files that were verified, the one used last at the end; at most `_SENDING_MAX` after each chunk.
         self._sending: dict[SnapshotInfo, File] = {}
         self._incoming: tuple[SnapshotInfo, File] | None = None
+        # Of the incoming file: `_synced <= _received <= its size`. Bytes up to `_synced` are durable, and so is the
+        # file that records their number. Without meaning if there is no incoming snapshot.
         self._received = self._synced = 0
 
     @classmethod
@@ -179,7 +184,7 @@ class SnapshotStore:
         if offset + length >= info.size_bytes:
             file.close()
             return chunk
-        self._sending[info] = file  # the last one used is the last one to go
+        self._sending[info] = file
         if len(self._sending) > _SENDING_MAX:
             self._sending.pop(next(iter(self._sending))).close()
         return chunk

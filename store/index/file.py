@@ -151,14 +151,18 @@ class IndexFile:
         assert file.size == layout.file_size, (file.path, file.size, layout)
         self.file = file
         self._layout = layout
+        # Items below this position have real blocks; 0: nothing was allocated by this process.
         self._allocated_end = 0
+        # Each is 0 or the number of an item of this file. None: not loaded, and the page cache has them as they are.
         self._slots: Int32s | None = None
+        # By page of header and slots: a slot in it differs from the page cache.
         self._dirty_pages: Bools = np.zeros(0, np.bool_)
         if header is None:
             header = Header._make(HEADER.unpack_from(file.view()))
             header = header._replace(next_item=max(1, header.next_item))
             if header.next_item > layout.items:
                 raise CorruptData(file.path, 36, f"at most item {layout.items}", f"{header.next_item}")
+        # `1 <= next_item <= layout.items`: items are numbered from 1.
         self.header = header
 
     @property

@@ -74,13 +74,20 @@ class KeyIndex:
         self._file_system = files
         self._directory = f"{root}/{DIRECTORY}"
         self._layout = layout
+        # Oldest first; only the last one gets items.
         self._files: list[IndexFile] = []
-        self._last: tuple[int, int] | None = None  # the last message, and how many of its keys are here
-        self._changed: dict[str, IndexFile] = {}  # since the last flush began
+        # The last message, and how many of its keys are here. None: not known, until the next append finds it.
+        self._last: tuple[int, int] | None = None
+        # By path, both of `_files` only: files with items since the last flush began; files with a header that was
+        # written and not synced.
+        self._changed: dict[str, IndexFile] = {}
         self._unsynced_headers: dict[str, IndexFile] = {}
+        # For each ticket that is not back: the headers to write when its items and slots are durable. A header must
+        # never count items that a crash can lose.
         self._headers: dict[DerivedFilesTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
+        # `flushed <= _sealed <= _dispatched`: items with durable headers, with written headers, in the page cache.
         self._dispatched = Dispatched()
-        self._sealed = Dispatched()  # the headers that are written go so far
+        self._sealed = Dispatched()
         self._progress = DerivedFlushProgress()
 
     # ------------------------------------------------------------------------------------------------------ files
@@ -150,7 +157,7 @@ class KeyIndex:
             last = self._files[-1]
             before = last.header
             name = max(name, int(last.file.path.rpartition("/")[2]) + 1)
-            last.write_slots()  # and give its slots' memory back
+            last.write_slots()  # and release the memory of its slots
         self._file_system.make_directory(self._directory)
         path = f"{self._directory}/{name:0{_NAME_DIGITS}d}"
         header = Header(

@@ -1,8 +1,8 @@
 """One consume queue: for each message of a queue, in order, where it is in the log.
 
-The unit of queue offset n is at byte 20 * n of the queue's files; the newest ones may not be in files yet
-(`store.queues.pending_units`). The queue is a function of the log: whatever a
-crash leaves of it is cut to what is certain, and dispatched again. After the last unit all bytes are zero.
+The unit of queue offset n is at byte 20 * n of the queue's files; the newest units may not be in files yet
+(`store.queues.pending_units`). The queue is a function of the log: after a crash it is cut to its certain part, and the
+rest is dispatched again. After the last unit all bytes are zero.
 
 Not here: many queues (`store.queues.consume_queues`), and what is done with a message whose queue offset is not the
 next one (`store.queues.out_of_order_units`).
@@ -70,10 +70,14 @@ class ConsumeQueue:
         assert queue.file_size % UNIT_SIZE == 0, queue.file_size
         self.key = key
         self.is_begun = False
+        # `begin_offset <= min_offset <= max_offset`. While a full disk leaves a gap unfilled, `min_offset` is above
+        # `max_offset`.
         self.min_offset = 0
         self.max_offset = 0
+        # Physical offsets of messages ascend along the queue: `search` and `sound_end` rely on it.
         self.max_physical_offset = 0
-        self._first_place = -1  # where the message of `min_offset` begins in the log; -1: not known
+        # Where the message of `min_offset` begins in the log; -1: not known.
+        self._first_place = -1
         self._queue = queue
         self._pending = pending
         self._units = QueueUnits(key, queue, pending, names)

@@ -75,7 +75,9 @@ class ConsumeQueues:
         self._writer = UnitWriter(files, self._directory, self._file_size, self._pending, count_max // _WRITING_PART)
         self._pending.when_dropped = self._writer.forget
         self._pool = FilePool(files, count_max)
+        # A queue is removed only by `remove_all` and `close`: one without files may still have an end above 0.
         self._queues: dict[QueueKey, ConsumeQueue] = {}
+        # Never before `flushed`. It falls when queues are cut, and `flushed` with it.
         self._dispatched = Dispatched()
         self._progress = DerivedFlushProgress()
 

@@ -1,10 +1,10 @@
-"""Which messages of several queues come first in the log: what a reader of many queues takes next, and where it is.
+"""Chooses the messages of several queues that come first in the log, up to a number of messages or bytes.
 
-A queue's units ascend along the log. So up to any place of the log each queue has a number of messages, and both a most
-of messages and a most of bytes choose one place. What lies before it in the queues lies close together in the log,
-however different the queues are in length.
+The physical offsets of a queue ascend. So a position in the log splits each queue, and a limit of messages or bytes
+determines one position. The messages before it are close together in the log, however different the queues are in
+length.
 
-A thousand queues take a while. So the work comes as steps, each of which looks at one queue: a caller with an event
+A thousand queues take a while. So the work is split into steps, each of which reads one queue: a caller with an event
 loop runs other tasks between them; `at_once` is for every other caller.
 """
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 # (begin, end) -> physical offset and size of each unit.
 Units = Callable[[int, int], tuple[Int64s, Int32s]]
-# This many messages are looked at, one by one, where bytes are limited; more are not taken at once.
+# With a limit of bytes: messages that are examined one by one, and the most that are taken at once.
 _ROWS_MAX: Final = 1 << 19
-# Of this many messages at a range's begin the sizes are looked at.
+# Messages at the begin of a range whose sizes are read, to estimate the size of all.
 _SAMPLE_MAX: Final = 1 << 10
-# This many messages are sorted to find the last ones exactly: that is soon done, and each look at all queues takes
-# long.
+# At most this many messages are sorted to find the exact end: sorting is quick, and each bisection of all queues is
+# slow.
 _SORTED_MAX: Final = 1 << 17
 
 Result = TypeVar("Result")
-# Returns a result when it is driven to its end.
+# Yields after each step; its return value is the result.
 Steps = Generator[None, None, Result]
 
 
@@ -86,7 +86,7 @@ def at_once(steps: Steps[Result]) -> Result:
 def first_in_log(
     ranges: Sequence[UnitRange], count_max: int | None = None, size_bytes_max: int | None = None
 ) -> Steps[dict[QueueKey, int]]:
-    """Return where each range ends when only the messages that come first in the log are taken.
+    """Return the end of each range if only the messages that come first in the log are taken.
 
     Args:
         ranges: of different queues.
@@ -105,7 +105,7 @@ def first_in_log(
 
 
 def window_of(ranges: Sequence[UnitRange]) -> Steps[LogWindow]:
-    """Return where the messages of these ranges are; all zeros when there are none. Few units are looked at."""
+    """Return the part of the log with the messages of these ranges; all zeros if there are none. Reads few units."""
     begin, end, size = None, 0, 0
     for each in ranges:
         yield
@@ -119,7 +119,7 @@ def window_of(ranges: Sequence[UnitRange]) -> Steps[LogWindow]:
 
 
 def split_points(ranges: Sequence[UnitRange], window: LogWindow, size_bytes: int) -> Iterator[int]:
-    """Yield offsets of messages that part the window into ranges of about this size, without begin and end.
+    """Yield offsets of messages that split the window into ranges of about this size, without begin and end.
 
     They are taken from the range with most messages.
     """
@@ -139,7 +139,7 @@ def split_points(ranges: Sequence[UnitRange], window: LogWindow, size_bytes: int
 
 
 def _up_to_count(ranges: Sequence[UnitRange], count_max: int) -> Steps[list[int]]:
-    """Return the ends of the first `count_max` messages, fewer than there are: a place of the log is bracketed."""
+    """Return the ends of the first `count_max` messages, fewer than all, by bisection of a position in the log."""
     lows, highs = [each.begin for each in ranges], [each.end for each in ranges]
     borders: list[int] = []
     for each in ranges:
@@ -149,7 +149,7 @@ def _up_to_count(ranges: Sequence[UnitRange], count_max: int) -> Steps[list[int]
     low_count, high_count = 0, sum(map(len, ranges))
     is_guessed = True
     while high_count - low_count > _SORTED_MAX and high - low > 1:
-        # Where messages are spread evenly the place is guessed at once; halving helps where they are not.
+        # Interpolation finds the position at once if messages are evenly distributed; halving bounds the other cases.
         share = (count_max - low_count) / (high_count - low_count) if is_guessed else 0.5
         place = min(max(low + round((high - low) * share), low + 1), high - 1)
         is_guessed = not is_guessed

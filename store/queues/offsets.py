@@ -1,10 +1,10 @@
-"""The next offset of every queue: given out to messages that are put, and never twice.
+"""The next offset of every queue: assigned to messages that are put, and never twice.
 
-An offset that was given out is used up, whatever became of the message: an append whose outcome is unknown may have
-happened. Offsets are taken back only when certainly nothing was appended, and before the next `take`. Offsets without
+An assigned offset is not used again, whatever the outcome of the append: an append of unknown outcome may have
+happened. Offsets are taken back only if certainly nothing was appended, and before the next `take`. Offsets without
 a message are filled with blank units when the next message of the queue is dispatched.
 
-Source: RocketMQ `QueueOffsetOperator`; it advances after the append, and so gives the offsets of a failed batch twice.
+Source: RocketMQ `QueueOffsetOperator`; it advances after the append, so it assigns the offsets of a failed batch twice.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class QueueOffsets:
 
     def __init__(self, max_offset_of: Callable[[QueueKey], int]) -> None:
         self._max_offset_of = max_offset_of
+        # At least the offset after the last message in the log; grows, except by `take_back` and `forget`.
         self._next: dict[tuple[str, int], int] = {}
 
     def next_offset(self, key: QueueKey) -> int:

@@ -1,17 +1,17 @@
-"""What becomes of messages whose queue offset is not simply the next one.
+"""Rules for messages whose queue offset is not the next one.
 
 The log decides; the rules, in order:
 
-1. A message that lies before the last one of its queue was dispatched before. Its unit is compared: a wrong one is
-   overwritten, unless it points to a later message that has taken over the place (rule 4).
-2. A lone queue offset out of line, after which the old count continues, is damage of that record (no checksum covers
+1. A message before the last one of its queue was dispatched earlier. Its unit is compared: a wrong one is
+   overwritten, unless it points to a later message that got the same queue offset (rule 4).
+2. A single queue offset out of order, after which the sequence continues, is damage of that record (no checksum covers
    the field): the message gets no unit.
-3. A queue offset above the next one leaves a gap, which becomes blank; one that is too far above is taken for damage.
-4. A queue offset below the next one was given out twice: the queue had lost its end when the later message was put
+3. A queue offset above the next one leaves a gap, which becomes blank; one that is too far above counts as damage.
+4. A queue offset below the next one was assigned twice: the queue had lost its end when the later message was put
    (RocketMQ's `DLedgerCommitLog` does that after a crash). The queue is cut there, as it was then, and continues with
    the later message, so that its physical offsets ascend and consumers find what they found before.
 
-So the queue is a function of the log, wherever dispatching begins.
+So the queue is a function of the log, wherever dispatch begins.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OutOfOrderUnit:
         key: its queue.
         queue_offset: as the record says.
         physical_offset: of the record.
-        expected: the queue offset that would have been in line, or what else would be right.
+        expected: the queue offset that would have been in order, or what else would be right.
         action: what was done, in words.
     """
 
@@ -55,7 +55,7 @@ class OutOfOrderUnit:
 
 
 def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
-    """Bring a queue to what the log says by these messages; return what was out of line.
+    """Apply these messages to a queue; return those that were out of order.
 
     Raises:
         store.errors.DiskFull: some may be placed; give all of them again.
@@ -81,7 +81,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
 
 
 def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int | None) -> str | None:
-    """Say why a run of messages gets no units; None: it does."""
+    """Return why a run of messages gets no units; None: it gets them."""
     expected = queue.max_offset
     is_new = not queue.is_begun and not queue.max_offset
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
@@ -107,7 +107,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
 
 
 def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[OutOfOrderUnit]:
-    """Put right what is in the places of messages that were dispatched before."""
+    """Correct the units of messages that were dispatched earlier."""
     for begin, end in runs_of(rows.queue_offsets):
         run = rows.slice(begin, end)
         first = int(run.queue_offsets[0])

@@ -83,8 +83,8 @@ class PendingUnits:
         lock: held while the tail of one queue is written, or taken.
         size_bytes: of those that are being filled.
         is_disturbed: a tail was taken from those that are being written.
-        settled: queues whose owner wrote into their files by himself, and has not had that synced.
-        when_dropped: is called with the directory of a queue that loses its files.
+        settled: queues into whose files the owner wrote directly, and which are not synced yet.
+        when_dropped: called with the directory of a queue that loses its files.
     """
 
     __slots__ = ("_filling", "_writing", "is_disturbed", "lock", "settled", "size_bytes", "when_dropped")
@@ -95,7 +95,11 @@ class PendingUnits:
         self.is_disturbed = False
         self.settled: set[QueueKey] = set()
         self.when_dropped: Callable[[str], None] = _nobody_listens
+        # One tail for each queue that got units since the last flush began. It begins where the queue's tail in
+        # `_writing` ends, or else where its files end. Changed by the owner's thread only.
         self._filling: dict[QueueKey, UnitTail] = {}
+        # The tails of the flush that is running; None without one. Their data does not grow meanwhile: the writer's
+        # thread reads it.
         self._writing: dict[QueueKey, UnitTail] | None = None
 
     @property
@@ -122,7 +126,7 @@ class PendingUnits:
         return (writing,) if filling is None else (writing, filling)
 
     def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
-        """Begin a queue that has no units with this many blank ones; there is to be a file also if that is none."""
+        """Begin a queue that has no units with this many blank ones; a file is created even if there are none."""
         assert not self.tails_of(key), key
         self._filling[key] = UnitTail(queue_offset, blank_count)
 
@@ -150,7 +154,7 @@ class PendingUnits:
         return chosen
 
     def end_writing(self, *, is_written: bool) -> None:
-        """Take note that files hold what was handed out, or, without room on the disk, that they may not."""
+        """End a flush: the files have the units, or, if the disk was full, may lack some, which then wait again."""
         writing, self._writing = self._writing, None
         if is_written or writing is None:
             return
@@ -165,7 +169,7 @@ class PendingUnits:
             self._filling[key] = tail
 
     def take(self, key: QueueKey) -> Sequence[UnitTail]:
-        """Return the tails of a queue for the owner to write them himself, or to drop them."""
+        """Return the tails of a queue, which the owner then writes or drops itself."""
         tails = self.tails_of(key)
         if not tails:
             return ()

@@ -33,8 +33,8 @@ class QueueUnits:
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
-        newest: the units at the end of its files, as they were found when the queue was loaded; None: look into the
-            files. Kept while a store is opened only.
+        newest: the units at the end of its files, as they were found when the queue was loaded; None: read the files.
+            Kept only while a store is opened.
     """
 
     __slots__ = ("_key", "_names", "_pending", "_queue", "begin_offset", "newest")
@@ -64,7 +64,7 @@ class QueueUnits:
             begin = upto
         for tail in tails:
             for _, units in tail.parts(begin, end):
-                # A copy, for what is looked at cannot grow.
+                # A copy: bytes with a view cannot grow.
                 yield memoryview(bytes(units)), 0, len(units) // UNIT_SIZE
 
     def unit(self, queue_offset: int) -> UnitTuple:

@@ -1,8 +1,8 @@
 """Writes units of queues into their files, and makes them durable: names, blocks, bytes and syncs, in groups.
 
-It runs in a thread that may wait for the disk, beside the owner's, which reads the same files meanwhile by descriptors
-and maps of its own. A group is made and written first and synced then, all together: a file system makes many files
-durable in hardly more time than one. Files that were written last stay open for the next time.
+It runs in a thread that may wait for the disk. The owner's thread reads the same files meanwhile, with its own
+descriptors and maps. A group of files is created and written first and then synced together: a file system makes many
+files durable in hardly more time than one. Files that were written last stay open for the next time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP_FILES_MAX = 32
 
 
 class _Group:
-    """What is to be synced together."""
+    """Files and directories that are synced together."""
 
     __slots__ = ("files", "names")
 
@@ -38,13 +38,13 @@ class _Group:
 
 
 class UnitWriter:
-    """Writes the tails of one store's queues. One thread at a time, but `forget`.
+    """Writes the tails of one store's queues. One thread at a time, except `forget`.
 
     Args:
         files: the file system.
         root: the directory of all queues.
         file_size: bytes of each file.
-        pending: whose lock keeps the owner from writing the same queue.
+        pending: its lock prevents the owner from writing the same queue.
         open_files_max: files kept open.
     """
 
@@ -56,6 +56,8 @@ class UnitWriter:
         self._file_size = file_size
         self._pending = pending
         self._open_files_max = max(open_files_max, 1)
+        # By path, least recently used first. Changed only while `pending.lock` is held; at most `_open_files_max` after
+        # each group.
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
         # Directories that were synced since this process began: one that died may have left names that are not durable.
         self._named: set[str] = set()
