@@ -25,6 +25,7 @@ import grpc
 import grpc.aio
 
 from cluster.nameserver.witnesses import LIFE_SIZE_BYTES, life_digest
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
 from cluster.protocol.wire.answers import check_answer, failure_of_call
@@ -126,11 +127,7 @@ class Registrar:
 
     async def __aexit__(self, *_error: object) -> None:
         """End; registrations are left to grow old."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await end_tasks(self._tasks)
         for reporter in self._reporters:
             await reporter.close()
 
@@ -229,9 +226,7 @@ class _Reporter:
 
     async def close(self) -> None:
         if self._watcher is not None:
-            self._watcher.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._watcher
+            await end_tasks([self._watcher])
         if self._channel is not None:
             await self._channel.close()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
 from cluster.client.consumer.received import ReceivedMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 
 if TYPE_CHECKING:
@@ -186,10 +187,7 @@ class AsyncConsumer:
         if self._is_closed:
             return
         self._is_closed = True
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await end_tasks(self._tasks)
         await self._rebalancer.close()
         await self._connection.__aexit__()
         self._is_ready.set()

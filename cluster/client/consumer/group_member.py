@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from dledger.client.aio.stream_end import StreamEnded, next_response
@@ -119,11 +120,10 @@ class GroupMember:
         finally:
             self._call = None
             self.address = ""
-            beats.cancel()
-            with suppress(asyncio.CancelledError):
-                await beats
             call.cancel()
             self._on_left(self.broker)
+            # Last, for `stop` may cancel this task meanwhile.
+            await end_tasks([beats])
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
         # The end of a call is handled by its reader.

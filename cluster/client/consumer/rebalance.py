@@ -302,25 +302,25 @@ class Rebalancer:
         if not self._options.is_orderly:
             # Until then the messages that were handed out may be finished.
             reader.locked_until = time.monotonic() + self._options.handover_limit_s
-        await reader.stop()
+        # Before the wait: whatever cancels this, `close` commits what was processed.
         self._leaving.append(reader)
+        await reader.stop()
         # Wake callers that wait until its messages may be handed out again: they never may.
         self._on_ready(reader)
 
     async def end_leaving(self) -> None:
         """Commit what was processed of revoked queues; release their locks once none of their messages is in work."""
-        leaving, self._leaving = self._leaving, []
+        leaving = tuple(self._leaving)
         if not leaving:
             return
         await self.offsets.commit(leaving)
-        if not self._is_shared:
-            return
         now = time.monotonic()
-        working = [each for each in leaving if now < each.locked_until and not each.progress.is_settled]
-        self._leaving += working
-        ended = [each.queue for each in leaving if each not in working]
-        await self._locks.unlock(ended)
-        self._asked_locks.difference_update(ended)
+        ended = [each for each in leaving if not self._is_shared or _is_idle(each, now)]
+        self._leaving = [each for each in self._leaving if each not in ended]
+        if self._is_shared:
+            queues = [each.queue for each in ended]
+            await self._locks.unlock(queues)
+            self._asked_locks.difference_update(queues)
 
     # ------------------------------------------------------------------------------------------------------- upkeep
 
@@ -390,6 +390,11 @@ class Rebalancer:
         await self._locks.unlock(self._asked_locks)
         for member in self._members.values():
             await member.stop()
+
+
+def _is_idle(reader: QueueReader, now_s: float) -> bool:
+    """Say whether no message of a revoked queue is in work, or its time is over."""
+    return reader.progress.is_settled or now_s >= reader.locked_until
 
 
 def _log_skipped(skipped: SkippedMessages) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from cluster.client.outcomes import (
@@ -25,6 +24,7 @@ from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.retry import Backoff
 from store.errors import IllegalMessage
@@ -226,10 +226,7 @@ class AsyncProducer:
         try:
             await self.flush()
         finally:
-            for task in list(self._finding):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            await end_tasks(self._finding)
             for sender in self._senders.values():
                 await sender.close()
             await self._connection.__aexit__()
@@ -273,11 +270,18 @@ class AsyncProducer:
 
     async def _find_and_place(self, item: SendItem, queue_key: str | None, queue_id: int | None) -> None:
         """Ask for routes until they are there, the topic turns out to be unknown, or the deadline passes."""
+        try:
+            await self._retry_to_place(item, queue_key, queue_id)
+        except asyncio.CancelledError:
+            item.future.cancel()
+            self._ended(item)
+            raise
+
+    async def _retry_to_place(self, item: SendItem, queue_key: str | None, queue_id: int | None) -> None:
         backoff = Backoff()
         while not item.future.done():
             try:
-                routes = await self._connection.find(item.topic)
-                self._place(item, queue_key, queue_id, routes)
+                self._place(item, queue_key, queue_id, await self._connection.find(item.topic))
             except RequestFailed as failure:
                 pause_s = backoff.next_s()
                 if failure.is_worth_trying and time.monotonic() + pause_s < item.deadline:
@@ -286,10 +290,6 @@ class AsyncProducer:
                 if not item.future.done():
                     item.future.set_exception(outcome_of_failure(failure, item.unique_keys, is_open=False))
                 self._ended(item)
-            except asyncio.CancelledError:
-                item.future.cancel()
-                self._ended(item)
-                raise
             return
         self._ended(item)
 

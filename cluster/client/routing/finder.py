@@ -12,13 +12,13 @@ import asyncio
 import logging
 import random
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import grpc
 import grpc.aio
 
 from cluster.client.routing.cache import RouteCache, Routes
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.protocol.wire.routes import routes_of
@@ -79,9 +79,7 @@ class RouteFinder:
     async def __aexit__(self, *_error: object) -> None:
         """End."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end_tasks([self._task])
         for channel in self._channels.values():
             await channel.close()
 
