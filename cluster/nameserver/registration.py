@@ -169,7 +169,6 @@ class _Reporter:
             if self._wanted == wanted:
                 self._settled.set()
             pause_s = self._heartbeat_interval_s if is_done else self._retry_interval_s
-            # Not `wait_for`, which forgets that it was cancelled when both come at once.
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._changed.wait()

@@ -97,11 +97,13 @@ class MixedLoad:
         """Send no more; let readers and consumers come to the end of all queues, and end."""
         self._is_stopping = True
         senders = self._tasks[:4]
-        await asyncio.wait_for(asyncio.gather(*senders), 2 * PATIENCE_S)
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await asyncio.gather(*senders)
         self._ends = await self._max_offsets()
         await self.until("readers and consumers at the end", self._are_at_the_end)
         self._is_read_to_the_end = True
-        await asyncio.wait_for(asyncio.gather(*self._tasks), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(*self._tasks)
 
     async def stop(self):
         """End it in any state."""

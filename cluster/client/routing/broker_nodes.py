@@ -1,7 +1,7 @@
 """The nodes of the brokers that a client talks to: one connection each, and the node that is thought to lead.
 
 The known leader is a guess that costs at most a round trip: a follower refuses and names the node that
-leads; onethat cannot be reached is followed by the next one of its broker.
+leads; one that cannot be reached is followed by the next one of its broker.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class BrokerNodes:
             if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE or remaining_s <= 0:
                 raise RequestFailed(Reason.NOT_REACHED, f"{address} is not reachable")
             try:
-                await asyncio.wait_for(channel.wait_for_state_change(state), remaining_s)
+                async with asyncio.timeout(remaining_s):
+                    await channel.wait_for_state_change(state)
             except TimeoutError:
                 raise RequestFailed(Reason.NOT_REACHED, f"{address} takes no connection") from None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from cluster.client.routing.broker_nodes import BrokerNodes
 from cluster.client.routing.broker_routes import BrokerRouteFinder
 from cluster.client.routing.finder import RouteFinder
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import RequestFailed
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ class BrokerConnection:
 
     async def __aexit__(self, *error: object) -> None:
         """Close all connections."""
-        for task in (*self._questions.values(), *self._looking.values()):
-            task.cancel()
+        await end_tasks([*self._questions.values(), *self._looking.values()])
         await self.finder.__aexit__(*error)
         await self.nodes.close()
 

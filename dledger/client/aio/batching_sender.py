@@ -185,8 +185,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
     # ------------------------------------------------------------------------------------------------------ sending
 
     async def _run(self) -> None:
-        # A cancellation can be lost where it meets the end of what is waited for (`asyncio.wait_for` of Python 3.11):
-        # so the loop looks at whether it is closed, too.
+        # What a policy waits for in `open` is not all ours: should it lose a cancellation, the task ends all the same.
         while not self.is_closed:
             await self._wakeup.wait()
             self._wakeup.clear()

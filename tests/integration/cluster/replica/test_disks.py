@@ -290,7 +290,8 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
             replica.node._turns.soon(
                 lambda driver: driver.delete_before(replica.parts.entries.index_before(FILE_SIZE) + 1)
             )
-            await asyncio.wait_for(looking, PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await looking
             assert len(counts) > 3, "all at once"
             for at in range(queues):
                 assert read_queue(replica, queue_id=at)[0][0] == store.min_offset("T", at)

@@ -45,9 +45,13 @@ class Echo:
 
 @pytest.fixture(params=LOOPS)
 def run(request):
+    async def in_time(coroutine):
+        async with asyncio.timeout(PATIENCE_S):
+            return await coroutine
+
     def run_in_loop(coroutine):
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            return runner.run(asyncio.wait_for(coroutine, PATIENCE_S))
+            return runner.run(in_time(coroutine))
 
     return run_in_loop
 

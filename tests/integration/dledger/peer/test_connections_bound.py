@@ -135,7 +135,8 @@ def test_client_that_ignores_the_bound_of_calls_disturbs_no_other_client() -> No
         end = asyncio.ensure_future(is_closed(reader))
 
         for _ in range(20):
-            assert await asyncio.wait_for(check(port), PATIENCE_S) == health_pb2.HealthCheckResponse.SERVING
+            async with asyncio.timeout(PATIENCE_S):
+                assert await check(port) == health_pb2.HealthCheckResponse.SERVING
 
         assert resident_bytes() - before < 64 << 20
         writer.close()

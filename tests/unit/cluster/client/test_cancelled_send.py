@@ -1,4 +1,4 @@
-"""A send whose caller gives up while no route is known leaves nothing behind that a flush would wait for."""
+"""A send whose caller gives up while no route is known leaves nothing that a flush would wait for."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.waiting import PATIENCE_S, run
 
 
 class LostCancellation:
-    """Nodes whose `reach` loses the cancellation of its task, as `asyncio.wait_for` of Python 3.11 may."""
+    """Nodes whose `reach` loses the cancellation of its task, as it once did."""
 
     def __init__(self):
         self.reaches = asyncio.Event()

@@ -347,7 +347,7 @@ def test_close_ends_batches_in_flight_and_then_queued_ones():
 
 
 def test_close_ends_although_the_task_lost_its_cancellation():
-    """`asyncio.wait_for` of Python 3.11 can lose it; `close` then waited for the task without end."""
+    """A policy that loses it in `open` must not make `close` wait for the task without end."""
 
     async def story():
         stage = Stage()

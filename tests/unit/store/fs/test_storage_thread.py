@@ -16,7 +16,8 @@ def test_stop_ends_even_when_the_callback_of_the_owner_fails():
             raise ValueError(f"cannot continue from {error}")
 
         thread.run(lambda: None, finished)
-        await asyncio.wait_for(thread.stop(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await thread.stop()
         assert [str(failure) for failure in failures] == ["cannot continue from None"]
 
     asyncio.run(story())
@@ -27,7 +28,8 @@ def test_stop_waits_for_work_that_other_work_has_asked_for():
         done = []
         thread = StorageThread("test")
         thread.run(lambda: done.append(1), lambda _: thread.run(lambda: done.append(2), lambda _: done.append(3)))
-        await asyncio.wait_for(thread.stop(), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            await thread.stop()
         assert done == [1, 2, 3]
 
     asyncio.run(story())
