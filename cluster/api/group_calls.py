@@ -47,26 +47,26 @@ class GroupCalls:
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
         self._locks = QueueLocks()
         self._stays: set[_Stay] = set()
-        self._reign = _Reign(core.replica.status())
+        self._current_term = _CurrentTerm(core.replica.status())
         core.replica.when_status_changes(self._status_changed)
 
     def _status_changed(self) -> None:
         """Drop the state that a new leader rebuilds: the members of groups, and the locks on queues."""
         status = self._core.replica.status()
-        if self._reign.is_of(status):
+        if self._current_term.is_of(status):
             return
-        self._reign = _Reign(status)
-        # Those of an earlier reign may have been given away elsewhere.
+        self._current_term = _CurrentTerm(status)
+        # Those of an earlier term may have been given away elsewhere.
         self._locks.clear()
         for stay in self._stays:
             stay.news.set()
 
     def gathering_ms(self, group: str) -> int:
-        """Return how long this leader still waits for consumers of a group, because it had some in an earlier reign.
+        """Return how long this leader still waits for consumers of a group, because it had some in an earlier term.
 
         Else the first one that comes would take the others' queues, which they are reading still.
         """
-        left_ms = self._reign.began_ms + GATHER_MS - monotonic_ms()
+        left_ms = self._current_term.began_ms + GATHER_MS - monotonic_ms()
         has_consumed = any(True for _ in self._core.replica.state.offsets(group))
         return left_ms if left_ms > 0 and has_consumed else 0
 
@@ -278,7 +278,7 @@ def _offsets_of(
     return list(found.values())
 
 
-class _Reign:
+class _CurrentTerm:
     """The time in which this node leads, or does not, without a break."""
 
     def __init__(self, status: ReplicaStatus) -> None:

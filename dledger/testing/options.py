@@ -14,7 +14,7 @@ from dledger.testing.choices import DIRECTORY_OPS, LATER_ADMIN_OPS, LATER_OPS, A
 from dledger.testing.focus import with_focus
 from dledger.testing.network.network import NetworkOptions
 
-__all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_reigns"]
+__all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_terms"]
 
 _INDEX_UNIT_SIZE_BYTES = 32
 # A group begins with all of its voters; where things go wrong before, many runs would never get going.
@@ -155,7 +155,7 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
     random = Random(f"{seed}/options")
     options = _with_admin_ops(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
     options = replace(options, is_message_log=Random(f"{seed}/options of the log").random() < _MESSAGE_LOG_SHARE)
-    options = with_short_reigns(options, random) if random.random() < 0.15 else options
+    options = with_short_terms(options, random) if random.random() < 0.15 else options
     if not is_focused:
         return options
     options = replace(options, dead_max=Random(f"{seed}/options of the dead").choice((0, 0, 1, 2)))
@@ -220,7 +220,7 @@ def quick_elections(raft: RaftConfig) -> RaftConfig:
     )
 
 
-def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
+def with_short_terms(options: SimOptions, random: Random) -> SimOptions:
     """Make a run in which most leaders die within moments of their election, and the next ones too.
 
     Entries then stay uncommitted over many terms, on changing nodes: the ground of Raft's figure 8.

@@ -6,7 +6,7 @@ from random import Random
 from dledger.testing.choices import DIRECTORY_OPS
 from dledger.testing.focus import FOCUSES
 from dledger.testing.network.network import NetworkOptions
-from dledger.testing.options import AdminOp, NemesisOp, with_short_reigns
+from dledger.testing.options import AdminOp, NemesisOp, with_short_terms
 
 
 def with_nemesis(options, *nemesis_ops, interval_us=60_000):
@@ -31,7 +31,7 @@ def with_elections(options):
 
 def with_figure_8(options):
     calm = replace(options, is_flush_sync=True, bodies_max=1, body_size_max_bytes=40, network=NetworkOptions())
-    return with_short_reigns(calm, Random(options.seed))
+    return with_short_terms(calm, Random(options.seed))
 
 
 def acknowledged_from_the_page_cache(options):

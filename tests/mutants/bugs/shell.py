@@ -61,7 +61,7 @@ def with_stale_leaders(options):
     return replace(with_cuts(options), read_share=0.5, lease_share=0.0)
 
 
-def with_short_reigns(options):
+def with_short_terms(options):
     """Leaders of five lose their followers within moments, so that what one of them cuts the next may commit."""
     shaped = with_nemesis(ShellNemesisOp.KILL, ShellNemesisOp.ISOLATE, ShellNemesisOp.SPLIT)(options)
     return replace(
@@ -92,7 +92,7 @@ SOUND = (
     with_power_cuts,
     with_failing_disks,
     with_stale_leaders,
-    with_short_reigns,
+    with_short_terms,
 )
 
 # ------------------------------------------------------------------------------------------------ pending appends
@@ -327,7 +327,7 @@ MUTANTS = (
         ShellSeeds(LOST, with_elections, 60),
     ),
     Mutant(append_that_waits_too_long_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_short_reigns)),
+    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_short_terms)),
     Mutant(appends_of_a_node_that_stops_are_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_failing_disks)),
     Mutant(appends_do_not_end_at_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
     Mutant(service_reads_what_the_node_knows, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)),

@@ -95,7 +95,7 @@ def test_a_stream_to_a_node_that_follows_is_refused_before_it_sends_anything(sho
     run(story)
 
 
-def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
+def test_locks_end_with_the_term_and_with_the_consumers_stay(shop):
     async def story():
         async with opened(shop) as stub:
             first, second = await join(stub, "a"), await join(stub, "b", 2)

@@ -73,7 +73,7 @@ def term_of(cluster: LocalCluster) -> int:
     return max(terms)
 
 
-def reign_of(cluster: LocalCluster) -> Callable[[], bool]:
+def same_term_check(cluster: LocalCluster) -> Callable[[], bool]:
     """Return a function that checks that there was no election since: a paused node loses the leadership."""
     term = term_of(cluster)
     return lambda: term_of(cluster) == term

@@ -12,7 +12,7 @@ from cluster import Consumer, Producer, SkippedMessages
 from cluster.client.broker_calls import BrokerCalls
 from cluster.v1 import broker_pb2 as pb
 from dledger.client import AdminClient
-from tests.integration.cluster.local_brokers.conftest import SMALL, reign_of, running_brokers, set_topic
+from tests.integration.cluster.local_brokers.conftest import SMALL, running_brokers, same_term_check, set_topic
 from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages])
 
 def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
-    is_same_reign = reign_of(cluster)
+    is_same_term = same_term_check(cluster)
     leader = cluster.wait_for_leader(PATIENCE_S)
     # At once: the others have not dispatched the last ones yet.
     damage(cluster, leader, place_of_the_fourth_message(cluster))
@@ -79,7 +79,7 @@ def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBro
         assert skipped == []
         if "damaged_message_skipped topic=orders queue_id=0" in cluster.log_of(leader).read_text():
             return True
-        assert cluster.wait_for_leader(PATIENCE_S) != leader or not is_same_reign()
+        assert cluster.wait_for_leader(PATIENCE_S) != leader or not is_same_term()
         with AdminClient(cluster.endpoints, group=cluster.group, deadline_s=PATIENCE_S) as admin:
             admin.transfer(leader)
         return False

@@ -16,7 +16,7 @@ from cluster.client.broker_calls import BrokerCalls
 from cluster.local.node import choose_ports
 from cluster.local.process import LocalProcess
 from cluster.v1 import broker_pb2 as pb
-from tests.integration.cluster.local_brokers.conftest import reign_of, set_topic
+from tests.integration.cluster.local_brokers.conftest import same_term_check, set_topic
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -72,18 +72,18 @@ def test_each_of_several_groups_gets_every_message_and_continues_where_it_was(or
     def consumer_of(group: str) -> Consumer:
         return Consumer(name_servers=server, group=group, topics="orders", start="first")
 
-    is_same_reign = reign_of(cluster)
+    is_same_term = same_term_check(cluster)
     with ExitStack() as stack:
         consumers = {group: stack.enter_context(consumer_of(group)) for group in groups}
         # One is slower than the others, and ends in the middle.
         slow = read_until(consumers["search"], lambda found: len(found) >= 50)
         for group in ("audit", "billing"):
             found = read_until(consumers[group], has_all(first))
-            assert found == Counter(first) or not is_same_reign()
+            assert found == Counter(first) or not is_same_term()
         consumers["search"].close()
         held = sum(max(offset, 0) for offset in committed(orders, "search"))
         # The messages delivered last are not acknowledged.
-        assert len(slow) - POLL_MAX <= held or not is_same_reign()
+        assert len(slow) - POLL_MAX <= held or not is_same_term()
         assert held <= len(slow)
         cluster.kill(cluster.wait_for_leader(PATIENCE_S))
         send(server, second)
@@ -137,8 +137,8 @@ def test_a_broker_moves_to_other_name_servers_node_by_node_while_clients_continu
                 producer.send("orders", b"%d" % number)
             send(new, range(4, 8))
             assert read_until(consumer, has_all(range(8))).keys() == set(range(8))
-        is_same_reign = reign_of(cluster)
+        is_same_term = same_term_check(cluster)
         with Consumer(name_servers=new, group="late", topics="orders", start="first") as late:
-            assert read_until(late, has_all(range(8))) == Counter(range(8)) or not is_same_reign()
+            assert read_until(late, has_all(range(8))) == Counter(range(8)) or not is_same_term()
     finally:
         server.stop()
