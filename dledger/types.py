@@ -77,7 +77,7 @@ class TermRun:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must survive a crash before any answer leaves (Raft figure 2), and what the node knows of its own past.
+    """What must survive a crash before any answer leaves (Raft figure 2), and whether the node may have lost state.
 
     Attributes:
         term, voted_for: the current term, and the node that got this node's vote in it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dledger.core import leader, transfer, transitions
 from dledger.core.events import Distrust, Distrusted
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.core.state.roles import Candidate, Follower, Leader
 from dledger.types import TERM_MAX, Role
 
@@ -38,7 +38,7 @@ def start_pre_vote(state: State) -> None:
 def start_vote(state: State, *, is_asked_to_campaign: bool = False) -> None:
     """Raise the term, vote for ourselves and ask for the others' votes."""
     transitions.ask_votes(state, is_asked_to_campaign=is_asked_to_campaign)
-    pasts.name_group(state)
+    voting_rights.name_group(state)
     _ask(state, request_term=state.term)
 
 
@@ -95,15 +95,15 @@ def _may_campaign(state: State) -> bool:
     if state.is_disk_stalled and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
         return False
     is_needed = isinstance(state.office, Follower) and state.office.is_needed
-    return is_needed or pasts.MAY[pasts.past_of(state)].campaigns
+    return is_needed or voting_rights.RIGHTS[voting_rights.voting_status_of(state)].campaigns
 
 
 def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
-    """Count a vote, and see whether they are enough: of a majority with a past, or of all where a group begins."""
+    """Count a vote, and see whether they are enough: a majority of voters that are not founding, or all voters."""
     candidate = state.candidate
-    pasts.take_vote(candidate, voter, is_founding=is_founding)
-    has_majority = pasts.has_majority(state, candidate)
-    if not has_majority and not pasts.is_founded_by(state, candidate):
+    voting_rights.take_vote(candidate, voter, is_founding=is_founding)
+    has_majority = voting_rights.has_majority(state, candidate)
+    if not has_majority and not voting_rights.is_founded_by(state, candidate):
         return
     if candidate.is_pre_vote:
         start_vote(state)
@@ -116,7 +116,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
     is_granted = (
         request.term > state.term
         and not has_live_leader(state)
-        and pasts.has_vote(state, request)
+        and voting_rights.has_vote(state, request)
         and _holds_enough(state, sender, request)
     )
     # A grant echoes the requested term, so that it answers this request only; a refusal carries our own.
@@ -135,12 +135,12 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
         request.term == state.term
         and state.voted_for in (None, sender)
         and state.role is Role.FOLLOWER
-        and pasts.has_vote(state, request)
+        and voting_rights.has_vote(state, request)
         and _holds_enough(state, sender, request)
     )
     if is_granted:
         transitions.vote_for(state, sender)
-        pasts.promise_group(state, request.group_id)
+        voting_rights.promise_group(state, request.group_id)
     _answer(state, sender, request, term=state.term, is_granted=is_granted)
 
 
@@ -168,7 +168,10 @@ def _note_need(state: State) -> None:
     enough. So this node campaigns: elected by a majority of the voters that its own log names, without its own vote, it
     leads until its no-op is committed (`changes.committed`), and then all have the same membership.
     """
-    if isinstance(state.office, Follower) and pasts.past_of(state) is pasts.Past.OUTSIDE:
+    if (
+        isinstance(state.office, Follower)
+        and voting_rights.voting_status_of(state) is voting_rights.VotingStatus.NON_VOTER
+    ):
         state.office.is_needed = True
 
 

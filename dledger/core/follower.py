@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dledger.core.commits import learn_commit
 from dledger.core.events import AppendPushed, Distrust, Distrusted, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
-from dledger.core.state import membership, pasts
+from dledger.core.state import membership, voting_rights
 from dledger.core.state.roles import Follower
 from dledger.core.transitions import follow, waiting_time_ms
 from dledger.errors import InvariantBroken
@@ -110,7 +110,7 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
     # Of a second leader nothing is believed (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
-    pasts.meet_leader(state, sender, is_founding=is_founding)
+    voting_rights.meet_leader(state, sender, is_founding=is_founding)
     office = state.follower
     office.contact_ms = state.now_ms
     office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)

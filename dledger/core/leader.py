@@ -9,7 +9,7 @@ from dledger.core import catch_up, changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, Distrust, Distrusted, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
-from dledger.core.state import membership, pasts
+from dledger.core.state import membership, voting_rights
 from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
@@ -27,7 +27,7 @@ _CORRUPT_DOUBLINGS_MAX = 6
 def become_leader(state: State, *, is_founding: bool) -> None:
     """Lead: append an entry, for only one of our own term can be committed by counting (Raft §5.4.2, §8).
 
-    `is_founding`: the group begins with this election; voters that have no past yet are informed (ADR 7).
+    `is_founding`: the group begins with this election; founding voters are informed (ADR 7).
     """
     take_lead(state, frozenset(state.voters) if is_founding else frozenset())
     changes.refresh_followers(state)
@@ -36,7 +36,7 @@ def become_leader(state: State, *, is_founding: bool) -> None:
     else:
         _append(state, None, 1)
     if state.is_founding and not is_founding:
-        # It has no past, and a majority that has one elected it: the others have promised no id together with it.
+        # It is founding, and a majority that is not elected it: the others have promised no id together with it.
         state.founding_group_id = NO_GROUP
     state.is_founding = False
     replication.broadcast_heartbeat(state)
@@ -100,7 +100,7 @@ def on_propose(state: State, proposal: Any, count: int) -> None:
         state.emit(Refuse(proposal))
     elif state.transfer is not None:
         state.emit(Refuse(proposal, ResponseCode.LEADER_TRANSFERRING))
-    elif pasts.is_being_founded(state):
+    elif voting_rights.is_being_founded(state):
         state.emit(Refuse(proposal, ResponseCode.LEADER_NOT_READY))
     else:
         _append(state, proposal, count)
@@ -121,7 +121,7 @@ def on_written(state: State) -> None:
 def _note_answer(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
     """Record an answer. None: it is from an earlier incarnation of a node that was wiped since."""
     progress = state.leader.progress[sender]
-    if incarnation is not None and not pasts.recognise(state, sender, progress, incarnation):
+    if incarnation is not None and not voting_rights.recognise(state, sender, progress, incarnation):
         return None
     progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
     if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):

@@ -41,7 +41,7 @@ class VoteResponse:
     """Answer a vote request. A granted pre-vote echoes the request's term; a refused one carries the voter's.
 
     Attributes:
-        is_founding: the voter has no past (`HardState.is_founding`): what it promised before may be lost.
+        is_founding: the voter's disk was empty (`HardState.is_founding`): what it promised before may be lost.
         life: that of the request.
     """
 

@@ -49,7 +49,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.core.state import membership, pasts
+from dledger.core.state import membership, voting_rights
 from dledger.core.state.consensus import LIFE_END, Draw, Fit, State
 from dledger.core.state.log_tail import LogTail
 from dledger.core.state.roles import Follower, Leader
@@ -124,7 +124,7 @@ class Raft(RaftStatus):
             written_index=log.last_index,
             persisted_index=log.last_index,
             now_ms=now_ms,
-            quiet_until_ms=pasts.quiet_until_ms(config, now_ms, is_founding=hard_state.is_founding),
+            quiet_until_ms=voting_rights.quiet_until_ms(config, now_ms, is_founding=hard_state.is_founding),
             snapshot=snapshot,
             incoming=incoming,
         )

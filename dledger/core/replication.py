@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dledger.core import catch_up
 from dledger.core.messages import Heartbeat, Push
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.core.state.progress import Progress
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _send_push(state: State, peer: str, progress: Progress) -> None:
             prev_term=state.log.term_at(prev_index),
             commit_index=min(state.commit_index, span.last_index),
             span=span,
-            is_founding=pasts.is_founding_for(state, peer, progress),
+            is_founding=voting_rights.is_founding_for(state, peer, progress),
             group_id=state.group_id,
         ),
     )
@@ -104,7 +104,7 @@ def _send_probe(state: State, peer: str, progress: Progress) -> None:
             prev_term=state.log.term_at(prev_index),
             commit_index=min(state.commit_index, prev_index),
             span=None,
-            is_founding=pasts.is_founding_for(state, peer, progress),
+            is_founding=voting_rights.is_founding_for(state, peer, progress),
             group_id=state.group_id,
         ),
     )
@@ -136,5 +136,5 @@ def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
     """Show `peer` that we live, and what is committed of all that it holds."""
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
-    is_founding = pasts.is_founding_for(state, peer, progress)
+    is_founding = voting_rights.is_founding_for(state, peer, progress)
     state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding, state.group_id))

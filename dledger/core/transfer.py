@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dledger.core.events import RequestEnded
 from dledger.core.messages import TimeoutNow
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.core.state.consensus import State, Transfer
 from dledger.core.state.roles import Leader
 from dledger.errors import ResponseCode
@@ -55,7 +55,7 @@ def _is_fit(state: State, peer: str) -> bool:
         progress.is_live(state.now_ms, state.config.min_election_timeout_ms)
         and progress.is_healthy
         and progress.installation is None
-        and pasts.counts(state, peer, progress)
+        and voting_rights.counts(state, peer, progress)
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dledger.core.events import Distrust
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
 
 
 def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
-    known = pasts.believed_group_id(state)
+    known = voting_rights.believed_group_id(state)
     if known == NO_GROUP:
         # A node that names the group of our log belongs to it, committed or not: the id is never sent to strangers.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
@@ -74,4 +74,7 @@ def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | N
 def _may_be_of_our_group(state: State, sender: str) -> bool:
     if any(entry.membership.get(sender) is not None for entry in state.memberships):
         return True
-    return state.log.last_index < state.log.begin_index or pasts.past_of(state) is not pasts.Past.NAMED
+    return (
+        state.log.last_index < state.log.begin_index
+        or voting_rights.voting_status_of(state) is not voting_rights.VotingStatus.COUNTED
+    )

@@ -11,7 +11,7 @@ from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp, take_back_vote
-from dledger.node.persistent_state import MembershipKeeper, PersistentState, has_past
+from dledger.node.persistent_state import MembershipKeeper, PersistentState, has_state
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -91,7 +91,7 @@ class NodeFiles:
             identity = identity_file.begin(
                 config.self_id,
                 config.group,
-                has_past=has_past(store, hard_state, membership_file),
+                has_state=has_state(store, hard_state, membership_file),
                 is_adopting=config.is_adopting,
                 draw=draw,
             )

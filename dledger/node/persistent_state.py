@@ -69,7 +69,7 @@ class MembershipKeeper:
         return PersistentState(saved, held)
 
 
-def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
+def has_state(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
     """Return whether a node, ours or another program's, ran in this directory and may have voted or acknowledged."""
     return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
 

@@ -6,7 +6,7 @@
 with a checksum (see `dledger.storage.properties`).
 
 An empty `voteLeader` means that no vote was given in this term. `founding=true`, `incarnation=N` and
-`foundingGroup=HEX` say what the node knows of its own past (`dledger.types.HardState`); Java nodes ignore them. No
+`foundingGroup=HEX` say whether the node may have lost state (`dledger.types.HardState`); Java nodes ignore them. No
 file at all means a node that never took part, or whose disk was wiped. A file that cannot be read is different: it
 may have held a vote, and a node that votes twice in one term can elect two leaders, so the node refuses to start.
 

@@ -84,14 +84,14 @@ class IdentityFile:
         return file
 
     def begin(
-        self, node_id: str, group: str, *, has_past: bool, is_adopting: bool, draw: Callable[[int, int], int]
+        self, node_id: str, group: str, *, has_state: bool, is_adopting: bool, draw: Callable[[int, int], int]
     ) -> Identity:
         """Begin a life, durably; only the holder of the directory's lock may call this, before it saves anything else.
 
         Args:
             node_id: of this node.
             group: name of its group.
-            has_past: the directory holds term and vote, memberships or entries.
+            has_state: the directory holds term and vote, memberships or entries.
             is_adopting: the operator says that a directory without this file is this node's.
             draw: returns a random number in a half-open range.
 
@@ -101,7 +101,7 @@ class IdentityFile:
             store.errors.StorageFailed: it cannot be written.
         """
         found = self._load(node_id, group)
-        if found is None and has_past and not is_adopting:
+        if found is None and has_state and not is_adopting:
             raise WrongDirectory(
                 self._directory,
                 f"the file {FILE_NAME}, which says whose directory it is",

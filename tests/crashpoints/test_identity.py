@@ -22,11 +22,11 @@ MEMBERS = (MembershipEntry(0, Membership(tuple(Member(f"n{number}") for number i
 
 
 def start(files, draw):
-    """Begin a life as `NodeFiles.open` does, and vote: what comes after it has a past."""
+    """Begin a life as `NodeFiles.open` does, and vote: what comes after it has state."""
     identity_file = IdentityFile.check(files, DIRECTORY, "n0", "g")
     files.make_directory(DIRECTORY)
     hard_state = HardStateFile.open(files, DIRECTORY)
-    own = identity_file.begin("n0", "g", has_past=hard_state.exists, is_adopting=False, draw=draw)
+    own = identity_file.begin("n0", "g", has_state=hard_state.exists, is_adopting=False, draw=draw)
     acquaintances = Acquaintances.open(files, DIRECTORY, own)
     acquaintances.learn(MEMBERS)
     return hard_state, acquaintances

@@ -4,7 +4,7 @@ A membership is in force as soon as it is in the log, committed or not. `State.m
 that is known to be committed, in front, and all that follow it in the log.
 
 A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
-until then the old one may have promised what the new one forgot (`core.pasts`).
+until then the old one may have promised what the new one forgot (`core.state.voting_rights`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.core.events import SaveMemberships
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.core.state.quorum import majority_value
 from dledger.types import NO_INDEX, MembershipEntry
 
@@ -92,5 +92,5 @@ def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
             values.append(own)
             continue
         progress = followers[voter]
-        values.append(value_of(progress) if pasts.counts(state, voter, progress) else NO_INDEX)
+        values.append(value_of(progress) if voting_rights.counts(state, voter, progress) else NO_INDEX)
     return majority_value(values)

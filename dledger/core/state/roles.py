@@ -86,7 +86,7 @@ class Candidate:
         is_asked_to_campaign: the leader handed over to it.
         deadline_ms: when it asks again.
         votes: the voters that said yes.
-        founding_votes: those of them that have no past.
+        founding_votes: those of them that are founding.
     """
 
     role: ClassVar[Role] = Role.CANDIDATE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.core.state import pasts
+from dledger.core.state import voting_rights
 from dledger.core.state.roles import Leader
 from dledger.types import HardState, Membership, MembershipEntry, Role
 
@@ -94,7 +94,7 @@ class RaftStatus:
     def is_counted(self, peer: str) -> bool:
         """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
         progress = self.state.progress_of(peer)
-        return progress is not None and pasts.counts(self.state, peer, progress)
+        return progress is not None and voting_rights.counts(self.state, peer, progress)
 
     @property
     def memberships(self) -> tuple[MembershipEntry, ...]:
@@ -108,7 +108,7 @@ class RaftStatus:
 
     @property
     def hard_state(self) -> HardState:
-        """Term and vote, and what the node knows of its own past."""
+        """Term and vote, and whether the node may have lost earlier ones."""
         state = self.state
         return HardState(state.term, state.voted_for, state.is_founding, state.incarnation)
 

@@ -3,8 +3,8 @@
 Promises are taken from what a node sends, for that is what others build on: a message proves that its sender's term,
 and a granted vote that the vote, is durable; both are read back from the simulated disk at the moment of sending.
 
-A node whose disk was wiped forgets its votes. Its messages say that it has no past, and candidates do not count its
-vote towards a majority (ADR 7): such a vote binds it only in this life of its disk, a vote with a past permanently.
+A node whose disk was wiped forgets its votes. Its messages say that it is founding, and candidates do not count its
+vote towards a majority (ADR 7): such a vote binds it only in this life of its disk, any other vote permanently.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ElectionChecks:
             raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
 
     def send(self, node_id: str, peer: str, message: Message, *, is_founding: bool) -> None:
-        """Check a message that a node sends; `is_founding`: the node says that it has no past."""
+        """Check a message that a node sends; `is_founding`: the node says that it is."""
         if isinstance(message, VoteRequest):
             if not message.is_pre_vote:
                 self._vote(node_id, message.term, node_id, is_founding=is_founding)

@@ -26,7 +26,7 @@ from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import CheckpointTicket, EntriesTicket, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp
-from dledger.node.persistent_state import MembershipKeeper, has_past
+from dledger.node.persistent_state import MembershipKeeper, has_state
 from dledger.node.state_machine import Applier, StateLost
 from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import MembershipUnreadable
@@ -108,7 +108,7 @@ class SimProcess:
         identity_file.begin(
             self.node_id,
             GROUP_NAME,
-            has_past=has_past(self.store, hard_state, membership_file),
+            has_state=has_state(self.store, hard_state, membership_file),
             is_adopting=self._machine.is_adopting,
             draw=self._random.randrange,
         )

@@ -66,7 +66,7 @@ def put_foreign(
     files.make_directory(directory)
     identity = IdentityFile.check(files, directory, node_id, group)
     draw = Random(foreign.group_id).randrange
-    identity.begin(node_id, group, has_past=False, is_adopting=False, draw=draw)
+    identity.begin(node_id, group, has_state=False, is_adopting=False, draw=draw)
     membership = Membership(foreign.members, foreign.group_id)
     MembershipFile.open(files, directory).save([MembershipEntry(0, membership)])
     HardStateFile.open(files, directory).save(HardState(foreign.term, node_id))

@@ -16,7 +16,7 @@ from dledger.driver.driver import Driver, Proposal
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp
-from dledger.node.persistent_state import MembershipKeeper, has_past
+from dledger.node.persistent_state import MembershipKeeper, has_state
 from dledger.node.state_machine import Applier
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -82,7 +82,7 @@ class ScriptNode:
         identity_file.begin(
             machine.id,
             GROUP_NAME,
-            has_past=has_past(self.store, hard_state, membership_file),
+            has_state=has_state(self.store, hard_state, membership_file),
             is_adopting=machine.is_adopting,
             draw=Random(machine.id).randrange,
         )

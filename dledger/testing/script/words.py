@@ -46,7 +46,7 @@ def _vote_request(request: VoteRequest) -> str:
 
 
 def _vote_response(response: VoteResponse) -> str:
-    founding = ", without a past" if response.is_founding else ""
+    founding = ", founding" if response.is_founding else ""
     return f"{_vote(response)} {'granted' if response.is_granted else 'refused'}{founding}"
 
 

@@ -261,7 +261,7 @@ class DirectoryFaults:
     def _may_lose(self) -> bool:
         """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.
 
-        Before, a node without a past may have promised something that it would forget.
+        Before, a founding node may have promised something that it would forget.
         And one that does not know the group's id yet cannot recognise a foreign directory (ADR 19).
         """
         if self._victim.hurt is not None or self._exchanged is not None:

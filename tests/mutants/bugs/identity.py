@@ -6,7 +6,7 @@ import dledger.core.follower
 import dledger.core.leader
 import dledger.core.raft
 import dledger.core.reads
-import dledger.core.state.pasts
+import dledger.core.state.voting_rights
 import dledger.core.transitions
 import dledger.core.trust
 from dledger.core.events import Distrust
@@ -106,9 +106,9 @@ def directory_of_any_node_is_taken(patch):
 def directory_without_a_name_is_taken(patch):
     original = IdentityFile.begin
 
-    def begin(self, node_id, group, *, has_past, is_adopting, draw):
+    def begin(self, node_id, group, *, has_state, is_adopting, draw):
         del is_adopting
-        return original(self, node_id, group, has_past=has_past, is_adopting=True, draw=draw)
+        return original(self, node_id, group, has_state=has_state, is_adopting=True, draw=draw)
 
     patch.setattr(IdentityFile, "begin", begin)
 
@@ -118,7 +118,7 @@ def control_parts_are_taken_without_their_checksum(patch):
 
 
 def late_answer_of_an_earlier_life_is_believed(patch):
-    original = dledger.core.state.pasts.recognise
+    original = dledger.core.state.voting_rights.recognise
 
     def recognise(state, peer, progress, incarnation):
         if original(state, peer, progress, incarnation):
@@ -126,11 +126,11 @@ def late_answer_of_an_earlier_life_is_believed(patch):
         progress.incarnation = incarnation
         return incarnation != 0
 
-    patch.setattr(dledger.core.state.pasts, "recognise", recognise)
+    patch.setattr(dledger.core.state.voting_rights, "recognise", recognise)
 
 
 def only_what_is_committed_says_the_group(patch):
-    patch.setattr(dledger.core.state.pasts, "believed_group_id", lambda state: state.committed_group_id)
+    patch.setattr(dledger.core.state.voting_rights, "believed_group_id", lambda state: state.committed_group_id)
 
 
 def promised_group_is_not_saved(patch):
@@ -139,25 +139,25 @@ def promised_group_is_not_saved(patch):
 
 
 def votes_promise_no_group(patch):
-    patch.setattr(dledger.core.state.pasts, "promise_group", lambda state, group_id: None)
+    patch.setattr(dledger.core.state.voting_rights, "promise_group", lambda state, group_id: None)
 
 
-def node_without_a_past_founds_with_one_that_has_one(patch):
+def founding_node_founds_with_one_that_is_not(patch):
     def is_founded_by(state, candidate):
         return len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
 
-    patch.setattr(dledger.core.state.pasts, "is_founded_by", is_founded_by)
+    patch.setattr(dledger.core.state.voting_rights, "is_founded_by", is_founded_by)
 
 
 def wiped_node_keeps_what_it_promised(patch):
-    original = dledger.core.state.pasts.meet_leader
+    original = dledger.core.state.voting_rights.meet_leader
 
     def meet_leader(state, leader_id, *, is_founding):
         promised = state.founding_group_id
         original(state, leader_id, is_founding=is_founding)
         state.founding_group_id = promised
 
-    patch.setattr(dledger.core.state.pasts, "meet_leader", meet_leader)
+    patch.setattr(dledger.core.state.voting_rights, "meet_leader", meet_leader)
 
 
 def each_leader_draws_a_group(patch):
@@ -332,10 +332,10 @@ MUTANTS = (
         Tests(FOUNDING + "test_founding_member_rejects_another_group_before_anything_is_committed"),
     ),
     Mutant(
-        node_without_a_past_founds_with_one_that_has_one,
+        founding_node_founds_with_one_that_is_not,
         "a group keeps its id",
         Tests(
-            "tests/unit/dledger/core/test_pasts.py::test_a_vote_helps_to_found_a_group_if_the_past_of_its_voter_allows_it"
+            "tests/unit/dledger/core/test_voting_rights.py::test_a_vote_helps_to_found_a_group_if_the_status_of_its_voter_allows_it"
         ),
     ),
     Mutant(

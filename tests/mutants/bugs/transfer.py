@@ -5,7 +5,7 @@ import dledger.core.election
 import dledger.core.follower
 import dledger.core.leader
 import dledger.core.state.membership
-import dledger.core.state.pasts
+import dledger.core.state.voting_rights
 import dledger.core.transfer
 import dledger.driver.driver
 from dledger.core.events import SaveMemberships
@@ -105,7 +105,7 @@ def removed_leader_continues_to_count_itself(patch):
         for voter in state.voters:
             if voter != state.self_id:
                 progress = state.leader.progress[voter]
-                is_counted = dledger.core.state.pasts.counts(state, voter, progress)
+                is_counted = dledger.core.state.voting_rights.counts(state, voter, progress)
                 values.append(value_of(progress) if is_counted else NO_INDEX)
         return majority_value(values)
 
@@ -147,7 +147,7 @@ def vote_of_a_wiped_node_counts(patch):
 
 
 def wiped_node_votes_under_its_new_name(patch):
-    patch.setattr(dledger.core.state.pasts, "has_vote", lambda state, request: True)
+    patch.setattr(dledger.core.state.voting_rights, "has_vote", lambda state, request: True)
 
 
 def wiped_nodes_elect_a_leader_together(patch):
@@ -155,7 +155,9 @@ def wiped_nodes_elect_a_leader_together(patch):
 
 
 def wiped_node_counts_before_it_is_readmitted(patch):
-    patch.setattr(dledger.core.state.pasts, "counts", lambda state, peer, progress: progress.incarnation is not None)
+    patch.setattr(
+        dledger.core.state.voting_rights, "counts", lambda state, peer, progress: progress.incarnation is not None
+    )
 
 
 def wiped_node_counts_for_its_own_readmission(patch):

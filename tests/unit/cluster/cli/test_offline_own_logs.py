@@ -49,7 +49,7 @@ def node_directory(root: Path) -> str:
 def save_small_files(root: Path) -> None:
     """Write what a node saves before its first entry: whose directory it is, term and vote, members, the base log."""
     files, directory = OsFiles(), node_directory(root)
-    IdentityFile(files, directory).begin("n0", "g", has_past=False, is_adopting=False, draw=random.Random(1).randrange)
+    IdentityFile(files, directory).begin("n0", "g", has_state=False, is_adopting=False, draw=random.Random(1).randrange)
     HardStateFile.open(files, directory).save(HardState(2, "n0"))
     MembershipFile.open(files, directory).save([MembershipEntry(NO_INDEX, MEMBERSHIP)])
     save_manifest(files, directory, BaseLogManifest(0), is_agreed=True)

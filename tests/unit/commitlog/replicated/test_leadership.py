@@ -105,7 +105,7 @@ def test_no_op_of_an_older_term_does_not_count(broker):
 
 
 def test_queue_offsets_continue_where_the_queues_end(broker):
-    """A leader gave offsets to messages that were replaced by another leader; in its next term it must not skip them."""
+    """A leader gave offsets to messages that another leader replaced; in its next term it must not skip them."""
     node, store = broker.node, broker.store
     node.lead(1)
     node.commit()

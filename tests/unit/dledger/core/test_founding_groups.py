@@ -9,7 +9,7 @@ import pytest
 
 from dledger.core.events import Distrust, Distrusted, Received, Tick
 from dledger.core.messages import Heartbeat, VoteRequest, VoteResponse
-from dledger.core.state.pasts import believed_group_id
+from dledger.core.state.voting_rights import believed_group_id
 from dledger.types import NO_GROUP, NO_INDEX, HardState, MembershipEntry
 from tests.unit.dledger.core.conftest import Group, Node, membership_of
 

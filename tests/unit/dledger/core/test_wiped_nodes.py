@@ -12,7 +12,7 @@ THREE = {"a": [], "b": [], "c": []}
 
 
 def founding_three(group):
-    """Return a group that founds itself: three nodes without a past."""
+    """Return a group that founds itself: three nodes with empty directories."""
     cluster = group({})
     for node_id in THREE:
         cluster.begin(node_id, tuple(THREE))

@@ -96,7 +96,7 @@ def knowing(node: NodeConfig, directory: Path, group_id: int = GROUP, starts: in
     directory.mkdir(exist_ok=True)
     for _ in range(starts):
         file = IdentityFile.check(OsFiles(), str(directory), node.self_id, node.group)
-        identity = file.begin(node.self_id, node.group, has_past=False, is_adopting=False, draw=random.randrange)
+        identity = file.begin(node.self_id, node.group, has_state=False, is_adopting=False, draw=random.randrange)
     acquaintances = Acquaintances.open(OsFiles(), str(directory), identity)
     acquaintances.learn([MembershipEntry(0, replace(node.membership(), group_id=group_id))])
     return Handshake(node, lambda _: True, RawOrigin(), acquaintances)

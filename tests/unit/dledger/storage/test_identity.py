@@ -22,14 +22,14 @@ def directory(tmp_path):
     return str(tmp_path)
 
 
-def begin(directory, node_id="n1", group="g", *, has_past=False, is_adopting=False):
+def begin(directory, node_id="n1", group="g", *, has_state=False, is_adopting=False):
     file = IdentityFile.check(OsFiles(), directory, node_id, group)
     draw = random.SystemRandom().randrange
-    return file.begin(node_id, group, has_past=has_past, is_adopting=is_adopting, draw=draw)
+    return file.begin(node_id, group, has_state=has_state, is_adopting=is_adopting, draw=draw)
 
 
 def test_each_start_is_another_life_of_the_same_directory(directory):
-    lives = [begin(directory, has_past=number > 0) for number in range(3)]
+    lives = [begin(directory, has_state=number > 0) for number in range(3)]
 
     assert [each.starts for each in lives] == [1, 2, 3]
     assert len({each.directory_id for each in lives}) == 1
@@ -55,17 +55,17 @@ def test_directory_of_another_node_or_group_is_refused_with_both_names(directory
 
 def test_log_without_a_name_is_refused_until_the_operator_adopts_it_once(directory):
     with pytest.raises(WrongDirectory, match="--adopt"):
-        begin(directory, has_past=True)
+        begin(directory, has_state=True)
 
-    assert begin(directory, has_past=True, is_adopting=True).starts == 1
-    assert begin(directory, has_past=True).starts == 2
+    assert begin(directory, has_state=True, is_adopting=True).starts == 1
+    assert begin(directory, has_state=True).starts == 2
 
 
 def test_adopting_takes_no_directory_of_another_node(directory):
     begin(directory, "n2")
 
     with pytest.raises(WrongDirectory, match="exchanged"):
-        begin(directory, "n1", has_past=True, is_adopting=True)
+        begin(directory, "n1", has_state=True, is_adopting=True)
 
 
 @pytest.mark.parametrize("flip", range(0, 100, 7))

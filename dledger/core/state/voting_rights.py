@@ -1,4 +1,4 @@
-"""Nodes without a past and nodes whose disk was lost: what each may do, as one table (ADR 7, ADR 18).
+"""What a node may do whose directory was empty, or whose disk was lost, as one table (ADR 7, ADR 18).
 
 A disk that is empty does not say whether the group is new or the disk was wiped. So a node that begins with nothing is
 *founding* until it meets a leader. If that leader was elected by all voters in the first election of the group, and
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from dledger.core.state.roles import Candidate
 
 
-class Past(Enum):
-    """What a node knows of its own past, and the group of it."""
+class VotingStatus(Enum):
+    """Whether a node still has the state of its earlier votes and acknowledgements, and the group knows it."""
 
     FOUNDING = "a voter that began with nothing and has met no leader"
-    NAMED = "a voter by the name that the group knows"
-    UNNAMED = "a voter that lost its disk, or a tail of its log, and that the group does not know by its new name yet"
-    OUTSIDE = "no voter: a learner, a node that was removed, or one that was never added"
+    COUNTED = "a voter with the incarnation that the membership names"
+    NOT_COUNTED = "a voter that lost its disk, or a tail of its log, and whose new incarnation no membership names yet"
+    NON_VOTER = "no voter: a learner, a node that was removed, or one that was never added"
 
 
 @dataclass(frozen=True, slots=True)
-class May:
-    """A row of the table: what a node with that past may do.
+class VotingRights:
+    """A row of the table: what a node of that status may do.
 
     Attributes:
         campaigns: ask for votes.
         elects: its vote, if it gives one, makes a majority.
-        founds: its vote counts where all voters vote alike for a node without a past.
+        founds: its vote counts where all voters vote alike for a founding node.
         commits: what it acknowledges counts.
     """
 
@@ -50,18 +50,18 @@ class May:
     commits: bool
 
 
-MAY: Final = {
-    Past.FOUNDING: May(campaigns=True, elects=False, founds=True, commits=False),
-    # It founds itself, with those without a past: one of them might have promised another id of the group.
-    Past.NAMED: May(campaigns=True, elects=True, founds=False, commits=True),
+RIGHTS: Final = {
+    VotingStatus.FOUNDING: VotingRights(campaigns=True, elects=False, founds=True, commits=False),
+    # It founds the group only as the candidate: a founding one might have promised another id of the group.
+    VotingStatus.COUNTED: VotingRights(campaigns=True, elects=True, founds=False, commits=True),
     # It takes entries like a learner, and gives no vote: a candidate asks for that of the name which the group knows.
-    Past.UNNAMED: May(campaigns=False, elects=False, founds=False, commits=False),
+    VotingStatus.NOT_COUNTED: VotingRights(campaigns=False, elects=False, founds=False, commits=False),
     # It may give a vote: whether it has one is for the candidate to know, whose membership may be newer.
-    Past.OUTSIDE: May(campaigns=False, elects=False, founds=False, commits=False),
+    VotingStatus.NON_VOTER: VotingRights(campaigns=False, elects=False, founds=False, commits=False),
 }
 
 
-def past_of(state: State) -> Past:
+def voting_status_of(state: State) -> VotingStatus:
     """Return which row of the table holds for this node.
 
     One that a membership removes which is not known to be committed may be the only one that can win: it is still a
@@ -72,10 +72,10 @@ def past_of(state: State) -> Past:
         committed = state.memberships[0].membership.get(state.self_id)
         known = committed.incarnation if committed is not None and committed.is_voter else None
     if known is None:
-        return Past.OUTSIDE
+        return VotingStatus.NON_VOTER
     if state.is_founding:
-        return Past.FOUNDING
-    return Past.NAMED if known == state.incarnation else Past.UNNAMED
+        return VotingStatus.FOUNDING
+    return VotingStatus.COUNTED if known == state.incarnation else VotingStatus.NOT_COUNTED
 
 
 # ------------------------------------------------------------------------------------------------------ elections
@@ -95,23 +95,23 @@ def has_vote(state: State, request: VoteRequest) -> bool:
 
 
 def take_vote(candidate: Candidate, voter: str, *, is_founding: bool) -> None:
-    """Count a vote, by what its voter says of its past."""
+    """Count a vote; `is_founding`: its voter says that it is."""
     candidate.votes.add(voter)
     if is_founding:
         candidate.founding_votes.add(voter)
 
 
 def has_majority(state: State, candidate: Candidate) -> bool:
-    """Say whether a majority of voters with a past has voted for this node."""
+    """Say whether a majority of voters that are not founding has voted for this node."""
     return len(candidate.votes) - len(candidate.founding_votes) >= state.quorum
 
 
 def is_founded_by(state: State, candidate: Candidate) -> bool:
     """Say whether all voters have voted for this node, which has nothing to lose: so a group begins.
 
-    Voters without a past may have lost what they promised. So a group in which disks were wiped is never begun a second
-    time without those that still hold its log. Where a voter has a past, a candidate without one leaves the founding to
-    it: so every member by a founding knows the one id that all voters promised (`promise_group`).
+    Founding voters may have lost what they promised. So a group in which disks were wiped is never begun a second
+    time without those that still hold its log. Where a voter is not founding, no founding candidate is elected: so
+    every member by a founding knows the one id that all voters promised (`promise_group`).
     """
     is_pure = not state.is_founding or len(candidate.founding_votes) == len(state.voters)
     return len(candidate.votes) == len(state.voters) and is_pure and state.log.holds_only_no_ops
@@ -124,7 +124,7 @@ def name_group(state: State) -> None:
 
 
 def promise_group(state: State, group_id: int) -> None:
-    """With a vote of this node, promise the id of the group that is to be founded; a node with a past has its own."""
+    """With a vote, promise the id of the group that is to be founded; a node that is not founding keeps its own."""
     if state.is_founding:
         state.founding_group_id = group_id
 
@@ -150,7 +150,7 @@ def is_founding_for(state: State, peer: str, progress: Progress) -> bool:
 
 
 def is_being_founded(state: State) -> bool:
-    """Say whether only a node with nothing to lose could be elected again, as no majority has a past yet."""
+    """Say whether only a node with nothing to lose could be elected again, as a majority is still founding."""
     office = state.leader
     return bool(office.founders) and state.commit_index < office.term_start_index
 
