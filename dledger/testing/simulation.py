@@ -40,6 +40,8 @@ _PROGRESS_US = 2_000_000
 # A node waits half a second before it deletes the next data file; its clock may be slow.
 _DELETION_US = 5_000_000
 _READ_SIZE_BYTES = 1_000
+# Messages are lost in this phase already, and a founding needs the votes of all voters, in the same election.
+_FOUNDING_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,9 @@ class Simulation:
         for client in self._clients:
             client.start()
         scheduler, committed = self._world.scheduler, self._world.checks.log.committed
-        if self._options.is_founded_in_peace and not scheduler.run_until(
-            self._options.liveness_us, lambda: bool(committed)
-        ):
-            raise Violation("liveness", f"no group was founded within {self._options.liveness_us} us")
+        founding_us = _FOUNDING_FACTOR * self._options.liveness_us
+        if self._options.is_founded_in_peace and not scheduler.run_until(founding_us, lambda: bool(committed)):
+            raise Violation("liveness", f"no group was founded within {founding_us} us")
         self._nemesis.start()
         self._administrator.start()
         scheduler.run_until(scheduler.now_us + self._options.safety_us)

@@ -195,3 +195,10 @@ def test_changed_bit_in_the_leaders_index_makes_no_follower_begin_where_no_other
     (result,) = run_seeds([94094], jobs=1)
 
     assert not result.failure, result.failure
+
+
+def test_founding_by_five_voters_may_take_many_elections_where_messages_are_lost():
+    """A tenth of the messages is lost: no election of the first five seconds got the votes of all five voters."""
+    (result,) = run_seeds([119664], jobs=1)
+
+    assert not result.failure, result.failure
