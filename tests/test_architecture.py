@@ -122,19 +122,19 @@ def _code_lines(source: str) -> int:
     return len(lines)
 
 
-def test_files_are_short_enough_to_be_read_at_once() -> None:
+def test_files_have_at_most_300_lines_of_code() -> None:
     lengths = {_named(file): _code_lines(file.read_text(encoding="utf-8")) for file in _python_files()}
 
     assert {} == {name: length for name, length in lengths.items() if length > CODE_LINES_MAX}
 
 
-def test_folders_are_small_enough_to_be_seen_at_once() -> None:
+def test_folders_have_at_most_20_modules() -> None:
     modules = Counter(_named(file.parent) for file in _python_files() if file.parts[len(ROOT.parts)] in PACKAGES)
 
     assert {} == {name: count for name, count in modules.items() if count > FOLDER_MODULES_MAX}
 
 
-def test_functions_are_short_enough_to_be_read_at_once() -> None:
+def test_functions_have_at_most_60_lines() -> None:
     lengths = {
         f"{_named(file)}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for file in _python_files()
@@ -156,13 +156,13 @@ def test_class_name_has_one_meaning() -> None:
     assert {} == {name: places for name, places in modules.items() if len(places) > 1}
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [_named(file) for file in _python_files() if not ast.get_docstring(ast.parse(file.read_text("utf-8")))]
 
     assert [] == silent
 
 
-def test_modules_that_texts_name_are_there() -> None:
+def test_modules_named_in_texts_exist() -> None:
     """A dotted name of ours in backticks is a module, or is found in the text of the module before it."""
     name = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")
     texts = [file for file in _text_files() if file.suffix in {".py", ".md", ".txt"}]
@@ -191,7 +191,7 @@ def _lines_matching(pattern: re.Pattern[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_top_level_name_belongs_to_this_distribution_alone(package: str) -> None:
+def test_top_level_names_belong_to_this_distribution_only(package: str) -> None:
     owners = importlib.metadata.packages_distributions().get(package)
 
     # An editable install lists no packages: then no other distribution may.
@@ -248,7 +248,7 @@ def _title_count(file: Path) -> int:
     return len(re.findall(r"^# \S", _without_code(file.read_text(encoding="utf-8")), flags=re.MULTILINE))
 
 
-def test_every_link_of_a_document_leads_somewhere() -> None:
+def test_every_link_of_a_document_has_a_target() -> None:
     dead = [
         f"{_named(file)} -> {target}"
         for file in _documents()

@@ -39,7 +39,7 @@ def without_place(raw):
     return raw if crc < 0 else raw[: crc + 9]
 
 
-def test_archive_and_restore_give_every_message_back(java_store, tmp_path):
+def test_archive_and_restore_return_every_message(java_store, tmp_path):
     lake, new, copy = tmp_path / "lake", tmp_path / "new", tmp_path / "copy"
     with open_store(str(java_store.folder)) as store:
         done = Archive(LakeTarget(str(lake)), "java").run(store, run_here, piece_size_bytes=100_000)

@@ -104,7 +104,7 @@ def test_every_message_is_found_by_queue_and_by_key(unpack, manifest, name):
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_javas_files_take_what_follows_as_if_they_were_ours(unpack, manifest, tmp_path, name):
+def test_javas_files_are_continued_like_ours(unpack, manifest, tmp_path, name):
     java, lines = unpack(name), manifest(name)
     end = max(line["physicalOffset"] + line["size"] for line in lines)
     more = [dict(line, physicalOffset=end + line["physicalOffset"]) for line in lines]

@@ -95,7 +95,7 @@ def test_term_and_vote_are_what_java_saved(java):
 
 
 @pytest.mark.parametrize("is_index_deleted", [False, True])
-def test_log_is_written_on_and_the_entries_of_java_stay_untouched(java, is_index_deleted):
+def test_appends_continue_and_the_entries_of_java_stay_unchanged(java, is_index_deleted):
     directory, entries, _ = java
     end = entries[-1]["pos"] + entries[-1]["size"]
     before = images(directory)
@@ -193,7 +193,7 @@ def test_other_file_sizes_than_those_of_the_directory_are_refused(java):
     assert open_store(directory).last_index == 149
 
 
-def test_adopted_log_whose_first_files_java_deleted_says_where_it_begins(unpack, manifest):
+def test_adopted_log_without_its_first_files_records_its_begin(unpack, manifest):
     base = unpack("raw-dledger")
     directory, entries = base / "dledger-n0", manifest("raw-dledger")
     deleted = sorted(directory.glob("data/*"))[:1]

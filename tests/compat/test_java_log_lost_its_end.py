@@ -99,7 +99,7 @@ def test_verify_reports_it_and_rebuild_refuses_it(unpack, loss):
     assert image(root) == before
 
 
-def test_rebuild_and_a_start_do_without_it_when_an_operator_says_so(unpack, tmp_path):
+def test_rebuild_and_a_start_skip_it_with_the_option(unpack, tmp_path):
     root = unpack("plain-clean")
     (root / LAST).unlink()
     shutil.copytree(root, tmp_path / "started")
@@ -115,7 +115,7 @@ def test_rebuild_and_a_start_do_without_it_when_an_operator_says_so(unpack, tmp_
 
 
 @pytest.mark.parametrize("loss", ["removed", "zeroed"])
-def test_killed_store_keeps_its_rule(unpack, loss):
+def test_store_that_was_killed_keeps_its_rule(unpack, loss):
     """RocketMQ dispatches records before it syncs them: a power cut may take the record and leave its unit."""
     root = unpack("plain-clean")
     LOSSES[loss](root / LAST)
@@ -124,7 +124,7 @@ def test_killed_store_keeps_its_rule(unpack, loss):
     open_small(root).close()
 
 
-def test_wrong_time_stops_no_start_nor_does_a_wrong_unit(unpack):
+def test_wrong_time_or_wrong_unit_stops_no_start(unpack):
     """The log is whole; also both at once are no proof, for one unit does not lead to where the log ends."""
     root = unpack("plain-clean")
     add_unit(root, 1 << 40)
@@ -160,7 +160,7 @@ def test_units_to_two_places_count_wherever_they_are(unpack):
         open_small(root)
 
 
-def test_group_does_not_continue_from_such_a_log(unpack):
+def test_group_does_not_continue_from_a_log_without_its_end(unpack):
     """A replicated log begins where the plain one ends: it would make the loss final."""
     root = unpack("plain-clean")
     (root / LAST).unlink()

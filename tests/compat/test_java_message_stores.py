@@ -28,7 +28,7 @@ def facts(row):
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_message_is_found_by_every_way(name, trouble, unpack, manifest, described):
+def test_every_message_is_found_by_queue_key_id_and_time(name, trouble, unpack, manifest, described):
     root, rows = unpack(name), manifest(name)
     TROUBLES[trouble](root)
 
@@ -61,7 +61,7 @@ def test_every_message_is_found_by_every_way(name, trouble, unpack, manifest, de
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_queues_of_java_are_those_that_are_built_from_the_log(name, unpack, tmp_path):
+def test_queues_of_java_equal_those_that_are_built_from_the_log(name, unpack, tmp_path):
     root = unpack(name)
     open_small(root, config_of(name)).close()
 

@@ -18,7 +18,7 @@ def decoded(file):
     return decode_rows(view, rows, ALL_NAMES, header_size=file.header_size)
 
 
-def test_columns_are_what_the_manifest_says(java_store):
+def test_columns_agree_with_the_manifest(java_store):
     found = {}
     for file in java_store.files:
         batch = decoded(file)
@@ -29,7 +29,7 @@ def test_columns_are_what_the_manifest_says(java_store):
     assert found == {offset: expected(message) for offset, message in java_store.messages.items()}
 
 
-def test_records_are_made_again_byte_for_byte(java_store):
+def test_records_are_restored_byte_for_byte(java_store):
     count = 0
     for file in java_store.files:
         batch = decoded(file)

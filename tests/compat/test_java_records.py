@@ -31,7 +31,7 @@ def scanned(file, **checks):
     )
 
 
-def test_every_record_is_what_its_line_of_the_manifest_says(java_store, described):
+def test_every_record_agrees_with_its_line_of_the_manifest(java_store, described):
     # Three keys say what the whole store makes of the message, and one how it was put.
     not_in_a_record = {"inConsumeQueue", "indexed", "tagsCode", "batch"}
 
@@ -40,7 +40,7 @@ def test_every_record_is_what_its_line_of_the_manifest_says(java_store, describe
         assert described(record_of(java_store, offset)) == expected
 
 
-def test_every_record_is_good_in_its_place_and_nowhere_else(java_store):
+def test_every_record_is_valid_only_at_its_own_position(java_store):
     for offset in java_store.messages:
         record = record_of(java_store, offset)
         assert record.check(physical_offset=offset, is_property_crc_checked=True) is None
@@ -78,7 +78,7 @@ def test_a_walk_finds_every_record_and_ends_where_java_ended(java_store):
     assert found == sorted(java_store.messages) + torn
 
 
-def test_columns_are_what_java_put_into_queues_and_index(java_store):
+def test_columns_agree_with_javas_queues_and_index(java_store):
     rows = 0
     for file in java_store.files:
         batch, _ = scanned(file, is_body_checked=True, is_property_crc_checked=True)

@@ -92,7 +92,7 @@ def test_case_and_divide_are_found(java):
     assert bool(below) == (java.name == "mixed")
 
 
-def test_appends_continue_with_right_positions_and_queue_offsets(java):
+def test_appends_continue_with_correct_positions_and_queue_offsets(java):
     broker = java.open()
     end = broker.log.end_offset
     next_offsets = {key: max(units) + 1 for key, units in queues_of(java.messages).items()}
@@ -129,7 +129,7 @@ def test_abort_file_costs_no_message(java):
     assert_all_there(java, java.open())
 
 
-def test_units_that_javas_recovery_lost_are_built_again(java):
+def test_units_that_javas_recovery_lost_are_rebuilt(java):
     """Its bug after an unclean exit cuts the ends of some queues; a clean shutdown follows."""
     for path in java.folder.glob("consumequeue/TopicTest/*/*"):
         content = bytearray(path.read_bytes())

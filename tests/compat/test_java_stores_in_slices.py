@@ -37,7 +37,7 @@ def consumed(java_store, wanted):
     return [row[-1] for row in sorted(found)]
 
 
-def test_a_topic_is_what_its_consumers_get(java_store):
+def test_a_topic_gives_the_messages_that_consumers_get(java_store):
     for topic in {message["topic"] for message in java_store.messages.values()}:
         _, rows = read(java_store.folder, Selection(topics=(topic,)))
 
@@ -47,7 +47,7 @@ def test_a_topic_is_what_its_consumers_get(java_store):
         assert {row["topic"] for row in rows} <= {topic}
 
 
-def test_a_range_of_a_queue_is_exactly_that(java_store):
+def test_a_range_of_a_queue_is_read_exactly(java_store):
     with open_store(str(java_store.folder)) as store:
         queues = store.queues
     everything = {
@@ -77,7 +77,7 @@ def test_times_are_cut_exactly(java_store):
         ]
 
 
-def test_two_parts_of_the_log_are_all_of_it(java_store):
+def test_two_parts_of_the_log_cover_all_of_it(java_store):
     everything = sorted(java_store.messages)
     for cut in (everything[0], everything[1] - 60, everything[50] + 1, everything[-1], everything[-1] + 1):
         with open_store(str(java_store.folder)) as store:

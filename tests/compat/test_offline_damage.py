@@ -109,7 +109,7 @@ def places(store, seed):
             yield path, source.randrange(path.stat().st_size), 1 << source.randrange(8)
 
 
-def test_flipped_bits_anywhere_are_found_and_named_where_the_format_can_show_them(store, manifest):
+def test_flipped_bits_that_the_format_can_detect_are_reported(store, manifest):
     messages, silent = manifest("plain-clean"), []
     for path, position, bit in places(store, SEED):
         is_excused = may_be_silent(path, position, messages)
@@ -404,7 +404,7 @@ def test_rebuild_refuses_a_damaged_end_of_a_log_that_was_closed_in_order_and_tak
     assert "a torn tail" in done.stderr
 
 
-def test_rebuild_mends_queues_index_and_checkpoint_whatever_was_done_to_them(store):
+def test_rebuild_repairs_any_damage_of_queues_index_and_checkpoint(store):
     source = random.Random(SEED)
     for path in [*(store / "consumequeue").rglob("*/*/*"), index_file(store), store / "checkpoint"]:
         path.write_bytes(source.randbytes(source.choice([0, 7, path.stat().st_size])))

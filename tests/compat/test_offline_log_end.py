@@ -38,7 +38,7 @@ def test_damaged_last_record_that_the_checkpoint_knows_to_be_durable_is_no_torn_
     assert "149 messages" in dledger("rebuild", store, "--skip-damaged").stdout
 
 
-def test_java_store_that_lost_its_last_file_after_it_was_closed_is_not_rebuilt_without_a_word(store, manifest):
+def test_closed_java_store_that_lost_its_last_file_is_not_rebuilt_silently(store, manifest):
     """A start refuses it, too; the checkpoint that rebuild writes would hide that messages are missing."""
     last = manifest("plain-clean")[-1]["storeTimestamp"]
     synced_until(store, last)
@@ -70,7 +70,7 @@ def test_java_store_that_lost_its_last_file_in_a_crash_is_rebuilt_with_a_note(st
     assert (done.exit_code, "found the log's end after one stored at" in done.stderr) == (0, True), done.stderr
 
 
-def test_time_in_the_future_is_a_damaged_checkpoint_and_rebuild_mends_it(store):
+def test_time_in_the_future_is_a_damaged_checkpoint_and_rebuild_repairs_it(store):
     synced_until(store, 1 << 60)
 
     assert [finding.area for finding in findings_of(store)] == [Area.CHECKPOINT]

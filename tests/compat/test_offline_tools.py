@@ -48,7 +48,7 @@ def clean_store(request, unpack):
     return unpack(request.param)
 
 
-def test_every_message_is_printed_as_its_manifest_has_it_key_for_key(java_store):
+def test_every_message_is_printed_as_in_its_manifest(java_store):
     result = dledger("inspect", "messages", java_store.folder, "--format", "jsonl")
 
     assert result.exit_code == 0, result.stderr
@@ -58,7 +58,7 @@ def test_every_message_is_printed_as_its_manifest_has_it_key_for_key(java_store)
 
 
 @pytest.mark.parametrize("folder", ["commitlog", "dledger-n0", "dledger-n0/data"])
-def test_the_folder_of_the_log_will_do_as_well_as_the_stores(unpack, folder):
+def test_the_folder_of_the_log_is_accepted_like_that_of_the_store(unpack, folder):
     store = unpack("mixed")
 
     result = dledger("inspect", "messages", store / folder, "--format", "jsonl")
@@ -92,7 +92,7 @@ READ_ONLY_COMMANDS = (
 )
 
 
-def test_commands_that_only_look_change_nothing_also_where_nothing_may_be_written(java_store):
+def test_read_only_commands_change_nothing_and_need_no_write_permission(java_store):
     folder = java_store.folder
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -268,14 +268,14 @@ def test_export_writes_objects_lines_or_frames_and_compresses_by_name(unpack, ma
 # -------------------------------------------------------------------------------------------- verify and rebuild
 
 
-def test_store_that_java_closed_in_order_is_all_well(clean_store):
+def test_store_that_java_closed_cleanly_has_no_findings(clean_store):
     result = dledger("verify", clean_store)
 
     assert (result.exit_code, re.findall(r"^dledger: /.*", result.stderr, re.MULTILINE)) == (0, []), result.output
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_store_that_was_not_closed_in_order_shows_no_damage_and_all_that_a_start_mends(unpack, manifest, name):
+def test_store_that_was_not_closed_cleanly_has_only_findings_that_a_start_repairs(unpack, manifest, name):
     store = unpack(name)
 
     result = dledger("verify", store, "--limit", 0)
@@ -296,7 +296,7 @@ def test_store_that_was_not_closed_in_order_shows_no_damage_and_all_that_a_start
         assert missing == sum(message["inConsumeQueue"] for message in manifest(name)) - in_queues
 
 
-def test_rebuilt_queues_and_index_are_what_the_log_says(java_store):
+def test_rebuilt_queues_and_index_agree_with_the_log(java_store):
     folder = java_store.folder
     log_before = {file.path: file.content for file in java_store.files}
 

@@ -128,7 +128,7 @@ def built(count):
 
 
 @pytest.mark.slow
-def test_derived_files_become_what_the_log_says_after_any_crash():
+def test_derived_files_agree_with_the_log_after_any_crash():
     work = Work()
     work.append(3)
     work.append(2)

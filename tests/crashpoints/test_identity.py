@@ -84,7 +84,7 @@ class Inspector:
             assert found.fault_of(peer_id, 7, later, LIVES[:later]) is None
 
 
-def test_directory_starts_whatever_operation_is_the_last(capsys):
+def test_directory_opens_after_a_crash_at_any_operation(capsys):
     inspector = Inspector()
 
     Workload(inspector.see).run()

@@ -90,7 +90,7 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_what_a_start_finds_and_promises_outlives_a_power_cut(name, capsys):
+def test_state_that_a_start_finds_and_promises_survives_a_power_cut(name, capsys):
     killer = Killer(1 if name in SHORT_WORKLOADS else STRIDE)
     work = Workload(killer.see)
 

@@ -102,7 +102,7 @@ def images(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in derived}
 
 
-def test_rebuild_that_is_stopped_anywhere_leaves_old_or_new_and_is_finished_by_the_next(store, tmp_path):
+def test_interrupted_rebuild_leaves_old_or_new_files_and_the_next_one_completes_it(store, tmp_path):
     old = images(store)
     reference = tmp_path / "reference"
     shutil.copytree(store, reference)
@@ -137,7 +137,7 @@ def test_rebuild_that_is_stopped_anywhere_leaves_old_or_new_and_is_finished_by_t
 
 
 @pytest.mark.parametrize("missing", [("consumequeue",), ("consumequeue", "index")])
-def test_store_that_is_opened_where_a_rebuild_was_stopped_makes_its_queues_from_the_log(store, missing):
+def test_store_with_an_interrupted_rebuild_builds_its_queues_from_the_log(store, missing):
     rebuild(store, OsFiles())
     new = images(store)
     for name in missing:

@@ -128,7 +128,7 @@ class Inspector:
 
 
 @pytest.mark.slow
-def test_snapshot_that_was_promised_is_there_after_a_crash(monkeypatch, capsys):
+def test_promised_snapshot_exists_after_a_crash(monkeypatch, capsys):
     monkeypatch.setattr(dledger.storage.snapshot_store, "_SYNC_EVERY_BYTES", 2 * CHUNK_SIZE)
     inspector = Inspector()
 

@@ -120,7 +120,7 @@ def states_in(directory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_first", [True, False], ids=["the first vote", "a later vote"])
-def test_vote_is_the_old_or_the_new_one_whatever_call_is_the_last(tmp_path, monkeypatch, is_first, capsys):
+def test_vote_is_the_old_or_the_new_one_after_a_crash_at_any_call(tmp_path, monkeypatch, is_first, capsys):
     calls, images = 0, set()
     while True:
         directory = tmp_path / f"n{calls}"

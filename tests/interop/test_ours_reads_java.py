@@ -26,7 +26,7 @@ def test_we_find_all_that_java_wrote_and_java_all_that_we_added(java, tmp_path, 
     assert contents.lines == lines_of([*puts, *ours], places, store_host)
 
 
-def test_stores_take_turns(java, tmp_path):
+def test_java_and_we_continue_one_store_in_turn(java, tmp_path):
     directory = tmp_path / "store"
     puts, places = [], []
     for turn in range(4):

@@ -20,7 +20,7 @@ def findings_of(folder):
 
 
 @pytest.mark.parametrize("sizes", [SMALL, ROLLED], ids=["one index file", "several index files"])
-def test_nothing_is_wrong_after_java_wrote_on_and_closed(java, tmp_path, sizes):
+def test_store_that_java_continued_and_closed_has_no_findings(java, tmp_path, sizes):
     store = OurStore(tmp_path / "store", sizes)
     store.put(puts_of_every_kind(seed=61, count=200))
     store.close()
@@ -45,7 +45,7 @@ def test_only_what_the_next_start_repairs_is_reported_after_java_was_killed(java
     assert findings_of(directory) == []
 
 
-def test_replicated_store_that_java_made_of_our_plain_one_is_well(java, tmp_path):
+def test_replicated_store_that_java_converted_from_ours_has_no_findings(java, tmp_path):
     store = OurStore(tmp_path / "store")
     store.put(puts_of_every_kind(seed=65, count=150))
     store.close()

@@ -70,9 +70,7 @@ def test_a_command_is_unchanged_by_encoding_and_decoding(command: Command) -> No
 
 @given(RUNS, st.integers(0, 40))
 @settings(max_examples=200)
-def test_the_same_commands_give_the_same_state_and_bytes_over_a_snapshot_at_any_place(
-    commands: list[Command], cut: int
-) -> None:
+def test_commands_give_the_same_state_with_a_snapshot_at_any_point(commands: list[Command], cut: int) -> None:
     whole, first, second = BrokerState(), BrokerState(), BrokerState()
     results = whole.apply(entries_of(commands))
 
@@ -87,7 +85,7 @@ def test_the_same_commands_give_the_same_state_and_bytes_over_a_snapshot_at_any_
 
 
 @given(RUNS, COMMANDS)
-def test_a_command_that_comes_twice_changes_nothing_the_second_time(commands: list[Command], last: Command) -> None:
+def test_a_repeated_command_changes_nothing(commands: list[Command], last: Command) -> None:
     state = BrokerState()
     state.apply(entries_of([*commands, last]))
     before = bytes_of(state)

@@ -243,7 +243,7 @@ class DerivedFiles(RuleBasedStateMachine):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_derived_files_follow_the_log_whatever_happens():
+def test_derived_files_follow_the_log_through_random_operations():
     run_state_machine_as_test(
         DerivedFiles,
         settings=settings(

@@ -41,7 +41,7 @@ def test_command_line_prints_the_trace_of_a_script(
     assert "n1            leads term 1" in capsys.readouterr().out
 
 
-def test_command_line_says_what_is_wrong_with_a_script(
+def test_command_line_reports_errors_of_a_script(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("nodes 1\n"))
@@ -51,7 +51,7 @@ def test_command_line_says_what_is_wrong_with_a_script(
     assert "title" in capsys.readouterr().err
 
 
-def test_one_seed_is_one_script() -> None:
+def test_one_seed_gives_one_script() -> None:
     first, second = RandomScript(3, 30), RandomScript(3, 30)
     first.run()
     second.run()

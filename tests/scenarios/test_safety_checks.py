@@ -24,7 +24,7 @@ def _run(name: str) -> None:
     script.run((FOLDER / name).read_text(encoding="utf-8"))
 
 
-def test_a_commit_of_an_old_term_by_counting_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_of_an_old_term_by_counting_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def commit(state: State) -> None:
         advance_commit(state, membership.agreed(state, state.persisted_index, lambda progress: progress.match_index))
 
@@ -34,14 +34,14 @@ def test_a_commit_of_an_old_term_by_counting_is_noticed(monkeypatch: pytest.Monk
         _run("raft-figure-8-d.txt")
 
 
-def test_a_leader_that_lacks_what_was_committed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_lacks_committed_entries_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogTail, "is_up_to_date", lambda *_: True)
 
     with pytest.raises(Violation, match=r"leader completeness|state machine safety"):
         _run("r21-power-cut-and-pauses.txt")
 
 
-def test_a_stale_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_read_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads, "has_lease", lambda _: True)
     text = (FOLDER / "lease-read.txt").read_text(encoding="utf-8")
 

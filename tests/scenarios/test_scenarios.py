@@ -19,7 +19,7 @@ SCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in SCRIPTS])
-def test_story_is_the_one_that_is_written(path: Path, request: pytest.FixtureRequest) -> None:
+def test_story_equals_the_recorded_one(path: Path, request: pytest.FixtureRequest) -> None:
     written = path.read_text(encoding="utf-8")
     happened = script.run(written)
     if request.config.getoption("--rewrite", default=False):
@@ -50,7 +50,7 @@ def test_folder_page_names_every_verb() -> None:
         pytest.param("# t\n# Source: s\nnodes 3\ntick 1\nlog 1 1x2\n----\n", "before anything", id="late scene"),
     ],
 )
-def test_script_that_makes_no_sense_is_refused(text: str, reason: str) -> None:
+def test_invalid_script_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ScriptError, match=reason):
         script.run(text)
 

@@ -79,7 +79,7 @@ def test_node_that_lost_its_disk_counts_when_every_other_voter_knows_that_it_is_
     assert group.damage.non_voting == []
 
 
-def test_node_that_lost_something_and_keeps_its_name_is_a_violation():
+def test_node_that_lost_data_and_keeps_its_incarnation_is_a_violation():
     group = Group(3)
     group.runs("n1", members(3, n1=5), incarnation=5)
     group.damage.lose_vote("n1")
@@ -88,7 +88,7 @@ def test_node_that_lost_something_and_keeps_its_name_is_a_violation():
         group.runs("n1", members(3, n1=5), incarnation=5)
 
 
-def test_sector_that_went_elsewhere_can_be_put_right():
+def test_misdirected_sector_can_be_repaired():
     group = Group(3)
     files = SimFiles(group.disks["n1"], Random(1), group.counts)
     files.make_directory("/store/data")
@@ -109,7 +109,7 @@ def test_sector_that_went_elsewhere_can_be_put_right():
     assert {name: bytes(inode.cache) for name, inode in now.items()} == written
 
 
-def test_what_was_lost_is_remembered_as_it_was_held():
+def test_lost_entries_are_remembered_as_they_were():
     records = [SimpleNamespace(index=index) for index in range(3, 6)]
     copy = Copy(3, records)
 

@@ -160,7 +160,7 @@ def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted(seed):
 
 
 @pytest.mark.parametrize("seed", [35634, 36370, 40851, 47974])
-def test_commit_of_a_step_that_did_not_end_is_judged_before_the_node_starts_again(seed):
+def test_commit_of_an_interrupted_step_is_checked_before_the_node_restarts(seed):
     """Node 4 (then node 1) died after the file named a membership as committed, and before the turn ended.
 
     In the others, a node died before the step had written what it took for committed, or in a truncation.

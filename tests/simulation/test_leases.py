@@ -58,7 +58,7 @@ def test_lease_holds_with_clocks_at_the_bound(rates_ppm):
 
 
 @pytest.mark.slow
-def test_stale_read_of_a_clock_beyond_the_bound_is_noticed():
+def test_stale_read_of_a_clock_beyond_the_bound_is_detected():
     """A leader whose clock is slow thinks that its lease lasts while the others have long elected another one."""
     for seed in range(FIRST_SEED, FIRST_SEED + NOTICED_SEEDS):
         options = with_lease_reads(seed, (600_000, 1_600_000, 1_600_000), drift_ppm=0)

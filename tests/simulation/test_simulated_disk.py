@@ -37,7 +37,7 @@ def synced_file(machine: Machine):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_power_cut_keeps_what_was_synced(seed):
+def test_power_cut_keeps_synced_data(seed):
     machine = Machine(seed)
     file = synced_file(machine)
     file.write(b"x" * SIZE, 0)
@@ -50,7 +50,7 @@ def test_power_cut_keeps_what_was_synced(seed):
     assert after.read(0, 10) in (b"x" * 10, b"y" * 10)
 
 
-def test_power_cut_loses_sectors_each_on_its_own():
+def test_power_cut_loses_each_sector_independently():
     states = set()
     for seed in range(200):
         machine = Machine(seed)
@@ -159,7 +159,7 @@ def test_create_on_a_full_disk_leaves_nothing():
     assert machine.counts[Fault.DISK_FULL] == 1
 
 
-def test_dead_process_reaches_the_disk_no_more():
+def test_dead_process_no_longer_writes_to_the_disk():
     machine = Machine(1)
     file = synced_file(machine)
     machine.files.crash_point.arm(1)
@@ -211,7 +211,7 @@ def test_failed_sync_loses_sectors_that_the_next_sync_does_not_bring_back(seed):
     assert {bytes({byte}) for byte in kept} <= {b"a", b"\0"}
 
 
-def test_failed_sync_leaves_something_out_in_most_runs():
+def test_failed_sync_loses_sectors_in_most_runs():
     lost = 0
     for seed in range(20):
         machine = Machine(seed)

@@ -32,7 +32,7 @@ class Wire:
         self.scheduler.run_until(self.scheduler.now_us + 10_000_000)
 
 
-def test_calm_ordered_network_brings_everything_in_order():
+def test_calm_ordered_network_delivers_everything_in_order():
     wire = Wire(is_ordered=True)
     wire.send_many()
 
@@ -78,7 +78,7 @@ def test_blocked_link_loses_messages_until_every_block_is_undone():
     assert len(wire.arrived) == COUNT
 
 
-def test_link_that_is_cut_loses_what_is_under_way():
+def test_cut_link_loses_messages_in_flight():
     wire = Wire(is_ordered=True)
     wire.network.send("a", "b", Heartbeat(term=1, commit_index=0, round=0))
     wire.network.block("a", "b")
@@ -119,7 +119,7 @@ def test_clogged_link_lets_everything_out_at_once():
     assert wire.arrived == list(range(COUNT))
 
 
-def test_messages_of_an_earlier_life_are_replayed():
+def test_messages_of_an_earlier_process_are_replayed():
     wire = Wire(replay_rate=0.2)
     wire.send_many()
     assert wire.counts[Fault.REPLAYED_AFTER_RESTART] == 0

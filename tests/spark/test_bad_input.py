@@ -74,7 +74,7 @@ def frame(spark, **options):
     ],
     ids=["missing", "foreign", "address", "option", "topic", "queue", "times", "offsets", "behind", "lost", "column"],
 )
-def test_what_does_not_fit_is_named(spark, store, options, said):
+def test_mismatches_are_reported_by_name(spark, store, options, said):
     place = {} if {"path", "endpoints"} & set(options) else {"path": str(store)}
 
     assert said in refused(lambda: frame(spark, **place, **options))

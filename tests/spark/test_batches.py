@@ -25,13 +25,13 @@ def rows_of(frame):
     return sorted(arrow_messages.rows_of(frame.toArrow()), key=lambda row: row["physicalOffset"])
 
 
-def test_every_message_of_a_store_is_as_its_manifest_says(spark, java_store):
+def test_every_message_of_a_store_agrees_with_its_manifest(spark, java_store):
     found = rows_of(read(spark, java_store.folder, columns="*"))
 
     assert [expected(message) for _, message in sorted(java_store.messages.items())] == found
 
 
-def test_a_topic_is_what_its_consumers_get(spark, java_store):
+def test_a_topic_gives_the_messages_that_consumers_get(spark, java_store):
     topics = sorted({message["topic"] for message in java_store.messages.values()})
 
     frame = read(spark, java_store.folder, subscribe=topics[0], columns="topic,queueId,queueOffset,physicalOffset")
@@ -61,7 +61,7 @@ def test_a_schema_reads_only_its_columns(spark, store):
     assert 150 == frame.count()
 
 
-def test_kafkas_columns_hold_the_same(spark, store):
+def test_kafkas_columns_have_the_same_values(spark, store):
     native = read(spark, store).selectExpr(
         "cast(keys as binary) key", "body value", "topic", "queueId partition", "queueOffset offset",
         "storeTimestamp timestamp", "1 timestampType",
@@ -98,7 +98,7 @@ def test_filters_read_less_and_change_nothing(spark, store):
         assertDataFrameEqual(pushed, everything.where(condition))
 
 
-def test_ranges_begin_and_end_where_options_say(spark, store):
+def test_ranges_begin_and_end_at_the_given_offsets(spark, store):
     counts = {(row.topic, row.queueId): row["count"] for row in
               read(spark, store, subscribePattern=".*").groupBy("topic", "queueId").count().collect()}  # fmt: skip
     (topic, queue_id), count = max(counts.items(), key=lambda item: item[1])
@@ -114,7 +114,7 @@ def test_ranges_begin_and_end_where_options_say(spark, store):
     assert list(range(2, count - 1)) == sorted(row.queueOffset for row in frame.collect())
 
 
-def test_many_small_parts_hold_each_message_once(spark, store):
+def test_many_small_parts_contain_each_message_once(spark, store):
     frame = read(spark, store, maxRecordsPerPartition="10", columns="physicalOffset")
 
     assert frame.rdd.getNumPartitions() >= 15

@@ -101,7 +101,7 @@ def test_a_directory_without_a_store_and_an_unknown_topic_are_reported_in_one_li
         assert "Traceback" not in result.stderr
 
 
-def test_an_audit_in_tasks_finds_a_flipped_bit_and_says_so_by_its_exit_code(spark, sample, tmp_path):
+def test_an_audit_in_tasks_finds_a_flipped_bit_and_exits_with_1(spark, sample, tmp_path):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     for path in paths:
         shutil.copytree(sample[0], path)
@@ -171,7 +171,7 @@ def test_a_report_of_several_replicas_reads_what_is_damaged_in_one_from_another(
 
 
 @pytest.mark.parametrize("kind", ["path", "endpoints"])
-def test_count_and_sql_ask_files_and_a_running_broker(spark, broker, kind):
+def test_count_and_sql_read_files_and_a_running_broker(spark, broker, kind):
     source = str(broker.path) if kind == "path" else broker.endpoints
     counted = run("count", source, "--by", "topic,queueId", "--format", "jsonl")
     asked = run("sql", source, "--topic", "mails", "SELECT max(queueOffset) AS last FROM messages", "--format", "jsonl")
@@ -181,7 +181,7 @@ def test_count_and_sql_ask_files_and_a_running_broker(spark, broker, kind):
     assert json.loads(asked.stdout) == {"last": 29}
 
 
-def test_tail_prints_what_a_stream_gives(spark, broker):
+def test_tail_prints_the_messages_of_a_stream(spark, broker):
     told = run_command(
         "tail", broker.endpoints, "--topic", "mails", "--from", "earliest", "--columns", "topic,queueOffset"
     )

@@ -21,7 +21,7 @@ TOPICS = ("orders", "mails")
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_its_tables_and_views_hold_what_the_store_holds(tmp_path):
+def test_tables_and_views_contain_the_messages_of_the_store(tmp_path):
     count = make_sample_store(str(tmp_path / "store"), SampleConfig(size=1 << 20, file_size=1 << 20))
     project, settings = tmp_path / "project", tmp_path / "conf"
     shutil.copytree(ROOT / "docs" / "examples" / "spark", project)

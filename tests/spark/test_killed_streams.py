@@ -106,7 +106,7 @@ def check_log(endpoints):
 
 
 @pytest.mark.timeout(3600)
-def test_nothing_is_lost_or_doubled_while_leaders_queries_and_drivers_are_killed(spark, tmp_path):
+def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_killed(spark, tmp_path):
     print(f"DLEDGER_STREAM_SEED={SEED}")
     draw = random.Random(SEED)
     with LocalBrokers.create(tmp_path / "brokers", name_servers=0) as brokers:

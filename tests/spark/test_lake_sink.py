@@ -35,7 +35,7 @@ def test_batch_is_written_and_read_again_column_by_column(spark, tmp_path):
     assert bodies(plain.select("body").collect()) == list(range(500))
 
 
-def test_write_that_is_done_again_under_its_name_changes_nothing(spark, tmp_path):
+def test_repeated_write_with_the_same_id_changes_nothing(spark, tmp_path):
     for _ in range(2):
         writer = frame(spark, rows_of(records_of(20))).write.format("dledger-lake").option("writeId", "monday")
         writer.mode("append").save(str(tmp_path / "l"))
@@ -86,7 +86,7 @@ def mortal_source(folder):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
-def test_stream_is_in_the_lake_once_through_crashes_before_in_and_after_the_commit(spark, tmp_path, kind):
+def test_stream_is_in_the_lake_once_despite_crashes_around_the_commit(spark, tmp_path, kind):
     source, lake = tmp_path / "source", tmp_path / "lake"
     first = frame(spark, rows_of(records_of(250))).repartition(1)
     for number in range(5):
@@ -123,7 +123,7 @@ def test_wrong_options_are_named(spark, tmp_path, options, said):
         writer.options(**{"path": str(tmp_path / "l"), **options}).mode("append").save()
 
 
-def test_frames_without_a_place_and_overwriting_are_refused(spark, tmp_path):
+def test_frames_without_offsets_and_overwriting_are_refused(spark, tmp_path):
     rows = frame(spark, rows_of(records_of(2)))
     with pytest.raises(PySparkException, match="queueOffset"):
         rows.drop("queueOffset").write.format("dledger-lake").mode("append").save(str(tmp_path / "l"))

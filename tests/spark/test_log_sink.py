@@ -40,7 +40,7 @@ def test_rows_of_a_batch_are_messages(spark, broker):
     assert all(each.properties["KEYS"] == f"k{int(each.body)}" for each in messages)
 
 
-def test_write_under_a_name_is_stored_once_however_often_it_is_done(spark, broker):
+def test_repeated_write_with_the_same_id_is_stored_once(spark, broker):
     options = {"endpoints": broker.endpoints, "topic": TOPIC, "exactlyOnce": "true", "writeId": "monday"}
     for _ in range(2):
         rows = spark.range(0, 2_000, 1, 2).selectExpr("cast(id as string) as body")
@@ -86,7 +86,7 @@ def mortal_source(folder):
     return MortalLog
 
 
-def test_stream_is_stored_once_through_crashes_between_append_and_commit(spark, broker, tmp_path):
+def test_stream_is_stored_once_despite_crashes_between_append_and_commit(spark, broker, tmp_path):
     """The query starts again when the dedupe window has forgotten what it stored."""
     source = tmp_path / "source"
     for number in range(4):
@@ -122,7 +122,7 @@ def test_stream_is_stored_once_through_crashes_between_append_and_commit(spark, 
         ("'a' as body", {"endpoints": "127.0.0.1:1", "deliveryTimeout": "300ms"}, "NOT_REACHED"),
     ],
 )
-def test_what_cannot_be_written_is_named(spark, broker, columns, options, said):
+def test_rows_that_cannot_be_written_are_reported(spark, broker, columns, options, said):
     writer = spark.sql(f"select {columns}").write.format("dledger")
     with pytest.raises(PySparkException, match=said):
         writer.options(**{"endpoints": broker.endpoints, "topic": TOPIC, **options}).mode("append").save()

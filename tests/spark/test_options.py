@@ -76,7 +76,7 @@ def frame(spark, options):
 
 
 @pytest.mark.parametrize(("name", "value", "more", "count"), BATCHES, ids=[each[0] for each in BATCHES])
-def test_a_batch_does_what_its_option_says(spark, broker, place, name, value, more, count):
+def test_each_option_of_a_batch_has_its_effect(spark, broker, place, name, value, more, count):
     value = str(value(broker)) if callable(value) else value
 
     found = frame(spark, place | more | {name: value})
@@ -100,7 +100,7 @@ def test_read_mode_and_local_path_choose_the_replica_to_read(spark, broker, clos
     assert frame(spark, {"path": f"{copy},{broker.path}"}).count() == COUNT + 1
 
 
-def test_what_is_damaged_is_refused_skipped_kept_or_read_from_another_replica(spark, broker, closed, tmp_path):
+def test_damaged_records_are_refused_skipped_quarantined_or_read_from_another_replica(spark, broker, closed, tmp_path):
     whole, bad, kept = tmp_path / "whole", tmp_path / "bad", tmp_path / "kept"
     for copy in (whole, bad):
         shutil.copytree(closed, copy)
@@ -154,7 +154,7 @@ def test_a_stream_keeps_its_limits(spark, place, tmp_path, options, batches):
     assert batches(rows) if callable(batches) else rows == batches
 
 
-def test_few_messages_come_when_the_delay_is_over(spark, place, tmp_path):
+def test_few_messages_are_read_after_the_delay(spark, place, tmp_path):
     options = place | {"minOffsetsPerTrigger": "1000", "maxTriggerDelay": "3s", "startingOffsets": "earliest"}
     reader = spark.readStream.format("dledger").options(**options)
     writer = reader.load().writeStream.format("parquet").option("path", str(tmp_path / "out"))

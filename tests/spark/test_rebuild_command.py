@@ -21,7 +21,7 @@ def sample(tmp_path_factory):
     return folder, make_sample_store(str(folder), SampleConfig(size=2 << 20, file_size=1 << 20, layout=layout))
 
 
-def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_reported(spark, sample, tmp_path):
+def test_rebuild_in_tasks_reproduces_the_files_and_reports_a_changed_queue(spark, sample, tmp_path):
     folder, count = sample
     store = tmp_path / "store"
     shutil.copytree(folder, store)
@@ -38,7 +38,7 @@ def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_reported(spar
     assert run("rebuild", str(store), "--verify").exit_code == 0
 
 
-def test_entries_that_are_not_committed_are_archived_only_when_that_is_asked_for(spark, tmp_path):
+def test_uncommitted_entries_are_archived_only_on_request(spark, tmp_path):
     """A replica that was stopped while it led may hold entries that its group cuts: others have others there."""
     folder, lake = make_replicated(tmp_path / "store", 100), tmp_path / "lake"
     append_uncommitted(folder, 5, term=9)
@@ -52,7 +52,7 @@ def test_entries_that_are_not_committed_are_archived_only_when_that_is_asked_for
     assert "5 messages" in rest.output
 
 
-def test_an_archive_holds_every_message_once_however_often_it_is_asked_for(spark, sample, tmp_path):
+def test_an_archive_contains_every_message_once_after_repeated_runs(spark, sample, tmp_path):
     folder, count = sample
     first = run("archive", str(folder), str(tmp_path / "lake"), "--log", "broker-a")
     assert first.exit_code == 0, first.output
@@ -77,7 +77,7 @@ def test_counts_and_sql_are_those_of_the_messages(spark, sample):
     assert "Traceback" not in wrong.stderr
 
 
-def test_the_tail_prints_what_a_stream_gives(spark, sample, capfd):
+def test_the_tail_prints_the_messages_of_a_stream(spark, sample, capfd):
     folder, _ = sample
     result = run_command(
         "tail", str(folder), "--topic", "orders", "--from", "earliest", "--columns", "topic,queueOffset"

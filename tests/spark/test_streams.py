@@ -41,7 +41,7 @@ def written(spark, folder):
 
 
 @pytest.mark.parametrize("kind", ["path", "endpoints"])
-def test_existing_messages_are_read_in_batches_and_a_restart_continues(spark, broker, tmp_path, kind):
+def test_a_query_reads_existing_messages_in_batches_and_continues_after_a_restart(spark, broker, tmp_path, kind):
     place = {"path": str(broker.path)} if kind == "path" else {"endpoints": broker.endpoints}
     frame = stream(
         spark, **place, startingOffsets="earliest", maxOffsetsPerTrigger="50", columns="topic,queueId,queueOffset"
@@ -66,7 +66,7 @@ def offsets_of(found):
     return (json.loads(found) if isinstance(found, str) else found)["offsets"]
 
 
-def test_progress_is_published_when_the_sink_has_committed(spark, broker, tmp_path):
+def test_offsets_are_committed_after_the_sink_has_committed(spark, broker, tmp_path):
     frame = stream(
         spark, endpoints=broker.endpoints, startingOffsets="earliest", maxOffsetsPerTrigger="70", commitGroup="etl"
     )

@@ -18,7 +18,7 @@ _ONE_TOO_MANY = r"concurrently using file:\S*/checkpoint/|one streaming job runs
 
 
 @pytest.mark.timeout(3 * START_S)
-def test_of_two_drivers_with_one_checkpoint_one_is_ended_with_an_error_that_names_it(tmp_path):
+def test_one_of_two_drivers_with_one_checkpoint_fails_with_an_error_that_names_it(tmp_path):
     with running_broker(tmp_path / "broker", "a") as broker:
         source = {"endpoints": broker.endpoints, "subscribe": "a", "startingOffsets": "earliest"}
         # They are one query already, as after a restart: neither is stopped by making the checkpoint.

@@ -177,7 +177,7 @@ def traced(seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_history_of_a_run_keeps_the_promises_of_raft(seed):
+def test_history_of_a_run_satisfies_the_properties_of_raft(seed):
     lines, _ = traced(seed)
 
     counts = check(lines)
@@ -266,6 +266,6 @@ COMMITTED = line_of("a", term=1, role="LEADER", commit=0, last=0, effects=[propo
         ([line_of("a", last=3)], "log"),
     ],
 )
-def test_checker_sees_what_must_not_be(lines, broken):
+def test_checker_detects_violations(lines, broken):
     with pytest.raises(Broken, match=f"^{broken}:"):
         check([*STARTS, *lines])

@@ -78,7 +78,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_archive_that_is_killed_continues_and_doubles_nothing(tmp_path, place, monkeypatch):
+def test_killed_archive_continues_and_duplicates_nothing(tmp_path, place, monkeypatch):
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 700)
     real = Lake.commit

@@ -68,7 +68,7 @@ def test_rows_are_stored_by_topic_and_date_in_the_order_of_queues(tmp_path):
     assert sum(file.rows for file in files) == 1_000
 
 
-def test_manifest_says_what_files_hold(tmp_path):
+def test_manifest_describes_the_contents_of_files(tmp_path):
     records = records_of(100, begin=5_000)
     lake = lake_at(tmp_path)
 
@@ -140,7 +140,7 @@ def commit_or_die(root, files, changes, batch=BATCH, **arguments):
     return True
 
 
-def test_batch_is_there_once_wherever_the_driver_is_killed(tmp_path):
+def test_batch_is_stored_once_wherever_the_driver_is_killed(tmp_path):
     """Then the query begins again: tasks write the rows again, and the same batch is committed."""
     batch = rows_of(records_of(40))
     changes, has_ended = 0, False
@@ -159,7 +159,7 @@ def test_batch_is_there_once_wherever_the_driver_is_killed(tmp_path):
     assert changes > 8
 
 
-def test_abort_keeps_what_is_committed_and_throws_away_the_rest(tmp_path):
+def test_abort_keeps_committed_files_and_deletes_the_rest(tmp_path):
     """Spark calls abort also when the commit took effect, and raised after it."""
     changes, has_ended = 0, False
     batch = rows_of(records_of(40))
@@ -177,7 +177,7 @@ def test_abort_keeps_what_is_committed_and_throws_away_the_rest(tmp_path):
         changes += 1
 
 
-def test_two_tries_at_one_time_leave_the_rows_of_one(tmp_path):
+def test_two_concurrent_attempts_leave_the_rows_of_one(tmp_path):
     batch = rows_of(records_of(40))
     lake, other = lake_at(tmp_path), lake_at(tmp_path)
     mine, theirs = stage(tmp_path, batch), stage(tmp_path, batch)
@@ -263,7 +263,7 @@ class OvertakenFiles(OsFiles):
         return super().list_directory(path)
 
 
-def test_a_lake_that_another_driver_makes_and_fills_at_the_same_time_is_no_foreign_directory(tmp_path):
+def test_a_lake_created_concurrently_by_another_driver_is_accepted(tmp_path):
     def other():
         lake_at(tmp_path).commit(BATCH, stage(tmp_path, rows_of(records_of(4))))
 
@@ -272,7 +272,7 @@ def test_a_lake_that_another_driver_makes_and_fills_at_the_same_time_is_no_forei
     assert bodies(lake) == list(range(4))
 
 
-def test_a_file_system_without_hard_links_is_reported_in_words(tmp_path, monkeypatch):
+def test_a_file_system_without_hard_links_is_reported(tmp_path, monkeypatch):
     def refused(path, _):
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
 
@@ -284,7 +284,7 @@ def test_a_file_system_without_hard_links_is_reported_in_words(tmp_path, monkeyp
     assert list((tmp_path / "lake").iterdir()) == []
 
 
-def test_rows_without_a_place_are_refused(tmp_path):
+def test_rows_without_offsets_are_refused(tmp_path):
     batch = rows_of(records_of(2))
 
     with pytest.raises(UnfitRows, match="queueOffset"):

@@ -101,7 +101,7 @@ def test_another_query_counts_its_own_batches(tmp_path, kind):
         lake.commit(BatchId("query", 6), [])
 
 
-def test_files_that_others_take_the_place_of_leave_the_table(tmp_path, kind):
+def test_replaced_files_leave_the_table(tmp_path, kind):
     lake = lake_at(tmp_path, kind)
     old = [file for number in range(3) for file in stage(lake, rows_of(records_of(10, first=10 * number)))]
     for number, file in enumerate(old):
@@ -159,7 +159,7 @@ def test_vacuum_deletes_no_file_that_delta_compacted(tmp_path):
     assert numbers(tmp_path, "delta") == rows
 
 
-def test_upkeep_works_on_what_a_dead_driver_decided(tmp_path, kind):
+def test_upkeep_completes_the_commit_of_a_dead_driver(tmp_path, kind):
     lake = filled(tmp_path, kind)
     rows = numbers(tmp_path, kind)
     late = Lake.open(str(tmp_path))

@@ -81,7 +81,7 @@ class Killed(Exception):
 
 
 @pytest.mark.parametrize("place", ["create", "mark_published", "remove"])
-def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
+def test_interrupted_compaction_is_completed(tmp_path, place, monkeypatch):
     lake = lake_at(tmp_path)
     fill(lake)
 
@@ -102,7 +102,7 @@ def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
 
 
 @pytest.mark.parametrize("place", ["read", "writer", "commit"])
-def test_two_compactions_at_one_time_double_nothing(tmp_path, place, monkeypatch):
+def test_two_concurrent_compactions_duplicate_nothing(tmp_path, place, monkeypatch):
     """The other one has replaced the files before they are read, after that, or after they are written."""
     lake = lake_at(tmp_path)
     fill(lake)
@@ -135,7 +135,7 @@ def test_files_that_were_replaced_cannot_be_replaced_again(tmp_path):
     assert records_in(lake) == RECORDS
 
 
-def test_reader_of_files_that_are_compacted_meanwhile_gets_an_error_to_begin_again(tmp_path):
+def test_reader_of_files_compacted_meanwhile_gets_an_error_that_says_to_retry(tmp_path):
     lake = lake_at(tmp_path)
     fill(lake)
     before = lake.files()
@@ -168,7 +168,7 @@ def test_vacuum_deletes_unreferenced_files_and_only_old_ones(tmp_path):
     assert records_in(lake) == RECORDS
 
 
-def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatch):
+def test_vacuum_publishes_committed_batches_before_it_deletes(tmp_path, monkeypatch):
     lake = lake_at(tmp_path)
     writer = lake.writer("a-0")
     writer.write(rows_of(RECORDS))
@@ -189,7 +189,7 @@ def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("place", ["listing", "listed"])
-def test_vacuum_passes_over_what_a_query_commits_meanwhile(tmp_path, monkeypatch, place):
+def test_vacuum_keeps_files_that_a_query_commits_meanwhile(tmp_path, monkeypatch, place):
     """Staging folders are deleted before they are listed, or their files after that."""
     lake = lake_at(tmp_path)
     writer = lake.writer("a-0")
@@ -233,7 +233,7 @@ def test_vacuum_removes_no_folder_while_a_driver_publishes_into_it(tmp_path, mon
     assert refused == [stray.parent]
 
 
-def test_check_names_each_file_that_is_gone_or_changed(tmp_path):
+def test_check_names_each_missing_or_changed_file(tmp_path):
     lake = lake_at(tmp_path)
     fill(lake, 2)
     gone, changed, *_ = (file.path for file in lake.files())

@@ -82,7 +82,7 @@ def test_rows_of_one_sharding_key_keep_their_order_in_one_queue(broker):
         assert kept == list(range(customer, count, 7))
 
 
-def test_rows_without_a_key_are_spread_over_all_queues(broker):
+def test_rows_without_a_key_are_distributed_over_all_queues(broker):
     write(target_of(broker), numbered(0, 4_000))
 
     sizes = [len(rows) for rows in broker.messages(TOPIC).values()]
@@ -118,7 +118,7 @@ def killed_after(target, chunks, batch):
         assert answers == chunks
 
 
-def test_writer_that_is_left_does_not_wait_for_answers_without_end(broker, monkeypatch):
+def test_abandoned_writer_waits_for_answers_only_for_a_limited_time(broker, monkeypatch):
     monkeypatch.setattr(log_writer, "CLOSE_TIMEOUT_S", 0.1)
 
     async def never_ends():
@@ -130,7 +130,7 @@ def test_writer_that_is_left_does_not_wait_for_answers_without_end(broker, monke
 
 @pytest.mark.parametrize("chunks", [0, 1, 3])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker, chunks, is_restarted):
+def test_exactly_once_stores_each_row_once_after_a_failure_at_any_point(broker, chunks, is_restarted):
     """More rows than the dedupe window holds are between the tries: the index of keys recognises them."""
     target = target_of(broker, is_exactly_once=True)
     batch = numbered(0, 5_000)
@@ -153,7 +153,7 @@ def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker
     assert again.repeated_rows == 5_000
 
 
-def test_at_least_once_stores_rows_that_the_window_has_forgotten_again(broker):
+def test_at_least_once_stores_rows_again_that_have_left_the_window(broker):
     """The test before can fail: without the index, rows come twice."""
     target = target_of(broker)
 
@@ -177,7 +177,7 @@ def test_exactly_once_holds_when_the_topic_has_got_more_queues_meanwhile(broker)
 
 
 @pytest.mark.parametrize("has_sharding_key", [False, True])
-def test_exactly_once_holds_with_more_queues_also_for_rows_that_the_window_has_forgotten(broker, has_sharding_key):
+def test_exactly_once_holds_with_more_queues_for_rows_that_have_left_the_window(broker, has_sharding_key):
     """Rows of one chunk of the first try are in the middle of several chunks of the second."""
     target = target_of(broker, is_exactly_once=True)
     columns = {"shardingKey": [f"k{number * 7919 % 101}" for number in range(3_000)]} if has_sharding_key else {}
@@ -205,7 +205,7 @@ def test_other_batches_and_partitions_have_other_keys(broker):
     ("setting", "found"),
     [({"dedupe_window_count": 0}, "dedupe_window_count"), ({"message_index_enable": False}, "message_index_enable")],
 )
-def test_exactly_once_is_refused_where_the_broker_recognises_nothing(tmp_path, setting, found):
+def test_exactly_once_is_refused_by_a_broker_without_window_or_index(tmp_path, setting, found):
     with running_broker(tmp_path / "store", TOPIC, **setting) as broker:
         with pytest.raises(BadOption, match=found):
             write(target_of(broker, is_exactly_once=True), numbered(0, 1))
@@ -230,7 +230,7 @@ def test_exactly_once_is_refused_where_the_broker_recognises_nothing(tmp_path, s
         ({"body": [bytes((4 << 20) + 1)]}, TOPIC, "body of row 0"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_by_its_column_or_row(broker, columns, topic, named):
+def test_invalid_rows_are_refused_with_column_or_row(broker, columns, topic, named):
     with pytest.raises(UnfitFrame, match=named):
         write(target_of(broker, topic=topic), pa.record_batch(columns))
 
@@ -244,7 +244,7 @@ def test_unknown_topic_and_unreachable_endpoints_are_reported(broker):
         write(LogTarget("127.0.0.1:1", topic=TOPIC, timeout_s=0.5), numbered(0, 1))
 
 
-def test_large_bodies_are_compressed_where_that_is_asked_for(broker):
+def test_large_bodies_are_compressed_on_request(broker):
     body = b"the same again " * 1_000
     write(target_of(broker, compression="zstd"), pa.record_batch({"body": [body]}))
 
@@ -253,7 +253,7 @@ def test_large_bodies_are_compressed_where_that_is_asked_for(broker):
     assert message.sys_flag & 1
 
 
-def test_much_under_way_is_bounded(broker, monkeypatch):
+def test_messages_in_flight_are_bounded(broker, monkeypatch):
     monkeypatch.setattr(log_writer, "_UNDER_WAY_ROWS", 1_000)
     most = 0
 

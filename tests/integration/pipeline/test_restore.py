@@ -91,7 +91,7 @@ def stored(root):
     return found
 
 
-def test_everything_that_a_put_carries_comes_back_in_the_order_of_queues(old, archive, broker):
+def test_all_fields_of_a_put_are_restored_in_the_order_of_queues(old, archive, broker):
     done = restore(lake_rows(archive), target_of(broker), RestorePlan())
 
     assert done.rows == COUNT
@@ -105,7 +105,7 @@ def test_everything_that_a_put_carries_comes_back_in_the_order_of_queues(old, ar
     assert found == expected
 
 
-def test_table_says_where_each_message_went_and_carries_groups_over(archive, broker, tmp_path):
+def test_offset_table_maps_each_message_and_translates_the_offsets_of_groups(archive, broker, tmp_path):
     path = str(tmp_path / "tables/offsets.parquet")
     restore(lake_rows(archive), target_of(broker), RestorePlan(topics={"a": "c"}), OffsetTable(path))
 
@@ -121,7 +121,7 @@ def test_table_says_where_each_message_went_and_carries_groups_over(archive, bro
     assert translate(table, {("a", 1): 10, ("b", 0): 0}) == {("b", "c", 1): 10}
 
 
-def test_selection_function_and_dry_run(old, archive, broker):
+def test_selection_transform_and_dry_run_are_applied(old, archive, broker):
     chosen = Selection(topics=("a",), begin_ms=(BEGIN_S + 100) * 1000, end_ms=(BEGIN_S + 200) * 1000)
 
     def shout(batch):
@@ -147,7 +147,7 @@ def test_selection_function_and_dry_run(old, archive, broker):
     assert again.by_queue == dry.by_queue
 
 
-def test_restore_that_is_done_again_stores_nothing_twice(archive, broker):
+def test_repeated_restore_stores_nothing_twice(archive, broker):
     target = target_of(broker, is_exactly_once=True)
     chosen = Selection(topics=("a",))
     first = restore(lake_rows(archive, chosen), target, RestorePlan())
@@ -158,7 +158,7 @@ def test_restore_that_is_done_again_stores_nothing_twice(archive, broker):
     assert len(broker.bodies("a")) == COUNT // 2
 
 
-def test_rate_is_kept(archive, broker):
+def test_rate_limit_is_kept(archive, broker):
     began_s = time.monotonic()
 
     restore(lake_rows(archive, Selection(topics=("a",))), target_of(broker), RestorePlan(rate=300))
@@ -191,7 +191,7 @@ def test_a_table_without_rows_is_written_over_and_another_file_is_not(tmp_path):
             OffsetTable(str(path))
 
 
-def test_failure_leaves_a_table_of_what_was_done(archive, broker, tmp_path):
+def test_failed_restore_leaves_a_table_of_the_stored_messages(archive, broker, tmp_path):
     path = str(tmp_path / "offsets.parquet")
     with pytest.raises(WriteFailed, match="nothing"):
         restore(lake_rows(archive), target_of(broker), RestorePlan(topics={"b": "nothing"}), OffsetTable(path))
@@ -214,7 +214,7 @@ def test_rows_of_a_lake_come_in_the_order_of_the_log(tmp_path):
     assert found.equals(pa.Table.from_batches([batch]))
 
 
-def test_what_cannot_be_restored_is_reported(archive, tmp_path, broker):
+def test_messages_that_cannot_be_restored_are_reported(archive, tmp_path, broker):
     batch = rows_of(records_of(4)).drop_columns(["magic"])
     lake = Lake.create(str(tmp_path / "some"), "parquet", batch.schema)
     with pytest.raises(NotLossless, match="magic"):

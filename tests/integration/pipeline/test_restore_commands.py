@@ -46,7 +46,7 @@ def broker(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["restore", "replay"])
-def test_a_topic_is_put_again_under_another_name_once(old, lake, broker, tmp_path, command):
+def test_a_topic_is_restored_once_under_another_name(old, lake, broker, tmp_path, command):
     source, bodies = (lake if command == "restore" else old[0]), old[1]
     words = [command, source, broker.endpoints, "--topic", TOPIC, "--rename", f"{TOPIC}=again"]
 
@@ -71,7 +71,7 @@ def test_a_topic_is_put_again_under_another_name_once(old, lake, broker, tmp_pat
     assert len(broker.bodies("again")) == len(bodies)
 
 
-def test_a_topic_that_is_not_there_and_a_broker_that_does_not_answer_are_reported(old, lake, broker, tmp_path):
+def test_a_missing_topic_and_a_silent_broker_are_reported(old, lake, broker, tmp_path):
     words = ["--topic", TOPIC, "--rename", f"{TOPIC}=nothing", "--table", tmp_path / "moved.parquet"]
     missing, still_missing = (run("replay", old[0], broker.endpoints, *words) for _ in range(2))
     no_lake = run("restore", old[0], broker.endpoints)

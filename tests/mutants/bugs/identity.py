@@ -235,7 +235,7 @@ MUTANTS = (
         "a false member replaces no true one",
         Tests(
             "tests/integration/dledger/peer/test_proven_connections.py::"
-            "test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed"
+            "test_connections_of_a_new_group_prove_its_id_soon_after_the_commit"
         ),
     ),
     Mutant(

@@ -35,10 +35,10 @@ FORGED = "tests/integration/cluster/nameserver/test_forged_registrations.py::"
 HAND_OVER = "tests/integration/cluster/client/test_hand_over.py::"
 NAME_SERVER = "tests/integration/cluster/nameserver/test_name_server.py::"
 UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
-YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with"
-SETTLED = "test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached"
-ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
-CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
+YOUNG = "test_a_topic_is_unknown_only_by_a_name_server_that_has_run_long_enough"
+SETTLED = "test_announcement_ends_when_every_reachable_name_server_knows_it"
+ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reused_offset_when_leadership_rotates"
+CONFIRMED = GROUP + "test_three_nodes.py::test_acknowledged_messages_are_read_on_every_node_after_a_confirmation"
 
 
 def topic_that_is_made_again_has_its_old_offsets(patch):
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         queue_is_handed_over_while_messages_are_at_work,
         "a change of members repeats nothing",
-        Tests(HAND_OVER + "test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed"),
+        Tests(HAND_OVER + "test_a_queue_moves_when_its_messages_are_processed_and_committed"),
     ),
     Mutant(
         messages_are_dispatched_before_they_are_committed,
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         leader_is_ready_before_its_state_is_applied,
         "what was acknowledged is known",
-        Tests(GROUP + "test_reopening.py::test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged"),
+        Tests(GROUP + "test_reopening.py::test_leader_accepts_puts_only_when_it_knows_all_acknowledged_topics"),
     ),
     Mutant(queue_offsets_are_not_determined_again_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
     Mutant(
@@ -285,7 +285,7 @@ MUTANTS = (
         group_is_founded_without_those_that_are_silent,
         "the base log is the same on all nodes",
         Tests(
-            GROUP + "test_bootstrap.py::test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing"
+            GROUP + "test_bootstrap.py::test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing"
         ),
     ),
     Mutant(
@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant(
         dedupe_window_does_not_follow_the_log,
         "a retry is put once",
-        Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_is_answered_with_the_first_place"),
+        Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_returns_the_first_position"),
     ),
     Mutant(
         retry_of_a_put_with_an_unknown_outcome_is_never_answered,
@@ -377,6 +377,6 @@ MUTANTS = (
     Mutant(
         name_server_takes_heartbeats_without_the_life,
         "strangers take no broker's place",
-        Tests(FORGED + "test_strangers_keep_no_registration_alive_and_take_none_away"),
+        Tests(FORGED + "test_strangers_neither_renew_nor_remove_a_registration"),
     ),
 )

@@ -170,7 +170,7 @@ MUTANTS = (
         large_frames_of_non_members_share_no_bound,
         "memory of strangers is bounded",
         Tests(
-            "tests/integration/dledger/peer/test_non_members.py::test_frames_that_non_members_begin_and_never_end_share_one_bound"
+            "tests/integration/dledger/peer/test_non_members.py::test_incomplete_frames_of_non_members_share_one_bound"
         ),
     ),
     Mutant(clock_is_not_read_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),

@@ -16,7 +16,7 @@ ASIDE = "tests/unit/dledger/entries/test_aside.py::"
 STRANGERS = "tests/unit/dledger/peer/test_strangers.py::"
 NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
 AFTER_A_KILL = (
-    "tests/crashpoints/test_promises_after_a_kill.py::test_what_a_start_finds_and_promises_outlives_a_power_cut"
+    "tests/crashpoints/test_promises_after_a_kill.py::test_state_that_a_start_finds_and_promises_survives_a_power_cut"
 )
 exists, remove = OsFiles.exists, OsFiles.remove
 
@@ -214,12 +214,12 @@ MUTANTS = (
     Mutant(
         non_members_are_not_bounded,
         "bounded memory",
-        Tests(NON_MEMBERS + "test_there_are_few_non_members_and_the_next_one_is_refused_with_that_reason"),
+        Tests(NON_MEMBERS + "test_non_members_beyond_the_bound_are_refused_with_the_reason"),
     ),
     Mutant(
         non_members_of_one_address_are_not_bounded,
         "strangers lock no member out",
-        Tests(NON_MEMBERS + "test_one_address_cannot_take_all_places_of_non_members"),
+        Tests(NON_MEMBERS + "test_one_address_cannot_exhaust_the_bound_of_non_members"),
     ),
     Mutant(
         connections_that_have_not_greeted_are_not_bounded,

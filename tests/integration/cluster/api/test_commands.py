@@ -54,7 +54,7 @@ def run_here(arguments, text):
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_lines_go_into_a_topic_and_come_out_again(dledger):
+def test_lines_are_produced_to_a_topic_and_consumed(dledger):
     dledger("topic", "create", "orders", "--queues", "1")
     assert "orders" in dledger("topic", "list")
     dledger("produce", "orders", "--tag", "paid", "--key", "o-1 o-2", text="one\ntwo\n")
@@ -114,7 +114,7 @@ def test_messages_are_produced_and_consumed_with_keys_headers_queues_and_templat
     assert "1 message put" in refused
 
 
-def test_a_group_continues_where_it_was_until_it_is_reset(dledger):
+def test_a_group_continues_at_its_offsets_until_it_is_reset(dledger):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("produce", "orders", "--queue", "0", text="a\nb\nc\n")
     dledger("produce", "orders", "--queue", "1", text="d\n")
@@ -131,7 +131,7 @@ def test_a_group_continues_where_it_was_until_it_is_reset(dledger):
     dledger("group", "delete", "billing")
 
 
-def test_a_group_that_is_held_up_gets_nothing_and_then_continues_by_itself(dledger, broker):
+def test_a_disabled_group_gets_nothing_and_continues_after_it_is_enabled(dledger, broker):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("group", "create", "billing", "--orderly")
     with (
@@ -156,7 +156,7 @@ def test_a_group_that_is_held_up_gets_nothing_and_then_continues_by_itself(dledg
         assert sorted(found) == [b"b", b"c"]
 
 
-def test_a_topic_is_created_once_and_altered_only_where_that_is_said(dledger):
+def test_a_topic_is_created_once_and_only_the_given_options_are_altered(dledger):
     def topic():
         (row,) = map(json.loads, dledger("topic", "list", "--json").splitlines())
         return row["topic"], row["read_queues"], row["write_queues"], row["permission"]
@@ -186,7 +186,7 @@ def test_a_topic_that_another_created_after_the_look_is_left_as_it_is(dledger, b
     assert (row["read_queues"], row["write_queues"]) == (16, 16)
 
 
-def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
+def test_creating_a_group_again_changes_only_the_given_options(dledger, broker):
     dledger("group", "create", "billing")
     dledger("group", "disable", "billing")
     dledger("group", "create", "billing", "--orderly")
@@ -195,7 +195,7 @@ def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
     assert (found.group.is_consume_enabled, found.group.is_orderly, found.group.retry_max_times) == (False, True, 16)
 
 
-def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
+def test_errors_name_the_cause_and_what_to_do(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
     assert "a time is 2026-11-21T09:00:00 (UTC)" in dledger("query", "time", "t", "yesterday", code=2)
@@ -214,7 +214,7 @@ def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
         (["--flush", "never"], "expected sync or async"),
     ],
 )
-def test_a_broker_that_is_called_wrongly_says_so(tmp_path, arguments, text):
+def test_a_broker_reports_wrong_options(tmp_path, arguments, text):
     command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(tmp_path / "s"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
@@ -222,7 +222,7 @@ def test_a_broker_that_is_called_wrongly_says_so(tmp_path, arguments, text):
     assert not (tmp_path / "s").exists()
 
 
-def test_consume_commits_what_it_printed_when_it_is_ended_by_sigterm(dledger, broker, tmp_path):
+def test_consume_commits_the_printed_messages_on_sigterm(dledger, broker, tmp_path):
     """Nothing here waits longer than 30 s. What is printed arrives at once, also in a file, which Python buffers."""
     dledger("topic", "create", "orders", "--queues", "1")
     dledger("produce", "orders", text="a\nb\nc\n")

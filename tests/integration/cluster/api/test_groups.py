@@ -95,7 +95,7 @@ def test_a_group_is_created_by_its_consumers_unless_that_is_switched_off(shop):
         (pb.ListGroupsRequest(group="nothing"), "UNKNOWN_GROUP"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_a_reason(shop, request_, reason):
+def test_invalid_changes_are_refused_with_a_reason(shop, request_, reason):
     async def story():
         async with shop.open() as stub:
             ask = getattr(stub, type(request_).__name__.removesuffix("Request"))
@@ -192,7 +192,7 @@ def test_topics_and_offsets_of_a_rocketmq_broker_are_taken_over_once(shop):
     run(story)
 
 
-def test_others_have_their_turn_while_groups_are_listed(shop, monkeypatch):
+def test_other_work_runs_while_groups_are_listed(shop, monkeypatch):
     monkeypatch.setattr("cluster.process.cooperative.TURN_S", 0.0)
 
     async def story():

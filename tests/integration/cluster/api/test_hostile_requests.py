@@ -53,7 +53,7 @@ WHOLE = {
 }
 
 
-def test_no_request_to_a_broker_holds_up_its_loop(shop):
+def test_no_request_to_a_broker_blocks_its_loop(shop):
     async def story():
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
         async with shop.open():

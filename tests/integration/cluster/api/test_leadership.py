@@ -82,7 +82,7 @@ def test_all_waiting_clients_learn_at_once_that_another_node_leads(shop):
     run(story)
 
 
-def test_a_stream_to_a_node_that_follows_is_refused_before_it_sends_anything(shop):
+def test_a_stream_to_a_follower_is_refused_before_it_sends_anything(shop):
     async def story():
         async with opened(shop) as stub:
             shop.replica.move(FOLLOWER)
@@ -115,7 +115,7 @@ def test_locks_end_with_the_term_and_with_the_consumers_stay(shop):
     run(story)
 
 
-def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anything_out(shop, monkeypatch):
+def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_assigns_queues(shop, monkeypatch):
     now_ms = 1_000_000
     monkeypatch.setattr("cluster.api.group_calls.monotonic_ms", lambda: now_ms)
 
@@ -165,7 +165,7 @@ def test_status_and_metrics_show_the_readiness_of_a_new_leader(shop):
     run(story)
 
 
-def test_routes_say_whether_they_are_the_leaders_word_and_how_new_they_are(shop):
+def test_routes_show_whether_the_leader_sent_them_and_their_age(shop):
     async def story():
         async with opened(shop) as stub:
             request = RouteRequest(topics=[TOPIC])

@@ -66,7 +66,7 @@ def test_a_time_is_returned_as_an_offset_of_each_queue(broker):
     assert expected == found.by_time[A0]
 
 
-def test_a_plan_takes_what_comes_first_in_the_log(broker):
+def test_a_plan_takes_the_first_messages_of_the_log(broker):
     log = BrokerLog(broker.endpoints)
 
     planned = log.plan({A0: (10, 150), A1: (0, 150), B0: (0, 100)}, 60, split_bytes=3000)
@@ -84,7 +84,7 @@ def test_a_plan_takes_what_comes_first_in_the_log(broker):
     assert planned.split_offsets
 
 
-def test_a_plan_leaves_out_what_is_not_there(broker):
+def test_a_plan_leaves_out_missing_queues(broker):
     planned = BrokerLog(broker.endpoints).plan({A0: (140, 9999), QueueKey("none", 0): (0, 5)})
 
     assert {A0: (140, 150), QueueKey("none", 0): (0, 0)} == planned.spans
@@ -118,7 +118,7 @@ class SilentNode(BrokerServiceServicer):
         yield from ()
 
 
-def test_a_node_that_sends_nothing_is_followed_by_the_next_one(broker, monkeypatch):
+def test_a_silent_node_is_replaced_by_the_next_one(broker, monkeypatch):
     monkeypatch.setattr(chunk_client, "_STREAM_TIMEOUT_S", 1.0)
     node = SilentNode()
     server = grpc.server(ThreadPoolExecutor(1))
@@ -155,7 +155,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_what_is_not_there_yet_is_waited_for_only_as_long_as_patience_lasts(broker, clock):
+def test_missing_messages_are_waited_for_only_until_the_time_limit(broker, clock):
     end = broker.replica.store.log.end_offset
 
     with pytest.raises(BrokerUnreachable, match=r"is not here yet, it ends at"):
@@ -187,7 +187,7 @@ def test_no_answer_of_any_node_is_one_clear_error():
         BrokerLog("127.0.0.1:1", 0.1).describe()
 
 
-def test_a_client_travels_without_its_connections(broker):
+def test_a_client_is_pickled_without_its_connections(broker):
     log = BrokerLog(broker.endpoints)
     log.describe()
 

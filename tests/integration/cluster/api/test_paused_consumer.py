@@ -14,7 +14,7 @@ def bodies_of(consumer):
     return {(queue, offset) for _, queue, offset in consumer.messages()}
 
 
-def test_queues_of_a_paused_consumer_go_to_the_others_and_some_come_back(shop, tmp_path, monkeypatch):
+def test_queues_of_a_paused_consumer_move_to_the_others_and_some_return(shop, tmp_path, monkeypatch):
     for module in ("api.group_calls", "broker.group_members"):
         monkeypatch.setattr(f"cluster.{module}.SILENCE_MS_MAX", SILENCE_MS)
     consumers = []

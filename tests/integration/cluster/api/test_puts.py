@@ -20,7 +20,7 @@ def unique(key):
     return b"UNIQ_KEY\x01%s\x02" % key
 
 
-def test_messages_are_at_the_places_of_the_answer(shop):
+def test_messages_are_at_the_returned_positions(shop):
     async def story():
         async with shop.open() as stub:
             first = await shop.put(b"a", b"b")
@@ -68,7 +68,7 @@ def test_messages_are_at_the_places_of_the_answer(shop):
         ({"bodies": [b"x"], "sys_flags": [0xC]}, "UNSUPPORTED"),
     ],
 )
-def test_what_cannot_be_put_is_refused_with_a_reason_and_nothing_is_put(shop, fields, reason):
+def test_invalid_puts_are_refused_with_a_reason_and_nothing_is_stored(shop, fields, reason):
     async def story():
         async with shop.open() as stub:
             await shop.set_topic("readonly", permission=4)
@@ -95,7 +95,7 @@ def test_what_cannot_be_put_is_refused_with_a_reason_and_nothing_is_put(shop, fi
         b"DELAY\x013\x02REAL_TOPIC\x01orders\x02",
     ],
 )
-def test_what_asks_for_no_other_delivery_or_had_it_already_is_put(shop, properties):
+def test_messages_without_a_wish_or_with_a_fulfilled_one_are_put(shop, properties):
     async def story():
         async with shop.open():
             assert (await shop.put(b"x", properties=[properties])).answer.code == 0
@@ -146,7 +146,7 @@ def test_a_topic_is_created_by_a_put_only_where_that_is_configured(shop):
     run(story)
 
 
-def test_a_put_whose_topic_perhaps_was_created_says_that_its_messages_were_not_put(shop):
+def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put(shop):
     async def story():
         shop.files = FaultyDisk()
         shop.files.full_part = "config"
@@ -216,7 +216,7 @@ def test_requests_of_one_stream_keep_their_order_and_each_is_answered_once(shop)
     run(story)
 
 
-def test_what_was_acknowledged_is_there_once_after_a_kill(broker):
+def test_acknowledged_messages_exist_once_after_a_kill(broker):
     """Four callers put until the process is killed, three times; every acknowledged message is at its place."""
     places: dict[bytes, tuple[int, int]] = {}
     for life in range(3):

@@ -59,7 +59,7 @@ def test_a_read_returns_the_messages_and_the_next_offset(shop, fields, status, n
         ({"group": "stopped"}, "GROUP_NOT_ENABLED"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_a_reason(shop, fields, reason):
+def test_invalid_reads_are_refused_with_a_reason(shop, fields, reason):
     async def story():
         async with shop.open() as stub:
             await shop.set_topic("secret", permission=2)
@@ -105,7 +105,7 @@ def test_a_long_poll_ends_after_its_time_and_leaves_no_waiter_when_the_client_go
 
 
 @pytest.mark.parametrize("wait_ms", [31_000, 2**31 - 1])
-def test_a_long_poll_never_waits_longer_than_the_most(shop, monkeypatch, wait_ms):
+def test_a_long_poll_never_waits_longer_than_the_limit(shop, monkeypatch, wait_ms):
     assert read_calls.WAIT_MS_MAX == 30_000
     monkeypatch.setattr(read_calls, "WAIT_MS_MAX", 50)
 
@@ -131,7 +131,7 @@ def test_too_many_readers_that_wait_are_refused(shop):
 
 
 @pytest.mark.parametrize("form", [pb.MESSAGE_FORM_COLUMNS, pb.MESSAGE_FORM_RECORDS])
-def test_a_subscription_brings_what_is_there_and_what_comes_of_all_its_queues(shop, form):
+def test_a_subscription_delivers_existing_and_new_messages_of_all_its_queues(shop, form):
     async def story():
         async with shop.open() as stub:
             for number in range(50):
@@ -173,7 +173,7 @@ def bodies_of(response):
     return bodies
 
 
-def test_a_subscription_beyond_the_end_of_a_queue_says_so_and_continues_with_the_others(shop):
+def test_a_subscription_reports_an_offset_beyond_the_end_and_continues_with_the_others(shop):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x", queue_id=1)
@@ -186,7 +186,7 @@ def test_a_subscription_beyond_the_end_of_a_queue_says_so_and_continues_with_the
     run(story)
 
 
-def test_a_reader_that_never_reads_holds_no_more_than_a_bounded_part(shop):
+def test_a_reader_that_never_reads_uses_bounded_memory(shop):
     async def story():
         async with shop.open() as stub:
             body = bytes(100_000)
@@ -241,7 +241,7 @@ def test_messages_are_found_by_key_and_by_time(shop):
     run(story)
 
 
-def test_others_have_their_turn_while_many_queues_are_looked_at(shop, monkeypatch):
+def test_other_work_runs_while_many_queues_are_examined(shop, monkeypatch):
     monkeypatch.setattr("cluster.process.cooperative.TURN_S", 0.0)
 
     async def story():
@@ -271,7 +271,7 @@ def test_others_have_their_turn_while_many_queues_are_looked_at(shop, monkeypatc
         (pb.OffsetsRequest(topic="nothing"), "UNKNOWN_TOPIC"),
     ],
 )
-def test_questions_that_have_no_answer_are_refused_with_a_reason(shop, request_, reason):
+def test_invalid_queries_are_refused_with_a_reason(shop, request_, reason):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x")
@@ -281,7 +281,7 @@ def test_questions_that_have_no_answer_are_refused_with_a_reason(shop, request_,
     run(story)
 
 
-def test_status_health_and_metrics_speak_of_the_broker(shop):
+def test_status_health_and_metrics_describe_the_broker(shop):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x")

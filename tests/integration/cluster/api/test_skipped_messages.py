@@ -112,7 +112,7 @@ async def poll_until(consumer, body):
     return bodies
 
 
-def test_consumer_is_notified_of_messages_that_it_does_not_get(shop, caplog):
+def test_consumer_is_notified_of_skipped_messages(shop, caplog):
     async def story():
         async with shop.open():
             await put_with_damage(shop)
@@ -131,7 +131,7 @@ def test_consumer_is_notified_of_messages_that_it_does_not_get(shop, caplog):
     run(story)
 
 
-def test_consumer_that_asks_for_nothing_finds_it_in_its_log(shop, caplog):
+def test_consumer_without_a_callback_logs_skipped_messages(shop, caplog):
     async def story():
         async with shop.open():
             await put_with_damage(shop)
@@ -142,7 +142,7 @@ def test_consumer_that_asks_for_nothing_finds_it_in_its_log(shop, caplog):
     assert "messages_skipped b: topic orders, queue 0, offset 2" in caplog.text
 
 
-def test_consumer_may_stop_before_what_it_does_not_get(shop):
+def test_consumer_may_stop_before_skipped_messages(shop):
     def stop(skipped):
         raise LookupError(f"not without {skipped.begin}")
 

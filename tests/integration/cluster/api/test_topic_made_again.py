@@ -21,7 +21,7 @@ OPTIONS = {"commit_interval_s": 600.0, "start": "first", "no_route_limit_s": 0.3
 
 
 @pytest.mark.parametrize("queues", [2, 1], ids=["as before", "with fewer queues"])
-def test_a_topic_made_again_continues_its_offsets_and_delivers_no_old_messages(
+def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, queues: int
 ) -> None:
     # How often a stream that has nothing to bring looks whether its topic is still there.

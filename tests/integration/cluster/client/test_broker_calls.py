@@ -24,7 +24,7 @@ def offsets_of(calls: BrokerCalls) -> Iterator[int]:
             yield record.queue_offset
 
 
-def test_subscription_at_a_node_that_follows_goes_to_the_leader(make_broker: MakeBroker) -> None:
+def test_subscription_at_a_follower_moves_to_the_leader(make_broker: MakeBroker) -> None:
     leader = make_broker({"orders": 1})
     follower = make_broker(beside=leader)
     leader.stored.fill("orders", 250)

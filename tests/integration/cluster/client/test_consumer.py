@@ -21,7 +21,7 @@ MakeBroker = Callable[..., Any]
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
-def test_messages_of_a_queue_come_in_order_and_then_those_that_are_put_later(make_broker: MakeBroker) -> None:
+def test_messages_of_a_queue_are_delivered_in_order_and_then_new_ones(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 250)
 
@@ -36,7 +36,7 @@ def test_messages_of_a_queue_come_in_order_and_then_those_that_are_put_later(mak
     run(main())
 
 
-def test_async_for_and_for_give_what_was_sent(make_broker: MakeBroker) -> None:
+def test_async_for_and_for_deliver_the_sent_messages(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 2})
     with Producer(broker.address) as producer:
         sent = producer.send("orders", b"body" * 2_000, tags="paid", keys=["k1", "k2"])
@@ -67,7 +67,7 @@ def test_group_without_an_offset_begins_at_start(make_broker: MakeBroker, start:
     assert expected == run(main())
 
 
-def test_only_messages_with_the_tags_come_and_the_others_count_as_done(make_broker: MakeBroker) -> None:
+def test_only_messages_with_the_tags_are_delivered_and_the_others_count_as_done(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     for tags in ("a", "b", "c", "a"):
         broker.stored.fill("orders", 2, tags=tags)
@@ -104,7 +104,7 @@ def test_expired_messages_are_skipped_and_an_offset_beyond_the_end_is_reported(m
 
 
 @pytest.mark.parametrize("tags", ["*", "paid"])
-def test_what_the_leaders_disk_has_damaged_comes_from_another_node_in_its_place(
+def test_message_damaged_on_the_leader_is_delivered_from_another_node_in_order(
     make_broker: MakeBroker, tags: str
 ) -> None:
     leader = make_broker({"orders": 1})
@@ -202,7 +202,7 @@ def test_broken_streams_and_new_leaders_lose_nothing_and_repeat_nothing(make_bro
         assert sorted(offsets) == offsets
 
 
-def test_leader_that_went_silent_is_left_when_another_call_has_learned_of_it(
+def test_silent_leader_is_abandoned_once_another_call_finds_the_new_one(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Else the old one is tried again where a busy machine connects late to the new one.
@@ -249,7 +249,7 @@ def test_consumer_that_does_not_consume_holds_no_more_than_its_bounds(make_broke
 # ------------------------------------------------------------------------------------------------------------- offsets
 
 
-def test_closing_commits_what_is_done_with_and_no_more(make_broker: MakeBroker) -> None:
+def test_closing_commits_only_processed_messages(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 10)
 
@@ -266,7 +266,7 @@ def test_closing_commits_what_is_done_with_and_no_more(make_broker: MakeBroker) 
     assert 3 == offset_of(broker)
 
 
-def test_messages_that_no_consumer_was_done_with_come_again(make_broker: MakeBroker) -> None:
+def test_unprocessed_messages_are_delivered_again(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 10)
 
@@ -309,7 +309,7 @@ def test_offsets_are_committed_in_their_interval(make_broker: MakeBroker) -> Non
     run(main())
 
 
-def test_blocking_consumer_commits_what_its_loop_is_done_with(make_broker: MakeBroker) -> None:
+def test_blocking_consumer_commits_the_messages_that_its_loop_processed(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 10)
 
@@ -336,7 +336,7 @@ def test_queue_whose_offset_was_reset_is_read_again_from_there(make_broker: Make
     run(main())
 
 
-def test_topic_that_comes_later_is_found(make_broker: MakeBroker) -> None:
+def test_topic_created_later_is_found(make_broker: MakeBroker) -> None:
     broker = make_broker({"other": 1})
 
     async def main() -> None:
@@ -349,7 +349,7 @@ def test_topic_that_comes_later_is_found(make_broker: MakeBroker) -> None:
     run(main())
 
 
-def test_what_a_producer_sends_a_consumer_gets(make_broker: MakeBroker) -> None:
+def test_consumer_gets_what_a_producer_sends(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 4})
 
     async def main() -> None:

@@ -41,7 +41,7 @@ def test_consumers_of_a_group_share_the_queues_and_rebalance_when_one_leaves(
     run(main())
 
 
-def test_every_message_reaches_the_group_once_while_consumers_come_and_go_between(make_broker: MakeBroker) -> None:
+def test_every_message_reaches_the_group_once_while_consumers_come_and_go(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 4})
 
     async def main() -> list[tuple[int, int]]:
@@ -107,7 +107,7 @@ def test_broadcast_gives_all_consumers_everything_and_keeps_no_offset(make_broke
     assert {} == broker.stored.offsets
 
 
-def test_orderly_queue_changes_hands_only_when_nothing_of_it_is_at_work(make_broker: MakeBroker) -> None:
+def test_orderly_queue_moves_only_when_none_of_its_messages_is_being_processed(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 2})
     for queue_id in (0, 1):
         broker.stored.fill("orders", 20, queue_id=queue_id)
@@ -154,7 +154,7 @@ def test_consumers_of_several_brokers_follow_routes_of_name_servers(
     run(main())
 
 
-def test_queues_that_a_topic_gets_later_are_shared_out_and_read(
+def test_queues_added_to_a_topic_later_are_assigned_and_read(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 100)

@@ -37,7 +37,7 @@ def filled(make_broker: MakeBroker) -> Any:
     return broker
 
 
-def test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed(make_broker: MakeBroker) -> None:
+def test_a_queue_moves_when_its_messages_are_processed_and_committed(make_broker: MakeBroker) -> None:
     broker = filled(make_broker)
 
     async def main() -> None:
@@ -60,9 +60,7 @@ def test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed(
 
 
 @pytest.mark.parametrize("is_orderly", [False, True], ids=["shared", "orderly"])
-def test_messages_that_a_loop_did_not_come_to_go_to_the_next_consumer(
-    make_broker: MakeBroker, is_orderly: bool
-) -> None:
+def test_unprocessed_messages_of_a_loop_go_to_the_next_consumer(make_broker: MakeBroker, is_orderly: bool) -> None:
     """`async for` and `for` take many messages at once; those of a queue given up are neither lost nor late."""
     broker = filled(make_broker)
 
@@ -88,7 +86,7 @@ def test_messages_that_a_loop_did_not_come_to_go_to_the_next_consumer(
 
 
 @pytest.mark.parametrize("is_orderly", [False, True], ids=["shared", "orderly"])
-def test_messages_that_a_blocking_loop_did_not_come_to_are_not_lost(make_broker: MakeBroker, is_orderly: bool) -> None:
+def test_unprocessed_messages_of_a_blocking_loop_are_not_lost(make_broker: MakeBroker, is_orderly: bool) -> None:
     broker = filled(make_broker)
     thread = LoopThread("second")
     seen, found = [], []
@@ -122,7 +120,7 @@ async def queues(consumer: Any) -> list[Any]:
     return list(consumer.queues)
 
 
-def test_consumers_that_leave_in_good_order_have_nothing_come_again(make_broker: MakeBroker) -> None:
+def test_consumers_that_leave_cleanly_cause_no_redelivery(make_broker: MakeBroker) -> None:
     broker = filled(make_broker)
 
     async def main() -> None:
@@ -141,7 +139,7 @@ def test_consumers_that_leave_in_good_order_have_nothing_come_again(make_broker:
     run(main())
 
 
-def test_what_a_consumer_that_dies_did_since_its_last_commit_comes_again_and_no_more(make_broker: MakeBroker) -> None:
+def test_a_dead_consumer_causes_redelivery_only_since_its_last_commit(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 20)
 
@@ -169,7 +167,7 @@ async def dead(consumer: Any) -> None:
     await consumer._connection.__aexit__()
 
 
-def test_a_program_that_does_not_finish_holds_a_queue_up_only_for_a_while(make_broker: MakeBroker) -> None:
+def test_a_program_that_does_not_finish_delays_a_queue_only_for_a_limited_time(make_broker: MakeBroker) -> None:
     broker = filled(make_broker)
 
     async def main() -> None:
@@ -183,7 +181,7 @@ def test_a_program_that_does_not_finish_holds_a_queue_up_only_for_a_while(make_b
     run(main())
 
 
-def test_consumers_read_on_at_a_leader_that_knows_no_locks(make_broker: MakeBroker) -> None:
+def test_consumers_continue_at_a_leader_without_locks(make_broker: MakeBroker) -> None:
     """Without `is_orderly` locks only avoid repeats: where another consumer seems to hold one, reading continues."""
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 20)

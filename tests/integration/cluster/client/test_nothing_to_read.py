@@ -19,9 +19,7 @@ MakeBroker = Callable[..., Any]
 
 
 @pytest.mark.parametrize("mode", ["cluster", "broadcast"])
-def test_an_unknown_topic_is_reported_after_a_while_and_read_when_it_is_there(
-    make_broker: MakeBroker, mode: str
-) -> None:
+def test_an_unknown_topic_is_reported_after_a_while_and_read_once_it_exists(make_broker: MakeBroker, mode: str) -> None:
     broker = make_broker({"orders": 1})
 
     async def main() -> None:
@@ -56,7 +54,7 @@ def test_no_broker_is_reported_after_a_while(make_broker: MakeBroker, mode: str)
     run(main())
 
 
-def test_a_broker_that_is_gone_though_its_routes_are_known_is_reported_after_a_while(make_broker: MakeBroker) -> None:
+def test_a_dead_broker_with_known_routes_is_reported_after_a_while(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     server = ScriptedNameServer([broker])
     broker.stop()
@@ -74,9 +72,7 @@ def test_a_broker_that_is_gone_though_its_routes_are_known_is_reported_after_a_w
         server.stop()
 
 
-def test_a_broker_that_was_read_and_is_gone_is_reported_after_a_while(
-    make_broker: MakeBroker, monkeypatch: Any
-) -> None:
+def test_a_dead_broker_that_was_read_is_reported_after_a_while(make_broker: MakeBroker, monkeypatch: Any) -> None:
     monkeypatch.setattr(group_offsets, "_TIMEOUT_S", 0.1)
     broker = make_broker({"orders": 2})
     broker.stored.fill("orders", 5)

@@ -59,7 +59,7 @@ def send(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     return call
 
 
-def test_result_has_the_place_of_the_message(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_result_has_the_position_of_the_message(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
 
     first, second = send(broker.address, b"a", b"b")
@@ -70,7 +70,7 @@ def test_result_has_the_place_of_the_message(send: Callable[..., list[Any]], mak
     assert not second.is_repeated
 
 
-def test_queues_are_taken_in_turn_and_a_key_keeps_its_queue(
+def test_queues_are_used_in_turn_and_a_key_keeps_its_queue(
     send: Callable[..., list[Any]], make_broker: MakeBroker
 ) -> None:
     broker = make_broker({"orders": 4})
@@ -108,7 +108,7 @@ def test_deposed_leader_names_the_new_one(make_broker: MakeBroker) -> None:
 @pytest.mark.parametrize(
     "reason", [Reason.LEADER_NOT_READY, Reason.LEADER_PENDING_FULL, Reason.TERM_CHANGED, Reason.STORE_STOPPED]
 )
-def test_passing_refusal_is_tried_again_until_it_succeeds(
+def test_temporary_refusal_is_retried_until_it_succeeds(
     send: Callable[..., list[Any]], make_broker: MakeBroker, reason: Reason
 ) -> None:
     broker = make_broker()
@@ -120,7 +120,7 @@ def test_passing_refusal_is_tried_again_until_it_succeeds(
 
 
 @pytest.mark.parametrize("reason", [Reason.ILLEGAL_MESSAGE, Reason.DISK_FULL, Reason.TOPIC_NOT_WRITABLE])
-def test_refusal_for_good_is_not_tried_again(
+def test_permanent_refusal_is_not_retried(
     send: Callable[..., list[Any]], make_broker: MakeBroker, reason: Reason
 ) -> None:
     broker = make_broker()
@@ -134,7 +134,7 @@ def test_refusal_for_good_is_not_tried_again(
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])
-def test_open_outcome_is_not_tried_again_unless_allowed(
+def test_unknown_outcome_is_not_retried_unless_allowed(
     send: Callable[..., list[Any]], make_broker: MakeBroker, is_answer_lost: bool
 ) -> None:
     broker = make_broker()
@@ -150,7 +150,7 @@ def test_open_outcome_is_not_tried_again_unless_allowed(
     assert 2 == len(broker.requests)
 
 
-def test_open_outcome_is_settled_by_a_retry_with_the_same_key_where_that_is_allowed(
+def test_unknown_outcome_is_resolved_by_an_allowed_retry_with_the_same_key(
     send: Callable[..., list[Any]], make_broker: MakeBroker
 ) -> None:
     broker = make_broker()
@@ -165,7 +165,7 @@ def test_open_outcome_is_settled_by_a_retry_with_the_same_key_where_that_is_allo
     assert broker.requests[0].properties == broker.requests[1].properties
 
 
-def test_outcome_stays_open_when_retries_of_an_open_one_are_refused(
+def test_outcome_stays_unknown_when_its_retries_are_refused(
     send: Callable[..., list[Any]], make_broker: MakeBroker
 ) -> None:
     for deadline_s in growing_deadlines(0.5):
@@ -248,7 +248,7 @@ def test_bodies_above_4_kib_are_compressed_and_others_are_not(
         assert large == uncompressed_body(stored.sys_flag, stored.body)
 
 
-def test_message_moves_to_another_broker_while_its_own_takes_nothing(
+def test_message_moves_to_another_broker_while_its_own_refuses_puts(
     send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An answer that a busy machine makes late is no reason to pass by the broker that gives it.
@@ -263,7 +263,7 @@ def test_message_moves_to_another_broker_while_its_own_takes_nothing(
     assert len(sick.requests) <= 1
 
 
-def test_message_moves_to_a_slow_broker_rather_than_stay_where_nothing_is_taken(
+def test_message_moves_to_a_slow_broker_when_the_others_refuse_puts(
     send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every answer is a late one.
@@ -329,7 +329,7 @@ def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], ma
     assert [] == broker.requests
 
 
-def test_broker_whose_known_nodes_are_gone_is_looked_for_at_once(
+def test_broker_without_known_live_nodes_is_looked_up_at_once(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Routes are not requested again automatically.

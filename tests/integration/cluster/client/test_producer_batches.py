@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_S, STORY_S, run
 MakeBroker = Callable[..., Any]
 
 
-def test_illegal_message_does_not_cost_its_company(make_broker: MakeBroker) -> None:
+def test_illegal_message_does_not_affect_the_rest_of_its_batch(make_broker: MakeBroker) -> None:
     broker = make_broker()
     broker.refuse(Reason.ILLEGAL_MESSAGE, times=2)
 
@@ -46,7 +46,7 @@ def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
     assert len(broker.requests) <= 8
 
 
-def test_lone_message_waits_for_company_only_as_long_as_the_linger(make_broker: MakeBroker) -> None:
+def test_single_message_waits_for_others_only_for_the_linger(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def shortest(linger_ms: float, sends: int) -> float:

@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
-def test_what_is_sent_is_received_with_tags_keys_and_places(broker: BrokerProcess) -> None:
+def test_sent_messages_are_received_with_tags_keys_and_positions(broker: BrokerProcess) -> None:
     large = b"large" * 2_000
     with Producer(broker.address) as producer:
         sent = [producer.send("orders", large, tags="paid", keys=["k1"]) for _ in range(8)]

@@ -87,7 +87,7 @@ def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBro
     wait_until(is_read_where_it_is_damaged, "the leader reports the damage")
 
 
-def test_message_that_only_a_node_has_that_is_down_is_waited_for(brokers: LocalBrokers) -> None:
+def test_message_that_only_a_stopped_node_has_is_waited_for(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
     leader = cluster.wait_for_leader(PATIENCE_S)
     place = place_of_the_fourth_message(cluster)

@@ -74,7 +74,7 @@ def registered(address: str) -> Any:
     return brokers[0] if brokers else None
 
 
-def test_messages_survive_the_leader_and_names_follow_it(brokers: LocalBrokers) -> None:
+def test_messages_survive_the_leader_and_routes_follow_the_new_one(brokers: LocalBrokers) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers
     create_topic(cluster, "--queues", "2")
     wait_until(lambda: (found := registered(server)) and found.topics_count == 1 and len(found.nodes) == 3)
@@ -129,7 +129,7 @@ def test_every_node_has_a_status_and_raw_appends_are_refused(brokers: LocalBroke
     assert dledger("tail", *where).stdout == ""
 
 
-def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:
+def test_status_shows_which_node_accepts_puts(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
     status = ("status", "--group", cluster.group, "--endpoints", cluster.endpoints)
     wait_until(lambda: "taken" in dledger(*status).stdout, "puts are taken")
@@ -248,7 +248,7 @@ def test_topics_of_a_broker_that_was_started_again_are_never_unknown(brokers: Lo
         assert sending.result(PATIENCE_S).queue_offset == 0
 
 
-def test_brokers_are_taken_over_and_stopped_by_a_later_program(brokers: LocalBrokers) -> None:
+def test_brokers_are_found_and_stopped_by_a_later_program(brokers: LocalBrokers) -> None:
     attached = LocalBrokers.attach(brokers.folder)
 
     assert (attached.endpoints, attached.name_servers) == (brokers.endpoints, brokers.name_servers)

@@ -78,7 +78,7 @@ def test_torn_record_of_an_old_log_is_cut_though_only_its_properties_show_it(clu
     assert list(ends) == [COUNT - 1 if is_checked else COUNT]
 
 
-def test_old_record_with_damaged_properties_is_not_given_out(cluster, is_checked, tmp_path):
+def test_old_record_with_damaged_properties_is_not_delivered(cluster, is_checked, tmp_path):
     root = cluster.directory_of("n0").parent
     write_store(root, tmp_path / "other", is_killed=False)
     damage(root, b"key-3")

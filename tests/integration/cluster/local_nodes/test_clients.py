@@ -71,7 +71,7 @@ def test_every_node_serves_what_is_committed(cluster: LocalCluster, log: LogClie
         assert (places[0].index, b"0") == (first.index, first.body)
 
 
-def test_position_of_an_entry_is_a_place_to_read_from(log: LogClient) -> None:
+def test_a_read_may_begin_at_the_position_of_an_entry(log: LogClient) -> None:
     places = log.append_many([b"a", b"b", b"c"])
 
     assert [b"b", b"c"] == [entry.body for entry in log.read(position=places[1].position, max_entries=2)]
@@ -124,7 +124,7 @@ def test_status_shows_leader_and_followers(cluster: LocalCluster, log: LogClient
     assert log.status(cluster.endpoint_of(status.self_id)).self_id == status.self_id
 
 
-def test_threads_that_share_a_client_get_each_its_own_place(log: LogClient) -> None:
+def test_threads_that_share_a_client_each_get_their_own_position(log: LogClient) -> None:
     bodies = [b"thread body %d" % number for number in range(800)]
     with ThreadPoolExecutor(16) as threads:
         places = dict(zip(bodies, threads.map(log.append, bodies), strict=True))
@@ -135,7 +135,7 @@ def test_threads_that_share_a_client_get_each_its_own_place(log: LogClient) -> N
     assert 800 == len({place.index for place in places.values()})
 
 
-def test_tasks_that_share_a_client_get_each_its_own_place(cluster: LocalCluster) -> None:
+def test_tasks_that_share_a_client_each_get_their_own_position(cluster: LocalCluster) -> None:
     bodies = [b"task body %d" % number for number in range(3000)]
 
     async def main() -> None:

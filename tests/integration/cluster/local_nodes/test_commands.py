@@ -34,7 +34,7 @@ def status_of_settled(cluster: LocalCluster, *arguments: object) -> bytes:
     return wait_until(settled, "one leads")
 
 
-def test_file_that_is_appended_comes_back_byte_for_byte(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_appended_file_is_read_back_unchanged(cluster: LocalCluster, tmp_path: Path) -> None:
     lines = [b"line %d \xff\x00" % number for number in range(2500)]
     file = tmp_path / "input"
     file.write_bytes(b"\n".join(lines) + b"\n")

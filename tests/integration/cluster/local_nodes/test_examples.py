@@ -9,7 +9,7 @@ EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 
 
 @pytest.mark.slow
-def test_dictionary_outlives_its_leader_and_a_lost_disk(monkeypatch, capsys):
+def test_dictionary_survives_the_loss_of_its_leader_and_of_a_disk(monkeypatch, capsys):
     # In this process, where a pause also stops the clock of its nodes; and no command is given up for a stall.
     monkeypatch.setattr("dledger.pending.appends.PendingAppends.expire", lambda *_: None)
 

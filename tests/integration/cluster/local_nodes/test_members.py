@@ -128,7 +128,7 @@ def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster)
     assert "there is no node" in unknown.stderr
 
 
-def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) -> None:
+def test_wiped_node_gets_the_log_again_and_is_readmitted(group: LocalCluster) -> None:
     with client_of(group.endpoints) as log:
         places = [log.append(b"%d" % number) for number in range(50)]
         wiped = follower_of(group)

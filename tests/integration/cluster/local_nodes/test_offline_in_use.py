@@ -74,7 +74,7 @@ def _writing(folder: Path, count: int, told_at: int) -> Iterator[Path]:
     "command",
     [("inspect", "messages"), ("inspect", "queue"), ("verify",), ("export",), ("rebuild",)],
 )
-def test_store_in_use_is_refused_with_what_can_be_done(at_rest: Path, command: tuple[str, ...]) -> None:
+def test_store_in_use_is_refused_with_advice(at_rest: Path, command: tuple[str, ...]) -> None:
     result = dledger(*command, at_rest)
 
     assert result.exit_code == 1
@@ -83,7 +83,7 @@ def test_store_in_use_is_refused_with_what_can_be_done(at_rest: Path, command: t
         assert "--force-read-only" in result.stderr
 
 
-def test_store_in_use_can_be_looked_into_when_that_is_asked_for(at_rest: Path) -> None:
+def test_store_in_use_is_read_with_the_option(at_rest: Path) -> None:
     shown = dledger("inspect", "messages", at_rest, "--force-read-only", "--format", "jsonl")
 
     assert shown.exit_code == 0, shown.output
@@ -91,7 +91,7 @@ def test_store_in_use_can_be_looked_into_when_that_is_asked_for(at_rest: Path) -
     assert dledger("verify", at_rest, "--force-read-only").exit_code == 0
 
 
-def test_files_that_are_just_being_made_are_no_fault_of_a_store_in_use(at_rest: Path) -> None:
+def test_files_being_created_are_no_finding_in_a_store_in_use(at_rest: Path) -> None:
     begun = [
         at_rest / "commitlog/00000000000001048576",
         at_rest / "consumequeue/topic-0/0/00000000000000004000",
@@ -107,7 +107,7 @@ def test_files_that_are_just_being_made_are_no_fault_of_a_store_in_use(at_rest: 
 
 
 @pytest.mark.slow
-def test_nothing_is_called_wrong_of_a_store_that_is_being_written(in_use: Path) -> None:
+def test_store_that_is_being_written_has_no_findings(in_use: Path) -> None:
     for _ in range(5):
         result = dledger("verify", in_use, "--force-read-only")
 
@@ -115,7 +115,7 @@ def test_nothing_is_called_wrong_of_a_store_that_is_being_written(in_use: Path) 
     assert " 0 messages" not in result.stdout
 
 
-def test_store_whose_process_was_killed_shows_no_damage_and_a_start_mends_the_rest(tmp_path: Path) -> None:
+def test_store_of_a_killed_process_has_only_findings_that_a_start_repairs(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     for _ in _writing(folder, 1140, 1140):
         pass  # killed after the last flush, and before the next one

@@ -44,7 +44,7 @@ def run(*arguments, text="", code=0):
     return done.stdout if code == 0 else done.stderr
 
 
-def test_lines_go_to_all_brokers_of_a_topic_and_all_of_them_come_back(server, brokers):
+def test_lines_are_distributed_over_all_brokers_of_a_topic_and_all_are_consumed(server, brokers):
     of_servers = ("--name-servers", server.address)
     lines = [f"{number}\n" for number in range(600)]
     run("produce", TOPIC, "--key", "k", *of_servers, text="".join(lines))
@@ -67,7 +67,7 @@ def test_lines_go_to_all_brokers_of_a_topic_and_all_of_them_come_back(server, br
     assert sorted(by_time.splitlines(keepends=True)) == sorted(lines)
 
 
-def test_a_broker_that_is_gone_takes_nothing_and_the_others_take_it_all(server, brokers):
+def test_lines_for_a_dead_broker_go_to_the_others(server, brokers):
     brokers[1].kill()
     run("produce", TOPIC, "--name-servers", server.address, text="".join(f"{number}\n" for number in range(500)))
 
@@ -79,7 +79,7 @@ def table(text):
     return [line.split() for line in text.splitlines() if line.strip()][2:]
 
 
-def test_topics_and_groups_are_made_and_changed_on_all_brokers_or_on_those_that_are_chosen(server, brokers):
+def test_topics_and_groups_are_changed_on_all_or_on_the_chosen_brokers(server, brokers):
     of_servers = ("--name-servers", server.address)
     run("topic", "create", "news", "--queues", "3", *of_servers)
     run("topic", "alter", "news", "--permission", "r", "--broker-name", "broker-b", *of_servers)
@@ -141,7 +141,7 @@ def test_a_topic_is_described_and_its_route_shown(server, brokers):
     assert "no topic 'nothing'" in run("topic", "route", "nothing", *by_address, code=1)
 
 
-def test_a_broker_that_is_gone_hinders_no_other_from_being_changed(server, brokers):
+def test_a_dead_broker_does_not_prevent_changes_of_others(server, brokers):
     of_servers = ("--name-servers", server.address)
     brokers[0].kill()
     text = run("topic", "create", "news", *of_servers, code=1)
@@ -150,7 +150,7 @@ def test_a_broker_that_is_gone_hinders_no_other_from_being_changed(server, broke
     assert ["news", "8", "8", "rw"] in table(run("topic", "list", "--broker", brokers[1].address))
 
 
-def test_a_broker_that_is_gone_hides_nothing_of_the_others(server, brokers):
+def test_a_dead_broker_hides_nothing_of_the_others(server, brokers):
     of_servers = ("--name-servers", server.address)
     run("group", "create", "billing", *of_servers)
     brokers[0].kill()
@@ -166,7 +166,7 @@ def test_a_broker_that_is_gone_hides_nothing_of_the_others(server, brokers):
         assert f"{brokers[0].address} is not reachable" in done.stderr
 
 
-def test_of_two_name_servers_the_one_that_knows_the_newest_leader_is_believed(name_server):
+def test_the_name_server_with_the_newest_leader_has_precedence(name_server):
     servers = name_server(), name_server()
     for server, term in zip(servers, (2, 1), strict=True):
         nodes = [BrokerNode(id="n0", address=f"127.0.0.1:{term}")]
@@ -191,7 +191,7 @@ def test_brokers_of_another_cluster_are_changed_only_when_they_are_asked_for(ser
     assert "127.0.0.1:9 is not reachable" in run("topic", "create", "news", "-c", "elsewhere", *of_servers, code=1)
 
 
-def test_what_is_wrong_is_said_with_what_to_do_next(server, brokers):
+def test_errors_name_the_cause_and_what_to_do(server, brokers):
     of_servers = ("--name-servers", server.address)
     # "no broker has it", or "not known yet" if the name server has just started.
     assert "topic 'nothing'" in run("consume", "nothing", *of_servers, code=1)

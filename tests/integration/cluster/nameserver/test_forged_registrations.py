@@ -117,7 +117,7 @@ async def test_forged_registrations_are_refused_while_an_honest_node_is_alive() 
 
 
 @in_a_loop
-async def test_strangers_keep_no_registration_alive_and_take_none_away() -> None:
+async def test_strangers_neither_renew_nor_remove_a_registration() -> None:
     async with serving() as server, status_nodes("n0") as nodes:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""
@@ -156,7 +156,7 @@ async def test_new_leaders_are_confirmed_at_once_whichever_nodes_are_dead_or_han
 
 
 @in_a_loop
-async def test_where_all_known_nodes_are_dead_another_leader_is_accepted_when_the_known_one_expired() -> None:
+async def test_another_leader_is_accepted_after_all_known_nodes_expired() -> None:
     async with serving() as server, status_nodes("n0") as nodes, status_nodes("n0") as moved:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""
@@ -203,7 +203,7 @@ async def test_a_node_of_another_broker_at_a_known_address_is_no_witness() -> No
         assert await server.register(registration(nodes, nodes[0], 4, OTHER)) == "REGISTRATION_UNCONFIRMED"
 
 
-def test_a_standalone_broker_whose_topics_went_back_is_taken_at_once(tmp_path, name_server) -> None:
+def test_a_standalone_broker_with_older_topics_is_accepted_at_once(tmp_path, name_server) -> None:
     """A directory that was restored from a backup counts the changes of its topics from a lower number again."""
     address = name_server().address
     broker = BrokerThread(tmp_path / "a", name_servers=address)
@@ -226,7 +226,7 @@ def test_a_standalone_broker_whose_topics_went_back_is_taken_at_once(tmp_path, n
 
 
 @in_a_loop
-async def test_a_registrar_that_was_not_confirmed_yet_is_taken_when_it_tries_again() -> None:
+async def test_an_unconfirmed_registration_is_accepted_on_a_retry() -> None:
     async with serving() as server, status_nodes("n0", "n1") as nodes:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""

@@ -44,7 +44,7 @@ class Server:
 
 
 @pytest.mark.slow
-def test_no_request_to_a_name_server_holds_up_its_loop() -> None:
+def test_no_request_to_a_name_server_blocks_its_loop() -> None:
     async def story() -> None:
         service = pb.DESCRIPTOR.services_by_name["NameServer"]
         nodes = [pb.BrokerNode(id="n0", address="127.0.0.1:1")]

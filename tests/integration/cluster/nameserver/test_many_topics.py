@@ -44,7 +44,7 @@ class CountingNameServer(NameServer):
         return await super().Register(request, context)
 
 
-def test_a_hundred_thousand_topics_hold_up_no_turn_and_a_change_costs_one_topic(tmp_path: Path) -> None:
+def test_a_hundred_thousand_topics_block_no_turn_and_a_change_sends_one_topic(tmp_path: Path) -> None:
     async def story() -> None:
         ports = choose_ports(2, None)
         server_address, address = (Address("127.0.0.1", port) for port in ports)

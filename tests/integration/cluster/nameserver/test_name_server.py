@@ -138,7 +138,7 @@ async def test_a_restarted_name_server_gets_registrations_before_the_next_heartb
 
 
 @in_a_loop
-async def test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached(name_server) -> None:
+async def test_announcement_ends_when_every_reachable_name_server_knows_it(name_server) -> None:
     first, second, dead = name_server(), name_server(), name_server()
     dead.kill()
     async with registrar(first, second, dead) as broker:
@@ -161,7 +161,7 @@ async def test_what_was_said_is_settled_when_every_name_server_knows_it_that_can
 
 
 @in_a_loop
-async def test_a_topic_is_found_that_only_one_of_the_name_servers_knows(name_server) -> None:
+async def test_a_topic_known_to_only_one_name_server_is_found(name_server) -> None:
     knowing, other = name_server(), name_server()
     async with registrar(knowing) as broker, registrar(other) as small:
         broker.say(REGISTRATION)
@@ -174,7 +174,7 @@ async def test_a_topic_is_found_that_only_one_of_the_name_servers_knows(name_ser
 
 
 @in_a_loop
-async def test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with() -> None:
+async def test_a_topic_is_unknown_only_by_a_name_server_that_has_run_long_enough() -> None:
     now = [0]
     async with (
         served(lambda: now[0]) as young,
@@ -234,7 +234,7 @@ async def serving(name_server: NameServer) -> AsyncIterator[str]:
 
 
 @in_a_loop
-async def test_a_broker_that_ends_for_good_is_gone_at_once(name_server) -> None:
+async def test_a_broker_that_unregisters_is_removed_at_once(name_server) -> None:
     server = name_server()
     async with registrar(server) as broker:
         broker.say(REGISTRATION)
@@ -317,7 +317,7 @@ def _reflected(address: str) -> list[str]:
         return list(ProtoReflectionDescriptorDatabase(channel).get_services())
 
 
-def test_a_second_name_server_on_the_same_address_says_so(name_server) -> None:
+def test_a_second_name_server_on_the_same_address_reports_it(name_server) -> None:
     server = name_server()
     twin = type(server).__new__(type(server))
     twin.address, twin._process = server.address, None
@@ -330,7 +330,7 @@ def test_a_second_name_server_on_the_same_address_says_so(name_server) -> None:
 
 
 @in_a_loop
-async def test_a_name_server_that_hangs_holds_up_no_other(name_server, monkeypatch) -> None:
+async def test_a_name_server_that_hangs_delays_no_other(name_server, monkeypatch) -> None:
     # The call to the hanging one ends with the name server, not by itself.
     monkeypatch.setattr(registration, "_CALL_TIMEOUT_S", 3_600.0)
     hanging, other = name_server(), name_server()
@@ -349,7 +349,7 @@ async def test_a_name_server_that_hangs_holds_up_no_other(name_server, monkeypat
 
 
 @in_a_loop
-async def test_a_broker_that_falls_silent_is_dropped_and_those_that_beat_are_not() -> None:
+async def test_a_silent_broker_is_dropped_and_those_with_heartbeats_are_not() -> None:
     now = [0]
     service = NameServer(clock_ms=lambda: now[0])
     server = grpc.aio.server()

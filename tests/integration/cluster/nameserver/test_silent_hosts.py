@@ -96,7 +96,7 @@ async def test_routes_come_from_the_nodes_of_a_broker_that_answer(silent):
 
 
 @in_a_loop
-async def test_a_call_goes_to_a_node_that_answers_when_the_leader_that_was_named_is_silent(silent):
+async def test_a_call_moves_to_another_node_when_the_named_leader_is_silent(silent):
     async with asyncio.timeout(PATIENCE_S), serving(node(LEADER)) as addresses:
         nodes = BrokerNodes()
         nodes.learn([BrokerRoute(registration_of(silent, *addresses), NEW)])

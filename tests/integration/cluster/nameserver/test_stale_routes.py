@@ -95,7 +95,7 @@ def node(what: tuple[TopicQueues | None, int, int, bool]) -> Node:
 @pytest.mark.usefixtures("patient_calls")
 @pytest.mark.parametrize("order", [*permutations([LEADER, FOLLOWER, CANDIDATE, DEPOSED])])
 @in_a_loop
-async def test_the_leaders_queues_count_in_whatever_order_nodes_are_asked(order) -> None:
+async def test_the_leaders_queues_count_whichever_node_answers_first(order) -> None:
     async with serving(*map(node, order)) as addresses, BrokerRouteFinder(addresses) as finder:
         (route,) = await finder.find("orders")
         assert route.queues == NEW
@@ -104,7 +104,7 @@ async def test_the_leaders_queues_count_in_whatever_order_nodes_are_asked(order)
 @pytest.mark.usefixtures("patient_calls")
 @pytest.mark.parametrize("stale", [FOLLOWER, CANDIDATE, (None, 4, 3, False)], ids=["follower", "candidate", "empty"])
 @in_a_loop
-async def test_nodes_that_lag_hide_nothing_while_the_leader_is_not_reached(stale) -> None:
+async def test_lagging_nodes_hide_nothing_while_the_leader_is_unreachable(stale) -> None:
     leader = grpc.aio.server()
     add_BrokerServiceServicer_to_server(node(LEADER), leader)
     address = f"127.0.0.1:{leader.add_insecure_port('127.0.0.1:0')}"
@@ -119,7 +119,7 @@ async def test_nodes_that_lag_hide_nothing_while_the_leader_is_not_reached(stale
 
 @pytest.mark.usefixtures("patient_calls")
 @in_a_loop
-async def test_what_only_a_node_that_lags_has_said_is_asked_again_within_seconds(monkeypatch) -> None:
+async def test_routes_of_a_lagging_node_are_refreshed_within_seconds(monkeypatch) -> None:
     # What a leader has said would not be asked again for an hour.
     monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 3_600_000)
     lagging = node(FOLLOWER)

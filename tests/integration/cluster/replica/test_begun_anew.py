@@ -63,7 +63,7 @@ async def make_one_lag(group):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True], ids=["behind", "wiped"])
-def test_node_that_installs_a_log_knows_the_ends_of_queues_and_leads_without_reuse(tmp_path, is_wiped):
+def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(tmp_path, is_wiped):
     async def story():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
             away = await make_one_lag(group)

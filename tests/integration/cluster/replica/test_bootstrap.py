@@ -52,7 +52,7 @@ def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_p
     run(story())
 
 
-def test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing(tmp_path):
+def test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         first, second = bootstrapped(configs[0]), bootstrapped(configs[1])
@@ -198,7 +198,7 @@ def test_base_log_files_that_have_expired_in_the_group_are_not_fetched_and_the_d
     run(story())
 
 
-def test_store_is_locked_meanwhile_and_given_back(tmp_path):
+def test_store_is_locked_during_bootstrap_and_released(tmp_path):
     async def story():
         config = nodes_in(tmp_path)[0]
         waiting = bootstrapped(config)

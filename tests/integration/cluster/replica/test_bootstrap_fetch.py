@@ -77,7 +77,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("fault", SPOILED)
-def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypatch, fault):
+def test_failed_source_is_retried_until_all_files_are_correct(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
 
     async def story():
@@ -91,7 +91,7 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
     run(story())
 
 
-def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path):
+def test_source_whose_file_contradicts_its_manifest_ends_the_start(tmp_path):
     async def story():
         source, newcomer = await source_and_newcomer(tmp_path)
         spoil(f"{places_of(source).base_directory}/{0:020d}")
@@ -153,7 +153,7 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tm
     run(story())
 
 
-def test_full_disk_holds_the_fetch_up_until_there_is_room(tmp_path, monkeypatch):
+def test_full_disk_pauses_the_fetch_until_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "_LONG_PAUSE_S", 0.05)
 
     async def story():

@@ -39,7 +39,7 @@ async def put_until_no_disk_has_room(group, first, size=20_000):
 
 
 @pytest.mark.slow
-def test_full_disk_refuses_puts_while_reads_continue_and_takes_them_again_by_itself(tmp_path):
+def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(tmp_path):
     async def story():
         disk = FaultyDisk()
         configs = configs_in(tmp_path)
@@ -73,7 +73,7 @@ def test_full_disk_refuses_puts_while_reads_continue_and_takes_them_again_by_its
 
 
 @pytest.mark.slow
-def test_queues_that_find_no_room_hold_up_reading_and_lose_nothing(tmp_path):
+def test_queues_without_room_delay_reading_and_lose_nothing(tmp_path):
     async def story():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
@@ -205,7 +205,7 @@ def test_base_log_is_deleted_when_a_snapshot_has_the_ends_of_its_queues_which_is
 
 
 @pytest.mark.slow
-def test_full_disk_brings_snapshots_forward_so_that_entries_can_go(tmp_path):
+def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
     """A snapshot is due after a hundred thousand entries: large ones fill the disk before."""
 
     async def story():

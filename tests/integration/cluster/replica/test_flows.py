@@ -27,7 +27,7 @@ TRIES = 5
 
 
 @pytest.mark.slow
-def test_put_get_and_recovery_go_the_ways_that_the_documents_show(tmp_path: Path) -> None:
+def test_put_get_and_recovery_follow_the_documented_flows(tmp_path: Path) -> None:
     order = CallOrder()
 
     async def story() -> None:

@@ -213,12 +213,12 @@ def test_only_files_of_configuration_are_given(tmp_path):
     "value",
     [None, {}, [[]], [["topics.json", 0, 0]], [["topics.json", 1, -1]], [["x", 1, 1]], [["topics.json", 1]] * 65],
 )
-def test_nonsense_is_no_list_of_files(value):
+def test_invalid_list_of_files_is_refused(value):
     with pytest.raises(ValueError, match="expected"):
         config_from_json(value)
 
 
-def test_every_file_that_is_taken_over_is_fetched(tmp_path):
+def test_every_imported_file_is_fetched(tmp_path):
     (config,) = nodes_in(tmp_path, count=1)
     names = [name + end for name in _FILES for end in ("", ".bak")]
     write_config(config, dict.fromkeys(names, b"{}"))

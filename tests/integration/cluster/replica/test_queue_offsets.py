@@ -58,7 +58,7 @@ class Putter:
 
 
 @pytest.mark.slow
-def test_no_gap_and_no_reuse_when_the_lead_goes_round(tmp_path):
+def test_no_gap_and_no_reused_offset_when_leadership_rotates(tmp_path):
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
 
@@ -91,7 +91,7 @@ def test_no_gap_and_no_reuse_when_the_lead_goes_round(tmp_path):
 
 
 @pytest.mark.slow
-def test_retry_at_another_leader_is_answered_with_the_first_place(tmp_path):
+def test_retry_at_another_leader_returns_the_first_position(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path, store=WITH_WINDOW)) as group:
             await group.start()

@@ -56,7 +56,7 @@ async def write_and_copy(group, root, copy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
-def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_again(tmp_path, is_clean):
+def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_again(tmp_path, is_clean):
     """As when an older copy of the log is put back beside newer queues."""
 
     async def story():
@@ -161,7 +161,7 @@ def test_killed_node_dispatches_no_more_again_than_its_bound(tmp_path):
 
 
 @pytest.mark.slow
-def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
+def test_puts_that_a_leader_refuses_late_leave_no_gap_and_no_message(tmp_path):
     """It takes them in, and gives the lead away before it has appended them."""
 
     async def story():
@@ -198,7 +198,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
 
 
 @pytest.mark.slow
-def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(tmp_path, monkeypatch):
+def test_leader_accepts_puts_only_when_it_knows_all_acknowledged_topics(tmp_path, monkeypatch):
     """Otherwise it would refuse its messages permanently: clients do not retry a topic that does not exist."""
     monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
 

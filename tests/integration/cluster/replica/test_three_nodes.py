@@ -54,7 +54,7 @@ def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_path):
+def test_acknowledged_messages_are_read_on_every_node_after_a_confirmation(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
@@ -162,7 +162,7 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
 
 
 @pytest.mark.slow
-def test_waiting_readers_are_woken_by_messages_and_by_a_lost_lead(tmp_path):
+def test_waiting_readers_are_woken_by_messages_and_by_lost_leadership(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()

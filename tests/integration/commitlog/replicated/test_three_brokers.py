@@ -191,7 +191,7 @@ def test_group_continues_from_a_plain_log_over_a_failover(configs):
     run(story(configs))
 
 
-def test_node_that_was_only_opened_gives_its_files_back(configs):
+def test_node_that_was_only_opened_releases_its_files(configs):
     async def main():
         broker = Broker(configs[0])
         assert (broker.node.commit_index, broker.node.term) == (-1, -1)

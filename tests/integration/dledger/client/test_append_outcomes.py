@@ -79,7 +79,7 @@ def test_hint_of_a_deposed_leader_is_followed(append: Callable[..., list[Outcome
 
 
 @pytest.mark.parametrize("code", [404, 501, 503, 505, 506])
-def test_passing_refusal_is_tried_again_until_it_succeeds(
+def test_temporary_refusal_is_retried_until_it_succeeds(
     append: Callable[..., list[Outcome]], make_node: MakeNode, code: int
 ) -> None:
     node = make_node()
@@ -90,9 +90,7 @@ def test_passing_refusal_is_tried_again_until_it_succeeds(
 
 
 @pytest.mark.parametrize("code", [400, 411, 415, 420])
-def test_refusal_for_good_is_not_tried_again(
-    append: Callable[..., list[Outcome]], make_node: MakeNode, code: int
-) -> None:
+def test_permanent_refusal_is_not_retried(append: Callable[..., list[Outcome]], make_node: MakeNode, code: int) -> None:
     node = make_node()
     node.refuse(code)
 
@@ -104,7 +102,7 @@ def test_refusal_for_good_is_not_tried_again(
 
 
 @pytest.mark.parametrize("code", [502, 414, 500, 999])
-def test_open_outcome_is_never_tried_again_and_the_next_append_continues(
+def test_unknown_outcome_is_never_retried_and_the_next_append_continues(
     append: Callable[..., list[Outcome]], make_node: MakeNode, code: int
 ) -> None:
     node = make_node()
@@ -116,7 +114,7 @@ def test_open_outcome_is_never_tried_again_and_the_next_append_continues(
     assert [[b"a"], [b"b"]] == node.requests
 
 
-def test_lost_connection_leaves_the_outcome_open_and_the_next_append_continues(
+def test_lost_connection_leaves_the_outcome_unknown_and_the_next_append_continues(
     append: Callable[..., list[Outcome]], make_node: MakeNode
 ) -> None:
     node = make_node()
@@ -129,7 +127,7 @@ def test_lost_connection_leaves_the_outcome_open_and_the_next_append_continues(
 
 
 @pytest.mark.usefixtures("patient_search")
-def test_silent_node_is_given_up_for_another_leader(append: Callable[..., list[Outcome]], make_node: MakeNode) -> None:
+def test_silent_node_is_abandoned_for_another_leader(append: Callable[..., list[Outcome]], make_node: MakeNode) -> None:
     silent, other = make_node(), make_node()
     silent.stay_silent()
     silent.status.term = 2
@@ -194,7 +192,7 @@ def test_node_that_does_not_listen_costs_no_append(append: Callable[..., list[Ou
     assert "is not reachable (Connection refused)" in str(outcomes[0])
 
 
-def test_node_that_takes_connections_and_says_nothing_costs_no_append(
+def test_node_that_accepts_connections_and_never_answers_costs_no_append(
     append: Callable[..., list[Outcome]], make_node: MakeNode
 ) -> None:
     node = make_node()
@@ -253,7 +251,7 @@ def test_batch_of_one_caller_stays_together(make_node: MakeNode) -> None:
         assert {b"%d" % number} == {node.bodies[place.index] for place in places}
 
 
-def test_refused_batches_are_tried_again_each_once(make_node: MakeNode) -> None:
+def test_each_refused_batch_is_retried_once(make_node: MakeNode) -> None:
     node = make_node()
     node.refuse(503, times=7)
 

@@ -33,9 +33,7 @@ async def append_until_refused(leader: Node) -> tuple[list[int], ResponseCode]:
         indexes.append(result.first_index)
 
 
-def test_full_disks_refuse_appends_while_reads_continue_and_take_them_again_by_themselves(
-    run: Run, cluster: Cluster
-) -> None:
+def test_full_disks_refuse_appends_while_reads_continue_and_recover_automatically(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         disk = FaultyDisk()
         await cluster.start(files=disk)
@@ -218,7 +216,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
     run(main())
 
 
-def test_disk_that_is_too_full_loses_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
+def test_too_full_disk_deletes_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
     def look(node: Node) -> None:
         node._turns.soon(lambda _: node._retention.look())
 

@@ -53,9 +53,7 @@ def voters_of(node: Node) -> list[str]:
     return list(node.status().membership.membership.voters)
 
 
-def test_node_joins_as_a_learner_catches_up_votes_and_the_group_does_without_an_old_one(
-    run: Run, cluster: Cluster
-) -> None:
+def test_node_joins_as_a_learner_and_replaces_an_old_voter(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         bodies = [b"%d" % number for number in range(500)]
@@ -97,7 +95,7 @@ def test_node_joins_as_a_learner_catches_up_votes_and_the_group_does_without_an_
     run(main())
 
 
-def test_leader_that_removes_itself_hands_over_and_says_that_it_is_no_member(run: Run, cluster: Cluster) -> None:
+def test_leader_that_removes_itself_hands_over_and_reports_that_it_is_no_member(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"one")
@@ -176,7 +174,7 @@ def test_requests_under_way_are_answered_when_the_node_stops(run: Run, cluster: 
     run(main())
 
 
-def test_leadership_is_handed_on_under_load_and_nothing_acknowledged_is_lost(run: Run, cluster: Cluster) -> None:
+def test_leadership_is_transferred_under_load_and_nothing_acknowledged_is_lost(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"begin")
@@ -208,7 +206,7 @@ def test_leadership_is_handed_on_under_load_and_nothing_acknowledged_is_lost(run
     run(main())
 
 
-def test_wiped_node_gets_the_log_again_and_counts_again(run: Run, cluster: Cluster) -> None:
+def test_wiped_node_gets_the_log_and_its_vote_again(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         bodies = [b"%d" % number for number in range(300)]

@@ -36,7 +36,7 @@ def test_append_is_committed_and_readable_on_every_node(run: Run, cluster: Clust
 
 
 @pytest.mark.parametrize("is_flush_sync", [True, False])
-def test_many_concurrent_appends_all_get_their_own_place(run: Run, cluster: Cluster, is_flush_sync: bool) -> None:
+def test_many_concurrent_appends_each_get_their_own_position(run: Run, cluster: Cluster, is_flush_sync: bool) -> None:
     async def main() -> None:
         await cluster.start(is_flush_sync=is_flush_sync)
         bodies = [b"%d" % number for number in range(2000)]
@@ -212,7 +212,7 @@ def test_leader_without_a_quorum_leaves_the_outcome_open_and_steps_down(run: Run
     run(main())
 
 
-def test_batches_that_no_node_will_ever_take_are_distinguished_from_a_full_backlog(run: Run, cluster: Cluster) -> None:
+def test_batches_beyond_the_limits_are_distinguished_from_a_full_backlog(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start(max_pending_requests_num=10, max_pending_size_bytes=1000)
         leader = await cluster.leader()
@@ -243,7 +243,7 @@ def test_directory_of_a_running_node_is_locked(run: Run, cluster: Cluster) -> No
     run(main())
 
 
-def test_stopped_node_takes_nothing_and_says_so(run: Run, cluster: Cluster) -> None:
+def test_stopped_node_refuses_requests(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         leader = await cluster.leader()

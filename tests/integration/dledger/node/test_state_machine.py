@@ -75,7 +75,7 @@ def test_append_is_answered_with_its_result_and_every_node_has_the_state(
     run(main())
 
 
-def test_old_files_go_although_no_snapshot_would_be_due_for_long(run: Run, cluster: Cluster, example: Any) -> None:
+def test_old_files_are_deleted_although_no_snapshot_is_due_for_long(run: Run, cluster: Cluster, example: Any) -> None:
     async def main() -> None:
         await cluster.start(make_machine=example.KeyValueMachine, **SMALL_FILES, **ALWAYS)
         await fill(cluster, 300)
@@ -141,7 +141,7 @@ def test_state_machine_that_fails_stops_the_node(run: Run, cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("has_machine", [False, True])
-def test_follower_that_lacks_deleted_files_gets_a_new_beginning(
+def test_follower_that_lacks_deleted_files_resets_its_log(
     run: Run, cluster: Cluster, example: Any, has_machine: bool
 ) -> None:
     options: dict[str, Any] = {**SMALL_FILES, **ALWAYS, "snapshot_threshold": 100}
@@ -184,7 +184,9 @@ def test_follower_that_lacks_deleted_files_gets_a_new_beginning(
     run(main())
 
 
-def test_what_a_live_follower_still_needs_is_kept(run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_a_live_follower_needs_are_kept(
+    run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deletions: list[tuple[int, int]] = []
     delete_before = Driver.delete_before
 

@@ -149,7 +149,7 @@ def test_node_that_has_not_joined_yet_refuses_raft_connections(run, configs, eve
     run(main())
 
 
-def test_nodes_with_different_origins_never_connect_and_both_say_why(run, configs, eventually):
+def test_nodes_with_different_origins_never_connect_and_both_log_why(run, configs, eventually):
     async def main():
         async with running_node(configs["n0"], Echo(b"mine")) as n0, running_node(configs["n1"], Echo(b"other")) as n1:
             for transport, peer_id in ((n0, "n1"), (n1, "n0")):

@@ -134,7 +134,7 @@ def test_stranger_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, 
     [PushAccepted(1, 1 << 40), HeartbeatResponse(1 << 20, 9), VoteResponse(1, is_pre_vote=False, is_granted=True)],
     ids=lambda answer: type(answer).__name__,
 )
-def test_no_answer_in_the_name_of_a_member_that_was_not_dialled_is_accepted(cluster, run, answer):
+def test_answers_in_a_members_name_count_only_on_dialled_connections(cluster, run, answer):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
@@ -156,7 +156,7 @@ def test_no_answer_in_the_name_of_a_member_that_was_not_dialled_is_accepted(clus
     run(main())
 
 
-def test_silent_connections_keep_no_peer_out(cluster, run):
+def test_silent_connections_do_not_block_peers(cluster, run):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
@@ -252,7 +252,7 @@ def test_old_copy_of_a_directory_is_refused_and_its_node_stops(cluster, run, tmp
     run(main())
 
 
-def test_directories_that_do_not_say_whose_they_are_are_adopted_once(cluster, run, tmp_path):
+def test_directories_without_an_identity_are_adopted_once(cluster, run, tmp_path):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")

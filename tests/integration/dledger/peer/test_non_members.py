@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.integration.dledger.peer.test_transport import Configs, Eventually, Run
 
 
-def test_there_are_few_non_members_and_the_next_one_is_refused_with_that_reason(
+def test_non_members_beyond_the_bound_are_refused_with_the_reason(
     run: Run,
     configs: Configs,
     eventually: Eventually,
@@ -49,7 +49,7 @@ def test_there_are_few_non_members_and_the_next_one_is_refused_with_that_reason(
     run(main())
 
 
-def test_one_address_cannot_take_all_places_of_non_members(
+def test_one_address_cannot_exhaust_the_bound_of_non_members(
     run: Run,
     configs: Configs,
     eventually: Eventually,
@@ -77,7 +77,7 @@ def test_one_address_cannot_take_all_places_of_non_members(
     run(main())
 
 
-def test_frames_that_non_members_begin_and_never_end_share_one_bound(
+def test_incomplete_frames_of_non_members_share_one_bound(
     run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
 ) -> None:
     payload_size = PAYLOAD_SIZE_BYTES_MAX - 4096

@@ -19,7 +19,7 @@ def are_proven(cluster):
     return len(connections) == 24 and all(each.is_proven for each in connections if not each.is_dialled)
 
 
-def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed(cluster, run):
+def test_connections_of_a_new_group_prove_its_id_soon_after_the_commit(cluster, run):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")
@@ -33,7 +33,7 @@ def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committe
     run(main())
 
 
-def test_false_member_takes_the_place_of_no_connection_of_a_proven_one(cluster, run):
+def test_false_member_replaces_no_connection_of_a_proven_one(cluster, run):
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a")

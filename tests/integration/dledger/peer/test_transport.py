@@ -117,9 +117,7 @@ def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Config
     run(main())
 
 
-def test_connections_notice_a_peer_that_is_gone_without_a_word(
-    run: Run, configs: Configs, eventually: Eventually
-) -> None:
+def test_connections_detect_a_peer_that_vanished(run: Run, configs: Configs, eventually: Eventually) -> None:
     """The kernel ends half-open connections; that needs a cable to be pulled, so only its orders are checked."""
 
     async def main() -> None:
@@ -138,7 +136,7 @@ def test_connections_notice_a_peer_that_is_gone_without_a_word(
     run(main())
 
 
-def test_silent_stranger_is_shown_out(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_stranger_is_disconnected(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", 0.05)
 
     async def main() -> None:
@@ -171,7 +169,7 @@ def test_messages_sent_in_one_turn_arrive_in_order_and_mostly_together(
     run(main())
 
 
-def test_peer_that_goes_is_reported_once_and_found_again(run: Run, configs: Configs, eventually: Eventually) -> None:
+def test_lost_peer_is_reported_once_and_found_again(run: Run, configs: Configs, eventually: Eventually) -> None:
     async def main() -> None:
         n0, received = await started(configs["n0"])
         n1, _ = await started(configs["n1"])
@@ -241,7 +239,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
     run(main())
 
 
-def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
+def test_messages_to_a_peer_that_reads_nothing_are_dropped_and_it_is_reported_once(
     run: Run, configs: Configs, eventually: Eventually
 ) -> None:
     """A listener that greets and then never reads represents a stopped process."""
@@ -332,7 +330,7 @@ def test_member_that_moved_is_dialled_at_its_new_address(
     run(main())
 
 
-def test_node_of_the_group_that_is_not_known_is_read_and_dialled_back(
+def test_unknown_node_of_the_group_is_accepted_and_dialled_back(
     run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
 ) -> None:
     newcomer = replace(

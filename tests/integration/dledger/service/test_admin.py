@@ -90,7 +90,7 @@ def test_follower_and_stranger_s_group_are_refused_and_the_leader_is_named(run: 
 
 
 @pytest.mark.parametrize(("member_id", "address"), [("../n9", "127.0.0.1:9"), ("n9", "nowhere"), ("", "127.0.0.1:9")])
-def test_names_and_addresses_that_are_none_are_refused_before_they_reach_the_log(
+def test_invalid_names_and_addresses_are_refused_before_they_reach_the_log(
     run: Run, cluster: Cluster, member_id: str, address: str
 ) -> None:
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_names_and_addresses_that_are_none_are_refused_before_they_reach_the_log
     run(main())
 
 
-def test_stopped_node_says_so(run: Run, cluster: Cluster) -> None:
+def test_stopped_node_refuses_requests_with_a_code(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         node = await cluster.leader()

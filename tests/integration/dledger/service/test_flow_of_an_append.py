@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TRIES = 5
 
 
-def test_append_goes_the_way_that_the_documents_show(run: Run, cluster: Cluster) -> None:
+def test_append_follows_the_documented_flow(run: Run, cluster: Cluster) -> None:
     order = CallOrder()
 
     async def append() -> list[str]:

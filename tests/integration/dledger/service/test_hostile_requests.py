@@ -30,7 +30,7 @@ SERVICES = [
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-def test_no_request_to_a_node_holds_up_its_loop(
+def test_no_request_to_a_node_blocks_its_loop(
     run: Callable[[Coroutine[Any, Any, None]], None], cluster: Cluster, service: Any
 ) -> None:
     async def main() -> None:

@@ -90,7 +90,7 @@ def bodies_of(responses: list[log_pb2.ReadResponse]) -> list[bytes]:
 # ------------------------------------------------------------------------------------------------------------- append
 
 
-def test_append_answers_with_places_and_every_node_serves_them(run: Run, cluster: Cluster) -> None:
+def test_append_returns_positions_and_every_node_serves_them(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         async with served(cluster) as service:
             response = await service.append(b"one", b"", b"three")
@@ -107,7 +107,7 @@ def test_append_answers_with_places_and_every_node_serves_them(run: Run, cluster
     run(main())
 
 
-def test_append_stream_answers_every_request_once_with_its_own_place(run: Run, cluster: Cluster) -> None:
+def test_append_stream_answers_every_request_once_with_its_own_position(run: Run, cluster: Cluster) -> None:
     count = 5 * IN_FLIGHT_MAX
 
     async def requests() -> AsyncIterator[log_pb2.AppendRequest]:
@@ -262,7 +262,7 @@ def test_read_at_the_end_is_empty_and_fine(run: Run, cluster: Cluster, begin: st
     run(main())
 
 
-def test_limits_by_entries_and_bytes_hold_and_one_entry_always_comes(run: Run, cluster: Cluster) -> None:
+def test_limits_in_entries_and_bytes_hold_but_at_least_one_entry_is_returned(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         async with served(cluster) as service:
             bodies = [b"%04d" % number for number in range(3000)]
@@ -286,7 +286,7 @@ def test_limits_by_entries_and_bytes_hold_and_one_entry_always_comes(run: Run, c
     run(main())
 
 
-def test_raw_read_delivers_the_very_bytes_of_the_data_file(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+def test_raw_read_delivers_exactly_the_bytes_of_the_data_file(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     async def main() -> None:
         async with served(cluster) as service:
             await service.append(*(b"%d" % number for number in range(5000)))

@@ -49,7 +49,9 @@ def services_at(address: str) -> set[str]:
         return set(ProtoReflectionDescriptorDatabase(channel).get_services())
 
 
-def test_server_on_a_taken_address_says_so(cluster: Cluster, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+def test_server_on_a_taken_address_reports_it(
+    cluster: Cluster, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
     async def main() -> None:
         await cluster.start()
         node = next(iter(cluster.nodes.values()))

@@ -27,7 +27,7 @@ def test_an_except_with_either_import_catches_the_outcomes_of_both_clients(packa
         raise outcome_of_failure(RequestFailed(Reason.ANSWER_LOST, "why"), ("key",), is_open=False)
 
 
-def test_outcome_of_a_message_says_what_a_failed_request_says() -> None:
+def test_outcome_of_a_message_has_the_cause_of_the_failed_request() -> None:
     lost = outcome_of_failure(RequestFailed(Reason.ANSWER_LOST, "why"), ("key",), is_open=False)
     refused = not_appended(Reason.DISK_FULL, "no room")
 

@@ -53,7 +53,7 @@ def commit(broker: Any, readers: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 3, 4, 5, 6, 7])
-def test_offsets_of_the_queues_that_are_left_are_committed(left: int) -> None:
+def test_offsets_of_released_queues_are_committed(left: int) -> None:
     # The order in which queues were taken over is not that of their ids.
     readers = readers_of(range(6, -1, -1))
 
@@ -65,7 +65,7 @@ def test_offsets_of_the_queues_that_are_left_are_committed(left: int) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 2_999, 4_095])
-def test_finding_the_queues_that_are_left_takes_few_calls(left: int) -> None:
+def test_released_queues_are_found_with_few_calls(left: int) -> None:
     broker = Broker(left)
 
     commit(broker, readers_of(range(4_096)))
@@ -73,7 +73,7 @@ def test_finding_the_queues_that_are_left_takes_few_calls(left: int) -> None:
     assert broker.calls <= 13
 
 
-def test_offsets_whose_outcome_is_open_are_committed_the_next_time() -> None:
+def test_offsets_of_unknown_outcome_are_committed_again() -> None:
     broker, readers = Broker(5, lost_at=3), readers_of(range(8))
 
     commit(broker, readers)

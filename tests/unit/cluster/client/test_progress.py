@@ -35,7 +35,7 @@ def test_filtered_messages_count_as_done_with_those_before_them() -> None:
 
 
 @pytest.mark.parametrize("offset", [9, 11, 13, 99, -1])
-def test_what_is_not_outstanding_changes_nothing(offset: int) -> None:
+def test_acknowledging_an_unknown_message_changes_nothing(offset: int) -> None:
     progress = QueueProgress(10)
     progress.delivered([10, 12], 13)
 
@@ -58,7 +58,7 @@ def test_the_position_is_that_of_the_first_undone_message(is_wanted: list[bool],
         assert progress.outstanding_count == len(undone)
 
 
-def test_messages_that_are_given_back_are_not_committed_and_not_waited_for() -> None:
+def test_returned_messages_are_not_committed_and_not_waited_for() -> None:
     progress = QueueProgress(10)
     progress.delivered([10, 11, 14, 15], 20)
     progress.done(10)

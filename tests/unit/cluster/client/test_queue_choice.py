@@ -21,7 +21,7 @@ def turns(count: int, **how: object) -> list[BrokerQueue]:
     return [choice.choose(QUEUES, **how) for _ in range(count)]
 
 
-def test_all_queues_get_their_turn_from_a_random_one_on() -> None:
+def test_all_queues_are_chosen_in_turn_from_a_random_one_on() -> None:
     chosen = turns(24)
 
     assert Counter(chosen) == dict.fromkeys(QUEUES, 3)
@@ -29,7 +29,7 @@ def test_all_queues_get_their_turn_from_a_random_one_on() -> None:
     assert len({RoundRobin(random.Random(seed)).choose(QUEUES) for seed in range(40)}) > 1
 
 
-def test_topics_take_turns_of_their_own() -> None:
+def test_each_topic_has_its_own_rotation() -> None:
     choice = RoundRobin(random.Random(7))
     others = tuple(queue._replace(topic="events") for queue in QUEUES)
 
@@ -38,7 +38,7 @@ def test_topics_take_turns_of_their_own() -> None:
     assert Counter(chosen) == dict.fromkeys((*QUEUES, *others), 2)
 
 
-def test_a_bad_broker_is_passed_by_and_its_share_is_spread_evenly() -> None:
+def test_a_bad_broker_is_avoided_and_its_share_is_distributed_evenly() -> None:
     chosen = turns(400, is_available=lambda broker: broker != "b0")
 
     assert Counter(chosen) == dict.fromkeys(QUEUES[4:], 100)
@@ -51,7 +51,7 @@ def test_a_repeated_message_goes_to_another_broker_while_there_is_one() -> None:
     assert RoundRobin(random.Random(7)).choose(only, avoided="b0") in only
 
 
-def test_when_all_brokers_are_bad_they_are_taken_all_the_same() -> None:
+def test_when_all_brokers_are_bad_they_are_used_in_turn() -> None:
     assert Counter(turns(16, is_available=lambda _: False)) == dict.fromkeys(QUEUES, 2)
 
 
@@ -90,7 +90,7 @@ def test_queues_of_a_route_are_those_that_may_be_used_in_order() -> None:
         (15_000, 600_000),
     ],
 )
-def test_the_slower_an_answer_the_longer_a_broker_is_passed_by(latency_ms: int, penalty: int) -> None:
+def test_the_slower_an_answer_the_longer_a_broker_is_avoided(latency_ms: int, penalty: int) -> None:
     assert avoidance_ms(latency_ms) == penalty
     avoidance = FaultAvoidance()
 
@@ -101,7 +101,7 @@ def test_the_slower_an_answer_the_longer_a_broker_is_passed_by(latency_ms: int, 
     assert avoidance.is_available("b1", 1_000)
 
 
-def test_a_failed_broker_is_passed_by_for_three_minutes_and_a_quick_answer_ends_it() -> None:
+def test_a_failed_broker_is_avoided_for_three_minutes_or_until_a_quick_answer() -> None:
     avoidance = FaultAvoidance()
     avoidance.observed("b0", FAILED_LATENCY_MS, 0)
     assert not avoidance.is_available("b0", 179_999)

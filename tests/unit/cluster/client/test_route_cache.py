@@ -41,7 +41,7 @@ def test_a_route_of_an_older_term_does_not_replace_a_newer_leader() -> None:
     assert known(cache) == [("b0", "127.0.0.1:1")]
 
 
-def test_topics_are_due_half_a_minute_after_they_were_asked_for() -> None:
+def test_topics_are_refreshed_after_half_a_minute() -> None:
     cache = RouteCache()
     cache.update(["orders"], {"orders": [route()]}, 0)
     cache.update(["events"], {}, 10)
@@ -53,7 +53,7 @@ def test_topics_are_due_half_a_minute_after_they_were_asked_for() -> None:
     assert cache.get("unknown") is None
 
 
-def test_of_too_many_topics_the_least_used_goes_and_a_deleted_one_is_forgotten() -> None:
+def test_the_least_used_of_too_many_topics_and_deleted_ones_are_forgotten() -> None:
     cache = RouteCache(topics_max=2)
     cache.update(["orders"], {"orders": [route()]}, 0)
     cache.update(["a"], {}, 0)
@@ -81,7 +81,7 @@ def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed:
     return known_route.queues.write_queues, known_route.registration.leader_id
 
 
-def test_queues_that_a_name_server_has_missed_a_change_of_replace_no_newer_ones() -> None:
+def test_queues_of_an_outdated_name_server_replace_no_newer_ones() -> None:
     cache = RouteCache()
     assert told(cache, sized(8, sequence=5)) == (8, "n0")
 

@@ -32,7 +32,7 @@ def test_an_id_has_the_parts_that_rocketmq_gives_it(address: bytes, length: int)
     assert (first[-12:], second[-12:]) == ("00000005" + "0000", "00000005" + "0001")
 
 
-def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_that_ends() -> None:
+def test_ids_are_unique_within_a_millisecond_and_over_clock_jumps_and_month_ends() -> None:
     clock = Clock()
     ids = UniqueKeys(bytes(4), clock)
     made = [ids.next() for _ in range(3 * 65_536)]
@@ -43,14 +43,14 @@ def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_t
     assert len(set(made)) == len(made)
 
 
-def test_many_ids_at_once_are_those_of_one_by_one() -> None:
+def test_a_batch_of_ids_equals_ids_created_one_by_one() -> None:
     one, many = (UniqueKeys(bytes(4), Clock(), pid=lambda: 1) for _ in range(2))
 
     assert many.take(0) == []
     assert [key[-12:] for key in many.take(65_000) + many.take(70_000)] == [one.next()[-12:] for _ in range(135_000)]
 
 
-def test_two_processes_of_one_id_and_a_forked_one_make_other_ids() -> None:
+def test_processes_with_one_pid_and_forked_ones_create_different_ids() -> None:
     pid = [7]
     one, other = (UniqueKeys(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
     before, twin = one.next(), other.next()
@@ -59,7 +59,7 @@ def test_two_processes_of_one_id_and_a_forked_one_make_other_ids() -> None:
     assert len({before, twin, one.next(), other.next()}) == 4
 
 
-def test_without_an_address_more_of_a_key_is_random() -> None:
+def test_a_key_without_an_address_has_more_random_digits() -> None:
     clock = Clock()
     heads = {UniqueKeys(clock_ms=clock, pid=lambda: 1).next()[:8] for _ in range(50)}
 
@@ -75,7 +75,7 @@ def test_a_month_begins_with_zero() -> None:
     assert int(UniqueKeys(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
 
 
-def test_keys_of_a_forked_process_are_others() -> None:
+def test_a_forked_process_creates_other_keys() -> None:
     ids = UniqueKeys(bytes(4), Clock())
     ids.next()
     reading, writing = os.pipe()

@@ -56,7 +56,7 @@ def test_port_that_is_listened_on_is_not_chosen(monkeypatch):
             choose_ports(1, None)
 
 
-def test_port_is_looked_at_while_it_is_held(monkeypatch):
+def test_port_is_checked_while_it_is_reserved(monkeypatch):
     """Else another process may have chosen it, started its node and ended between the two looks."""
     is_free, looked_at = local_node._is_free, []
 

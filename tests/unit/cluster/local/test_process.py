@@ -19,7 +19,7 @@ class Hanging(LocalProcess):
     is_running = True
 
 
-def test_slow_start_is_logged_again_and_again_and_ends_in_an_error(tmp_path, monkeypatch, caplog):
+def test_slow_start_is_logged_repeatedly_and_ends_in_an_error(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     monkeypatch.setattr(local_process, "_PATIENCE_S", 0.02)
     log = tmp_path / "node.log"
@@ -34,7 +34,7 @@ def test_slow_start_is_logged_again_and_again_and_ends_in_an_error(tmp_path, mon
     assert str(log) in told[0]
 
 
-def test_process_that_serves_says_nothing(tmp_path, monkeypatch, caplog):
+def test_process_that_serves_logs_nothing(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(local_process, "_PATIENCE_S", 0.0)
     log = tmp_path / "node.log"
     log.write_bytes(b"ready broker=a\n")

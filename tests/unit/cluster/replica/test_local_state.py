@@ -33,7 +33,7 @@ def durable_topics(root):
     return set(load_state(OsFiles(), root).topics)
 
 
-def test_change_that_finds_no_room_is_said_to_be_unknown_for_it_may_last(tmp_path):
+def test_change_without_room_on_the_disk_has_an_unknown_outcome(tmp_path):
     async def story(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed) as failed:

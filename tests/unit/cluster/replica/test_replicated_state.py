@@ -49,7 +49,7 @@ QUEUES = st.dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(offset=st.integers(0, 1 << 62), queues=QUEUES)
-def test_what_is_saved_is_loaded_and_saved_the_same(offset, queues):
+def test_saved_state_is_loaded_and_saved_unchanged(offset, queues):
     saved = Machine(offset, queues).save()
     other = Machine()
     other.machine.snapshot_load(saved)
@@ -69,7 +69,7 @@ def test_state_of_the_broker_is_applied_after_the_queues():
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_snapshot_with_other_bytes_or_too_few_is_refused_or_read_but_never_half_taken(data):
+def test_changed_or_short_snapshot_is_never_loaded_in_part(data):
     machine = Machine(100, {QueueKey("T", 1): 7, QueueKey("U", 0): 1 << 40})
     machine.machine.apply([command(0, "T")])
     saved = bytearray(machine.save())
@@ -90,7 +90,7 @@ def test_snapshot_with_other_bytes_or_too_few_is_refused_or_read_but_never_half_
 @pytest.mark.parametrize(
     ("content", "expected"), [(b"", "DLBQ"), (b"DLBS", "DLBQ"), (b"DLBQ\2", "version 1"), (b"DLBQ", "byte 4")]
 )
-def test_what_is_no_snapshot_of_a_broker_is_refused_with_the_place(content, expected):
+def test_invalid_snapshot_of_a_broker_is_refused_with_the_position(content, expected):
     with pytest.raises(Unreadable, match=expected):
         Machine().machine.snapshot_load(content)
 
@@ -112,7 +112,7 @@ def test_readers_find_the_state_as_before_until_the_last_piece_is_loaded():
     assert other.save() == one.save()
 
 
-def test_snapshot_that_is_loaded_in_place_of_another_one_leaves_nothing_of_that():
+def test_loading_another_snapshot_leaves_nothing_of_the_first():
     first, second, other = Machine(100, {QueueKey("A", 0): 1}), Machine(200, {QueueKey("B", 0): 2}), Machine()
     first.machine.apply([command(number, f"first{number}") for number in range(3_000)])
     second.machine.apply([command(0, "second")])
@@ -136,7 +136,7 @@ def test_everything_is_kept_until_there_is_a_snapshot():
     assert machine.floor(-1) == 0
 
 
-def test_log_is_kept_from_the_place_of_the_last_snapshot_but_one():
+def test_log_is_kept_from_the_position_of_the_last_snapshot_but_one():
     machine, floors = Machine(), []
     for index, offset in ((10, 1000), (20, 2000), (30, 3000)):
         machine.save(index, offset)
@@ -144,7 +144,7 @@ def test_log_is_kept_from_the_place_of_the_last_snapshot_but_one():
     assert floors == [1000, 1000, 1000, 1000, 2000, 2000]
 
 
-def test_snapshots_that_come_between_two_looks_do_not_let_the_one_before_go():
+def test_snapshots_between_two_checks_do_not_release_the_one_before():
     machine = Machine()
     machine.save(10, 1000)
     machine.save(20, 2000)
@@ -166,7 +166,7 @@ def test_snapshot_that_could_not_be_saved_does_not_count():
     assert machine.floor(40) == 3000
 
 
-def test_snapshot_that_is_saved_again_counts_when_it_is_there_even_with_the_same_bytes():
+def test_snapshot_that_is_saved_again_counts_only_once_it_is_saved():
     machine = Machine()
     machine.save(10, 1000)
     machine.floor(10)
@@ -181,7 +181,7 @@ def test_snapshot_that_is_saved_again_counts_when_it_is_there_even_with_the_same
     assert machine.machine.retention_offset(newest) == 2500
 
 
-def test_node_that_loaded_a_snapshot_keeps_what_that_needs():
+def test_node_that_loaded_a_snapshot_keeps_the_log_after_it():
     machine = Machine()
     machine.save(10, 1000)
     machine.machine.snapshot_load(Machine(500, {}).save())
@@ -205,7 +205,7 @@ def test_snapshot_saved_before_queues_are_restored_keeps_their_ends(offset):
     assert third.machine.loaded == QueueEnds(max(offset, 100), {expired: 7, alive: max(offset - 80, 20), new: 1})
 
 
-def test_queues_are_trusted_no_further_than_what_waits_to_be_restored():
+def test_queues_are_trusted_only_up_to_the_ends_that_wait_to_be_restored():
     machine = Machine().machine
     assert machine.trusted_offset(150) == 150
     machine.snapshot_load(Machine(100, {QueueKey("T", 0): 7}).save())

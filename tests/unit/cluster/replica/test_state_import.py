@@ -73,7 +73,7 @@ def test_offsets_that_the_group_has_committed_meanwhile_stay():
     asyncio.run(story())
 
 
-def test_what_is_in_the_log_and_not_yet_applied_counts_as_committed_meanwhile():
+def test_offsets_in_the_log_but_not_applied_count_as_committed():
     async def story():
         group = Group()
         before = [group.change(command) for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100)))]
@@ -87,7 +87,7 @@ def test_what_is_in_the_log_and_not_yet_applied_counts_as_committed_meanwhile():
 
 
 @pytest.mark.parametrize("pending_max", [1, 3, 10_000])
-def test_no_more_is_under_way_than_the_log_takes(pending_max):
+def test_proposals_in_flight_stay_within_the_bound_of_the_log(pending_max):
     async def story():
         group = Group(pending_max)
         group.take_over(*(topic(f"T{number}") for number in range(20)), GROUP, ResetOffsets("g", offsets(T1=1)))

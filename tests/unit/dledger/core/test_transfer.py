@@ -213,9 +213,7 @@ def test_node_with_a_stalled_disk_lets_others_campaign_first(group):
     assert cluster["a"].raft.role is Role.FOLLOWER
 
 
-def test_nodes_whose_disks_all_stalled_briefly_elect_a_leader_at_once(
-    group,
-):
+def test_nodes_whose_disks_all_stalled_briefly_elect_a_leader_at_once(group):
     cluster = group(THREE)
     cluster.campaign("a")
     cluster.tick(100)

@@ -187,7 +187,7 @@ def test_available_now_ends_at_the_end_of_the_log_when_it_began(place, broker):
     assert EVERYTHING == sorted(itertools.chain(*found))
 
 
-def test_few_messages_wait_until_the_delay_is_over(place):
+def test_few_messages_wait_for_the_delay(place):
     plan = plan_of(place, startingOffsets="earliest", minOffsetsPerTrigger="1000", maxTriggerDelay="20s")
     start = plan.initial()
 
