@@ -10,7 +10,8 @@
     python scripts/local_cluster.py stop       data and logs stay
 
 The nodes of a broker are a cluster in a folder of their own: `--folder run/broker-a`. Only processes that this folder's
-cluster started are ever ended. The work is done by `cluster.local.cluster` and `cluster.local.brokers`.
+cluster started are ever ended; they run until `stop`, also after this program has ended. The work is done by
+`cluster.local.cluster` and `cluster.local.brokers`.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def _start(options: argparse.Namespace) -> None:
     if options.brokers:
         raise ClusterError(f"{folder} holds a cluster without brokers: choose another folder")
     if (folder / STATE_FILE).exists():
-        cluster = LocalCluster.attach(folder)
+        cluster = LocalCluster.attach(folder, is_detached=True)
     else:
-        cluster = LocalCluster.create(folder, nodes=options.nodes, base_port=options.base_port)
+        cluster = LocalCluster.create(folder, nodes=options.nodes, base_port=options.base_port, is_detached=True)
     cluster.start()
     leader = cluster.wait_for_leader()
     _show(cluster)
@@ -88,9 +89,9 @@ def _start(options: argparse.Namespace) -> None:
 
 def _start_brokers(options: argparse.Namespace) -> None:
     if (options.folder / BROKERS_FILE).exists():
-        brokers = LocalBrokers.attach(options.folder)
+        brokers = LocalBrokers.attach(options.folder, is_detached=True)
     else:
-        brokers = LocalBrokers.create(options.folder, brokers=options.brokers, nodes=options.nodes)
+        brokers = LocalBrokers.create(options.folder, brokers=options.brokers, nodes=options.nodes, is_detached=True)
     brokers.start()
     for cluster in brokers.clusters.values():
         cluster.wait_for_leader()
@@ -137,7 +138,7 @@ def _environment(options: argparse.Namespace) -> None:
 
 
 def _add(options: argparse.Namespace) -> None:
-    cluster = LocalCluster.attach(options.folder)
+    cluster = LocalCluster.attach(options.folder, is_detached=True)
     node_id = cluster.add_node()
     _show(cluster)
     print(f"{node_id} has joined and votes. Addresses for clients:\n{cluster.endpoints}")
@@ -152,7 +153,7 @@ def _remove(options: argparse.Namespace) -> None:
 
 
 def _wipe(options: argparse.Namespace) -> None:
-    cluster = LocalCluster.attach(options.folder)
+    cluster = LocalCluster.attach(options.folder, is_detached=True)
     _check_known(cluster, options.node)
     cluster.stop_node(options.node)
     cluster.wipe(options.node)

@@ -1,7 +1,8 @@
 """Brokers and name servers on loopback, under one folder: for the bench, the demo, scripts and tests.
 
 Each broker is a `cluster.local.cluster.LocalCluster` in a folder of its own, named as the broker. `brokers.json` says
-which there are, and a later program (`LocalBrokers.attach`) takes all of them over.
+which there are, and a later program (`LocalBrokers.attach`) takes all of them over. All end with the program that
+started them, unless they are detached.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ class LocalBrokers(RunsWhileOpen):
     """
 
     def __init__(
-        self, folder: Path, clusters: Sequence[LocalCluster], servers: Mapping[str, ProcessRef | None]
+        self,
+        folder: Path,
+        clusters: Sequence[LocalCluster],
+        servers: Mapping[str, ProcessRef | None],
+        *,
+        is_detached: bool = False,
     ) -> None:
         self._folder = folder
         self._state_file = _state_file(folder)
@@ -48,6 +54,7 @@ class LocalBrokers(RunsWhileOpen):
                 ["nameserver", "--listen", address],
                 folder / f"nameserver-{address.rpartition(':')[2]}.log",
                 ref,
+                is_detached=is_detached,
             )
             for address, ref in servers.items()
         }
@@ -61,6 +68,7 @@ class LocalBrokers(RunsWhileOpen):
         nodes: int = 3,
         name_servers: int = 1,
         options: Mapping[str, Setting] | None = None,
+        is_detached: bool = False,
     ) -> LocalBrokers:
         """Write the configuration of new brokers under `folder`; nothing is started yet.
 
@@ -70,6 +78,7 @@ class LocalBrokers(RunsWhileOpen):
             nodes: of each broker.
             name_servers: how many.
             options: settings for every node, by their names in the configuration file.
+            is_detached: what this program starts continues when it ends; else the system kills it then.
 
         Raises:
             ClusterError: the folder holds brokers (attach to them).
@@ -81,14 +90,18 @@ class LocalBrokers(RunsWhileOpen):
         for number in range(brokers):
             name = f"broker-{chr(ord('a') + number)}"
             own = {**(options or {}), "broker": name, "name_servers": ",".join(addresses)}
-            made.append(LocalCluster.create(folder / name, nodes=nodes, options=own))
-        found = cls(folder, made, dict.fromkeys(addresses))
+            made.append(LocalCluster.create(folder / name, nodes=nodes, options=own, is_detached=is_detached))
+        found = cls(folder, made, dict.fromkeys(addresses), is_detached=is_detached)
         found._save()
         return found
 
     @classmethod
-    def attach(cls, folder: Path) -> LocalBrokers:
+    def attach(cls, folder: Path, *, is_detached: bool = False) -> LocalBrokers:
         """Take over the brokers that an earlier program made under `folder`.
+
+        Args:
+            folder: of the brokers.
+            is_detached: as for `create`; what runs already ends with the program that started it, or not.
 
         Raises:
             ClusterError: there are none.
@@ -96,7 +109,8 @@ class LocalBrokers(RunsWhileOpen):
         folder = folder.absolute()
         state = _state_file(folder).load()
         servers = {each["address"]: process_of(each["process"]) for each in state["servers"]}
-        return cls(folder, [LocalCluster.attach(folder / name) for name in state["brokers"]], servers)
+        clusters = [LocalCluster.attach(folder / name, is_detached=is_detached) for name in state["brokers"]]
+        return cls(folder, clusters, servers, is_detached=is_detached)
 
     def _save(self) -> None:
         self._state_file.save(

@@ -1,8 +1,8 @@
 """A cluster of node processes on loopback, under one folder: for the bench, the demo, scripts and tests.
 
 The folder holds one configuration file, one log and one store directory a node, and `cluster.json`, from which a
-later program (`LocalCluster.attach`) takes the cluster over. Only processes that this folder's cluster started are
-ever signalled, by id and start time.
+later program (`LocalCluster.attach`) takes the cluster over. Nodes end with the program that started them, unless they
+are detached. Only processes that this folder's cluster started are ever signalled, by id and start time.
 
 Not a deployment tool: all nodes share one machine and its disk.
 """
@@ -47,8 +47,9 @@ class LocalCluster(RunsWhileOpen):
             log.append(b"hello")
     """
 
-    def __init__(self, folder: Path, group: str, nodes: list[LocalNode]) -> None:
+    def __init__(self, folder: Path, group: str, nodes: list[LocalNode], *, is_detached: bool = False) -> None:
         self._folder = folder
+        self._is_detached = is_detached
         self._group = group
         self._nodes = {node.id: node for node in nodes}
         self._state_file = _state_file(folder)
@@ -64,6 +65,7 @@ class LocalCluster(RunsWhileOpen):
         nodes: int = 3,
         options: Mapping[str, Setting] | None = None,
         base_port: int | None = None,
+        is_detached: bool = False,
     ) -> LocalCluster:
         """Write the configuration of a new cluster under `folder`; nothing is started yet.
 
@@ -73,6 +75,7 @@ class LocalCluster(RunsWhileOpen):
             options: settings for every node, by their names in the configuration file; with `broker`, the log holds
                 messages.
             base_port: take the ports from here upwards (three a node); None chooses free ones.
+            is_detached: nodes that this program starts continue when it ends; else the system kills them then.
 
         Raises:
             ClusterError: the folder holds a cluster (attach to it), or a port is taken.
@@ -90,13 +93,17 @@ class LocalCluster(RunsWhileOpen):
             write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
             for number, node_id in enumerate(ids)
         ]
-        cluster = cls(folder, str(settings["group"]), made)
+        cluster = cls(folder, str(settings["group"]), made, is_detached=is_detached)
         cluster._save()
         return cluster
 
     @classmethod
-    def attach(cls, folder: Path) -> LocalCluster:
+    def attach(cls, folder: Path, *, is_detached: bool = False) -> LocalCluster:
         """Take over the cluster that an earlier program made under `folder`.
+
+        Args:
+            folder: of the cluster.
+            is_detached: as for `create`; nodes that run already end with the program that started them, or not.
 
         Raises:
             ClusterError: there is none.
@@ -104,7 +111,7 @@ class LocalCluster(RunsWhileOpen):
         folder = folder.absolute()
         state = _state_file(folder).load()
         nodes = [LocalNode(**{**node, "process": process_of(node["process"])}) for node in state["nodes"]]
-        return cls(folder, state["group"], nodes)
+        return cls(folder, state["group"], nodes, is_detached=is_detached)
 
     def _save(self) -> None:
         self._state_file.save(lambda: {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]})
@@ -307,7 +314,9 @@ class LocalCluster(RunsWhileOpen):
         if process is None:
             node = self._nodes[node_id]
             arguments = ["server", "--config", node.config]
-            process = LocalProcess(f"node {node_id}", arguments, Path(node.log), node.process)
+            process = LocalProcess(
+                f"node {node_id}", arguments, Path(node.log), node.process, is_detached=self._is_detached
+            )
             self._processes[node_id] = process
         return process
 

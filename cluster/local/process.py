@@ -1,7 +1,8 @@
 """One process of ours on this machine: a command of `dledger` in the background, with a file that takes its output.
 
-It is remembered by id and start time, so that no foreign process is ever signalled; the starter may end, and
-a later program take it over by its `ProcessRef`. Used by code that runs nodes, brokers and name servers.
+It is remembered by id and start time, so that no foreign process is ever signalled. It ends with the program that
+started it, unless it is detached: then a later program may take it over by its `ProcessRef`. Used by code that runs
+nodes, brokers and name servers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cluster.local.children import start_child
 from cluster.local.node import ClusterError
 from cluster.process.procfs import ProcessRef, identity_of
 
@@ -42,13 +44,23 @@ class LocalProcess:
         arguments: of `dledger`; it says `ready` on its standard output once it serves.
         log: takes what it writes; appended to.
         ref: it runs already, perhaps.
+        is_detached: it continues when this program ends.
 
     Attributes:
         ref: the process that was started last and was not seen to end; None when there is none.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], log: Path, ref: ProcessRef | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        log: Path,
+        ref: ProcessRef | None = None,
+        *,
+        is_detached: bool = False,
+    ) -> None:
         self.ref = ref
+        self._is_detached = is_detached
         self._name = name
         self._arguments = list(arguments)
         self._log = log
@@ -71,8 +83,9 @@ class LocalProcess:
         self._output_begin = self._log.stat().st_size if self._log.exists() else 0
         # Settings of the caller's own environment must not reach it.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
+        start = subprocess.Popen if self._is_detached else start_child
         with self._log.open("ab") as output:
-            child = subprocess.Popen(  # noqa: S603
+            child = start(
                 [sys.executable, "-m", "cluster.cli", *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from cluster import Consumer
 from cluster.client.consumer import group_member
+from cluster.local.children import start_child
 from tests.support.waiting import PATIENCE_S
 
 
@@ -35,7 +35,7 @@ class ConsumerProcess:
         self._path = path
         with path.open("w") as output:
             command = [sys.executable, "-m", "tests.support.brokers.consumer_process", client_id, json.dumps(options)]
-            self._process = subprocess.Popen(command, stdout=output, cwd=Path(__file__).parents[5])
+            self._process = start_child(command, stdout=output, cwd=Path(__file__).parents[3])
 
     def lines(self) -> list[list[str]]:
         """Return the words of each whole line."""

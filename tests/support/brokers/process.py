@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cluster.local.children import start_child
 from cluster.local.node import choose_ports
 from tests.support.waiting import PATIENCE_S
 
@@ -44,7 +45,7 @@ class BrokerProcess:
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._log.open("a") as output:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
+            self._process = start_child(command, stdout=subprocess.PIPE, stderr=output, text=True)
 
     def wait_until_ready(self) -> None:
         """Wait until it serves, or has ended instead."""

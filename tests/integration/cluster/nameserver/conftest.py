@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cluster.local.children import start_child
 from cluster.local.node import choose_ports
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class NameServerProcess:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "cluster.cli", "nameserver", "--listen", self.address]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = start_child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == f"ready nameserver={self.address}\n"
 
