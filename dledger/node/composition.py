@@ -230,7 +230,7 @@ def _driver_of(
         raft,
         store=opened.store,
         hard_state=opened.hard_state,
-        memberships=opened.keeper,
+        memberships=opened.memberships,
         transport=transport,
         syncer=syncer,
         observer=observer,

@@ -11,7 +11,7 @@ from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp, take_back_vote
-from dledger.node.persistent_state import MembershipKeeper, PersistentState, has_state
+from dledger.node.persistent_state import PersistentState, SavedMemberships, has_state
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -33,7 +33,7 @@ class NodeFiles:
         directory: their directory.
         store: the log, recovered; it holds the lock.
         hard_state: term and vote.
-        keeper: memberships.
+        memberships: the file of memberships.
         persistent: the persistent state, from the last two.
         snapshots: of the state machine; None without one.
         acquaintances: the directory's identity, and those of the peers' directories.
@@ -42,7 +42,7 @@ class NodeFiles:
     directory: str
     store: EntryStore
     hard_state: HardStateFile
-    keeper: MembershipKeeper
+    memberships: SavedMemberships
     persistent: PersistentState
     snapshots: SnapshotStore | None
     acquaintances: Acquaintances
@@ -97,13 +97,13 @@ class NodeFiles:
             )
             note_beginning(LogHeadFile.open(files, directory), store.head)
             take_back_vote(files, directory, config.self_id, hard_state, membership_file)
-            keeper = MembershipKeeper(membership_file)
-            persistent = keeper.load(store, hard_state, config.membership())
+            memberships = SavedMemberships(membership_file)
+            persistent = memberships.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
             acquaintances = Acquaintances.open(files, directory, identity)
             on_failure.pop_all()
         acquaintances.learn(persistent.memberships)
-        return cls(directory, store, hard_state, keeper, persistent, snapshots, acquaintances)
+        return cls(directory, store, hard_state, memberships, persistent, snapshots, acquaintances)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Close all files.

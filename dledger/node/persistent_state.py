@@ -27,8 +27,8 @@ class PersistentState:
     memberships: tuple[MembershipEntry, ...]
 
 
-class MembershipKeeper:
-    """The driver's port `Memberships`: the file."""
+class SavedMemberships:
+    """Saves and loads the memberships of a node: the driver's port `Memberships`, with the file."""
 
     def __init__(self, file: MembershipFile) -> None:
         self._file = file

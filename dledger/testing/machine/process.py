@@ -26,7 +26,7 @@ from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import CheckpointTicket, EntriesTicket, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp
-from dledger.node.persistent_state import MembershipKeeper, has_state
+from dledger.node.persistent_state import SavedMemberships, has_state
 from dledger.node.state_machine import Applier, StateLost
 from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import MembershipUnreadable
@@ -112,8 +112,8 @@ class SimProcess:
             is_adopting=self._machine.is_adopting,
             draw=self._random.randrange,
         )
-        keeper = MembershipKeeper(membership_file)
-        persistent = keeper.load(self.store, hard_state, self._settings())
+        memberships = SavedMemberships(membership_file)
+        persistent = memberships.load(self.store, hard_state, self._settings())
         self._snapshots = SnapshotStore.open(self._files, directory)
         self._state_machine = SimStateMachine()
         self._applier = self._open_applier()
@@ -135,7 +135,7 @@ class SimProcess:
             self.raft,
             store=self.store,
             hard_state=hard_state,
-            memberships=keeper,
+            memberships=memberships,
             transport=self,
             syncer=self._syncer,
             observer=self._observer,

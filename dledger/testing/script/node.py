@@ -16,7 +16,7 @@ from dledger.driver.driver import Driver, Proposal
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp
-from dledger.node.persistent_state import MembershipKeeper, has_state
+from dledger.node.persistent_state import SavedMemberships, has_state
 from dledger.node.state_machine import Applier
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -86,8 +86,8 @@ class ScriptNode:
             is_adopting=machine.is_adopting,
             draw=Random(machine.id).randrange,
         )
-        keeper = MembershipKeeper(membership_file)
-        persistent = keeper.load(self.store, hard_state, founders)
+        memberships = SavedMemberships(membership_file)
+        persistent = memberships.load(self.store, hard_state, founders)
         self._membership = persistent.memberships[-1]
         snapshots = SnapshotStore.open(self._files, directory)
         if settings.snapshot_threshold:
@@ -109,7 +109,7 @@ class ScriptNode:
             self.raft,
             store=self.store,
             hard_state=hard_state,
-            memberships=keeper,
+            memberships=memberships,
             transport=self,
             syncer=self,
             observer=self,

@@ -5,7 +5,7 @@ import dledger.peer.strangers
 import dledger.peer.transport
 from dledger.entries.aside import Aside
 from dledger.entries.membership_file import MembershipFile
-from dledger.node.persistent_state import MembershipKeeper
+from dledger.node.persistent_state import SavedMemberships
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.disk.files import SimFiles
 from store.fs.linux.files import OsFiles
@@ -124,7 +124,7 @@ def old_log_goes_from_its_beginning(patch):
 
 
 def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
-    original = MembershipKeeper.load
+    original = SavedMemberships.load
 
     def load(self, store, hard_state, settings):
         entries = self._file.load()
@@ -133,7 +133,7 @@ def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
             self._file.save(entries)
         return settled
 
-    patch.setattr(MembershipKeeper, "load", load)
+    patch.setattr(SavedMemberships, "load", load)
 
 
 # ------------------------------------------------------------------------------------------- no members

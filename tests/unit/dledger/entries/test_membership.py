@@ -5,7 +5,7 @@ import pytest
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 from dledger.entries.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
-from dledger.node.persistent_state import MembershipKeeper
+from dledger.node.persistent_state import SavedMemberships
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.types import UNKNOWN_TERM, Member, Membership, MembershipEntry
@@ -160,7 +160,7 @@ def test_membership_that_a_crash_kept_from_the_log_is_not_in_force_once_the_head
 
     def load():
         hard_state = HardStateFile.open(OsFiles(), log.directory)
-        return MembershipKeeper(membership_file).load(store, hard_state, Membership()).memberships
+        return SavedMemberships(membership_file).load(store, hard_state, Membership()).memberships
 
     assert load() == (settled,)
     store.append([bytes(900)] * 20, 1, 2)
