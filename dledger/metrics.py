@@ -90,8 +90,8 @@ TABLE = (
     Row("dledger_refusals", MetricKind.COUNTER, "Requests refused, by response code.", "code"),
     Row("dledger_append_latency_seconds", MetricKind.HISTOGRAM, "From taking a request in to its commit."),
     Row("dledger_fsync_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of the log."),
-    Row("dledger_append_batch_entries", MetricKind.HISTOGRAM, "Entries that one turn of the leader appended."),
-    Row("dledger_append_batch_bytes", MetricKind.HISTOGRAM, "Bytes of bodies that one turn of the leader appended."),
+    Row("dledger_append_batch_entries", MetricKind.HISTOGRAM, "Entries that the leader appended in one batch."),
+    Row("dledger_append_batch_bytes", MetricKind.HISTOGRAM, "Bytes of bodies that the leader appended in one batch."),
 )
 
 _LATENCY_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dledger.core.config import RaftConfig
     from dledger.core.state.consensus import State
 
-# Reads of one peer that wait here, and of all peers and this node; more are refused. A node asks twice a turn at most.
+# Reads of one peer that wait here, and of all peers and this node; more are refused. A node asks at most twice a batch.
 PEER_READS_MAX = 1_024
 READS_MAX = 4_096
 _PPM = 1_000_000

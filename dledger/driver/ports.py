@@ -41,7 +41,7 @@ class Transport(Protocol):
 
 
 class Syncer(Protocol):
-    """Makes written entries durable outside the driver's turn."""
+    """Makes written entries durable outside the driver's batches."""
 
     def start(self, ticket: EntriesTicket) -> None:
         """Run `ticket.sync()` soon, here or in a thread, then have the owner call `Driver.synced(ticket)`."""

@@ -1,8 +1,8 @@
 """Builds a node from its parts, in the order in which they need one another; nothing runs yet.
 
 Each part gets those that were built before it, by ports (`dledger.node.ports`, `dledger.driver.ports` and those of
-`dledger.pending` and `dledger.peer`). First come the turns of the event loop, to which all others give their events;
-last the driver, which the turns get when they begin.
+`dledger.pending` and `dledger.peer`). First come the event batches, to which all others give their events; last the
+driver, which the event batches get when they begin.
 
 Not here: when the parts begin and end (`dledger.node.node`), opening the files (`dledger.node.files`).
 """
@@ -71,7 +71,7 @@ class NodeParts:
 
     Attributes:
         files: open.
-        turns: of the event loop; `begin` gives them `driver` and `jobs`.
+        event_batches: of the event loop; `begin` gives them `driver` and `jobs`.
         transport: to the other nodes.
         group: members and requests to change them.
         gate: takes appends in.
@@ -85,7 +85,7 @@ class NodeParts:
     """
 
     files: NodeFiles
-    turns: EventBatches
+    event_batches: EventBatches
     transport: PeerTransport
     group: NodeGroup
     gate: AppendGate
@@ -108,24 +108,24 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     config, metrics, host, store = setup.config, setup.metrics, setup.host, opened.store
     now_s, acquaintances = host.now_s, opened.acquaintances
     worker = host.new_worker(f"storage-{config.self_id}")
-    turns = EventBatches(metrics, waiters, store, now_s=now_s)
-    transport = PeerTransport(config, turns, setup.origin, acquaintances, random=host.random)
+    event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
+    transport = PeerTransport(config, event_batches, setup.origin, acquaintances, random=host.random)
     group = NodeGroup(
-        config, peers=transport, inbox=turns, requests=waiters.requests, known_peers=acquaintances, now_s=now_s
+        config, peers=transport, inbox=event_batches, requests=waiters.requests, known_peers=acquaintances, now_s=now_s
     )
     answers = AppendAnswers(waiters, term_at=store.term_at, now_s=now_s)
-    machine = _machine_of(setup, opened, turns, answers)
+    machine = _machine_of(setup, opened, event_batches, answers)
     raft = _raft_of(setup, opened, machine)
     leadership = NodeLeadership(raft, transport, group)
     observer = NodeObserver(
         config.self_id, metrics, waiters, group=group, answers=answers, leaders=leadership, machine=machine
     )
-    syncer = GroupSyncer(turns, worker, now_s=now_s)
-    retention = _retention_of(setup, opened, raft, machine, turns)
+    syncer = GroupSyncer(event_batches, worker, now_s=now_s)
+    retention = _retention_of(setup, opened, raft, machine, event_batches)
     driver = _driver_of(
         setup, opened, raft, transport, syncer=syncer, observer=observer, machine=machine, room=retention
     )
-    gate = _gate_of(setup, opened, waiters, turns, leadership=leadership, room=retention)
+    gate = _gate_of(setup, opened, waiters, event_batches, leadership=leadership, room=retention)
     view = NodeView(
         config,
         raft,
@@ -139,7 +139,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     )
     return NodeParts(
         files=opened,
-        turns=turns,
+        event_batches=event_batches,
         transport=transport,
         group=group,
         gate=gate,
@@ -150,7 +150,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
         driver=driver,
         view=view,
         worker=worker,
-        jobs=_jobs_of(config, driver, retention, Checkpoints(store, raft, worker, on_failed=turns.on_failed)),
+        jobs=_jobs_of(config, driver, retention, Checkpoints(store, raft, worker, on_failed=event_batches.on_failed)),
     )
 
 
@@ -166,7 +166,9 @@ def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, check
     return tuple(jobs)
 
 
-def _machine_of(setup: NodeSetup, opened: NodeFiles, turns: EventBatches, answers: AppendAnswers) -> NodeMachine | None:
+def _machine_of(
+    setup: NodeSetup, opened: NodeFiles, event_batches: EventBatches, answers: AppendAnswers
+) -> NodeMachine | None:
     if setup.state_machine is None:
         return None
     config = setup.config
@@ -175,7 +177,7 @@ def _machine_of(setup: NodeSetup, opened: NodeFiles, turns: EventBatches, answer
         Applier(setup.state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
         opened.snapshots,
         worker=setup.host.new_worker(f"snapshot-{config.self_id}"),
-        turns=turns,
+        steps=event_batches,
         answers=answers,
     )
 
@@ -199,7 +201,7 @@ def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -
 
 
 def _retention_of(
-    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, turns: EventBatches
+    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, event_batches: EventBatches
 ) -> NodeRetention:
     store = opened.store
     policy = RetentionPolicy(
@@ -209,7 +211,7 @@ def _retention_of(
         policy,
         floor=RetentionFloor(raft, machine, setup.keep_from),
         core=raft,
-        turns=turns,
+        steps=event_batches,
         free_aside=store.aside.free_one,
         clocks=setup.host.read_clocks,
     )
@@ -244,7 +246,7 @@ def _gate_of(
     setup: NodeSetup,
     opened: NodeFiles,
     waiters: Waiters,
-    turns: EventBatches,
+    event_batches: EventBatches,
     *,
     leadership: NodeLeadership,
     room: NodeRetention,
@@ -253,7 +255,7 @@ def _gate_of(
         setup.config,
         setup.metrics,
         waiters.appends,
-        proposals=turns,
+        proposals=event_batches,
         leadership=leadership,
         room=room,
         max_body_bytes=opened.store.max_body_bytes,

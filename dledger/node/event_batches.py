@@ -1,7 +1,7 @@
-"""The turns of a node: each passes all events since the last turn to the driver together.
+"""The event batches of a node: each passes all events since the last batch to the driver together.
 
 Messages, ticks, finished syncs, proposals and reads are collected and processed once per iteration of the event loop;
-events that arrive during a turn are processed in the next. So a single append does not wait, and many share one write,
+events that arrive meanwhile are processed in the next. So a single append does not wait, and many share one write,
 one push and one sync (see `dledger.pending.proposals`).
 
 Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.core.events import Event, PeerUnreachable, Received, Tick
-from dledger.driver.turn import take_turn
+from dledger.driver.event_batch import process_batch
 from dledger.node.status import position_after
 from dledger.pending.proposals import ProposalQueue
 
@@ -33,7 +33,7 @@ _LIGHT_SIZE_BYTES_MAX = 256 * 1024
 
 
 class EventBatches:
-    """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
+    """Inbox, timers and event batches of one node. Construct it in the event loop; `begin` starts it.
 
     It is the first part of a node: all others give it events, and it knows the driver from `begin` to `end` only.
 
@@ -56,16 +56,16 @@ class EventBatches:
         self._driver: Driver | None = None
         # Set together with the driver; called at most once.
         self._report_failure: Callable[[Exception], None] | None = None
-        # Events since the last turn, in the order of their arrival: order between messages of one peer matters.
+        # Events since the last batch, in the order of their arrival: order between messages of one peer matters.
         self._inbox: list[Event] = []
         self._proposals = ProposalQueue()
-        # A turn is scheduled. A tick may run one before it; the scheduled turn then finds what came after the tick.
-        self._is_turn_due = False
+        # A batch is scheduled. A tick may run one before it; the scheduled one then finds what came after the tick.
+        self._is_batch_due = False
         # The next call of each job, by its action.
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
     def begin(self, driver: Driver, jobs: Iterable[Job], on_failed: Callable[[Exception], None]) -> None:
-        """Run turns with `driver` from now on, and start the timers.
+        """Run batches with `driver` from now on, and start the timers.
 
         Args:
             driver: of the node.
@@ -78,41 +78,41 @@ class EventBatches:
             self._every(job.interval_s, job.action)
 
     def soon(self, step: Callable[[Driver], None]) -> None:
-        """Run `step` in a turn of its own; an error of it stops the node."""
+        """Run `step` alone, in the next iteration of the loop; an error of it stops the node."""
         self._loop.call_soon(self._run, step)
 
     def end(self) -> None:
-        """Run no more turns."""
+        """Run no more batches."""
         self._driver = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
-        """Take a proposal with bodies of `size_bytes` into the next turn, or the one after a batch is committed."""
+        """Take a proposal with bodies of `size_bytes` into the next batch, or a later one if enough are in flight."""
         self._proposals.add(proposal, size_bytes)
-        self.ask_turn()
+        self.schedule_batch()
 
     def ask(self, event: Event) -> None:
-        """Take an event into the next turn."""
+        """Take an event into the next batch."""
         self._inbox.append(event)
-        self.ask_turn()
+        self.schedule_batch()
 
-    def ask_turn(self) -> None:
-        """Schedule a turn for the next iteration of the loop."""
-        if not self._is_turn_due:
-            self._is_turn_due = True
-            self._loop.call_soon(self._turn)
+    def schedule_batch(self) -> None:
+        """Schedule a batch for the next iteration of the loop."""
+        if not self._is_batch_due:
+            self._is_batch_due = True
+            self._loop.call_soon(self._run_batch)
 
     # ------------------------------------------------------------------------------------ from transport and syncer
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        """Take all messages of one read into the next turn."""
+        """Take all messages of one read into the next batch."""
         self._inbox += [Received(sender, message) for message in messages]
-        self.ask_turn()
+        self.schedule_batch()
 
     def on_unreachable(self, peer: str) -> None:
-        """Take a broken connection into the next turn."""
+        """Take a broken connection into the next batch."""
         self.ask(PeerUnreachable(peer))
 
     def on_failed(self, error: Exception) -> None:
@@ -133,16 +133,16 @@ class EventBatches:
         self._run(lambda driver: driver.synced(ticket, core_ms()))
         if self._proposals:
             # Waiting proposals may be due after a commit.
-            self.ask_turn()
+            self.schedule_batch()
 
     def on_sync_failed(self, error: Exception) -> None:
         """Stop the node: it is unknown what reached the disk."""
         self._fail(error)
 
-    # -------------------------------------------------------------------------------------------------------- turns
+    # -------------------------------------------------------------------------------------------------------- batches
 
-    def _turn(self) -> None:
-        self._is_turn_due = False
+    def _run_batch(self) -> None:
+        self._is_batch_due = False
         self._run(self._give_all)
 
     def _give_all(self, driver: Driver) -> None:
@@ -156,14 +156,14 @@ class EventBatches:
             batch, size_bytes = self._proposals.take(commit_index)
             return batch
 
-        batch = take_turn(driver, events, next_batch, core_ms())
+        batch = process_batch(driver, events, next_batch, core_ms())
         if batch:
             self._proposals.proposed(driver.raft.last_index)
             self._metrics.append_batch_entries.observe(sum(len(proposal.bodies) for proposal in batch))
             self._metrics.append_batch_bytes.observe(size_bytes)
             if self._proposals:
                 # Proposals that did not fit into one batch.
-                self.ask_turn()
+                self.schedule_batch()
 
     def _run(self, step: Callable[[Driver], None]) -> None:
         if self._driver is None:
@@ -193,7 +193,7 @@ class EventBatches:
         self._inbox.append(Tick(core_ms()))
         # Batches in flight may never be committed: no proposal waits for them longer than a tick.
         self._proposals.forget_in_flight()
-        self._turn()
+        self._run_batch()
 
 
 def core_ms() -> int:
@@ -202,7 +202,7 @@ def core_ms() -> int:
 
 
 class Job(NamedTuple):
-    """A periodic job of a node, run between turns; an error of it stops the node.
+    """A periodic job of a node, run between batches; an error of it stops the node.
 
     All of them are in docs/architecture.md, "Periodic jobs", by their names.
     """

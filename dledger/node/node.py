@@ -1,6 +1,6 @@
 """One member of a replication group: accepts appends, reads and membership changes; starts and stops.
 
-Place on the way of an append: `append` has the gate check bounds, keep a future and hand the bodies to the next turn
+Place on the way of an append: `append` has the gate check bounds, keep a future and hand the bodies to the next batch
 (`dledger.node.event_batches`); the driver's effects come back to `dledger.node.observer`, which resolves the future.
 
 Not here: how its parts are put together (`dledger.node.composition`), consensus (`dledger.core`), bytes
@@ -162,13 +162,13 @@ class Node:
         self._is_open = self._is_running = True
         self._gate.closed = None
         self.metrics.watch(self._view.gauges)
-        self._turns.begin(parts.driver, parts.jobs, self._fail)
-        self._turns.soon(lambda _: self._retention.look())
+        self._event_batches.begin(parts.driver, parts.jobs, self._fail)
+        self._event_batches.soon(lambda _: self._retention.look())
 
     def _keep(self, parts: NodeParts) -> None:
         self.reader = LogReader(parts.files.store)
         self._files = parts.files
-        self._turns = parts.turns
+        self._event_batches = parts.event_batches
         self._transport = parts.transport
         self._group = parts.group
         self._gate = parts.gate
@@ -230,7 +230,7 @@ class Node:
         """Process no more events, and answer all waiters; the outcome of accepted appends is unknown."""
         self._is_running = False
         self._leadership.end()
-        self._turns.end()
+        self._event_batches.end()
         self.metrics.watch(None)
         self._waiters.end(code, message)
 
@@ -265,7 +265,7 @@ class Node:
             raise RequestRefused(ResponseCode.NOT_LEADER, "the node does not run")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiters.reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
-        self._turns.ask_turn()
+        self._event_batches.schedule_batch()
         return await future
 
     def change_membership(
@@ -297,7 +297,7 @@ class Node:
     def when_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener` when more is committed, when role, term or leader have changed, or when the log is reset.
 
-        It is called in the middle of a turn and must only take note; call this before `start`.
+        It is called in the middle of a batch and must only take note; call this before `start`.
         """
         self._waiters.listeners.append(listener)
 

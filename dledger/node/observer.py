@@ -1,6 +1,6 @@
 """Receives the driver's notices of appends, reads and the node's role, and answers the waiters.
 
-Called in the middle of a turn: it resolves futures, counts and logs, and never calls back into the driver.
+Called in the middle of a batch: it resolves futures, counts and logs, and never calls back into the driver.
 """
 
 from __future__ import annotations

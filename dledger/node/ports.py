@@ -22,14 +22,14 @@ class Inbox(Protocol):
     """Takes events of the core."""
 
     def ask(self, event: Event) -> None:
-        """Take an event into the next turn."""
+        """Take an event into the next batch."""
 
 
-class Turns(Protocol):
+class DriverSteps(Protocol):
     """Runs steps that need the driver."""
 
     def soon(self, step: Callable[[Driver], None]) -> None:
-        """Run `step` in a turn of its own; an error of it stops the node."""
+        """Run `step` alone, in the next iteration of the loop; an error of it stops the node."""
 
 
 class Peers(Protocol):

@@ -1,4 +1,4 @@
-"""Deletes old data files of a running node, one a turn.
+"""Deletes old data files of a running node, one in each iteration of the event loop.
 
 Not here: which ones (`store.fs.retention_rules`), what deleting does (`dledger.entries.store`).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dledger.config import NodeConfig
     from dledger.driver.driver import Driver
-    from dledger.node.ports import Core, SnapshotRequests, Turns
+    from dledger.node.ports import Core, DriverSteps, SnapshotRequests
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class NodeRetention:
         policy: chooses the files.
         floor: entries from its index on must be kept; it is informed when it alone prevents a deletion.
         core: while it reports a stalled disk nothing is deleted, because a deletion would block the event loop.
-        turns: runs each step; an error of it stops the node.
+        steps: runs each step; an error of it stops the node.
         free_aside: deletes a file of the log that a reset replaced; False: there is none.
         clocks: the machine's, unless a test brings others.
 
@@ -43,7 +43,7 @@ class NodeRetention:
         *,
         floor: RetentionFloor,
         core: Core,
-        turns: Turns,
+        steps: DriverSteps,
         free_aside: Callable[[], bool],
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
@@ -51,7 +51,7 @@ class NodeRetention:
         self._policy = policy
         self._floor = floor
         self._core = core
-        self._turns = turns
+        self._steps = steps
         self._free_aside = free_aside
         self._clocks = clocks
         # The begin index of the log after each deletion, ascending. While it is not empty, one `_delete` is scheduled,
@@ -86,11 +86,11 @@ class NodeRetention:
             if self._policy.is_short_of_room and self._free_aside():
                 # No guarantee depends on a log that was set aside: it is deleted before any file of the log in use.
                 self._going.clear()
-                self._turns.soon(self._look_again)
+                self._steps.soon(self._look_again)
             if self.is_disk_full != was_full:
                 logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             if self._going:
-                self._turns.soon(self._delete)
+                self._steps.soon(self._delete)
             elif self.is_held_back:
                 self._floor.held_back()
 
@@ -110,7 +110,7 @@ class NodeRetention:
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
         # The disk is less full now, and one look chooses a bounded number of files only.
-        self._turns.soon(self._delete if self._going else self._look_again)
+        self._steps.soon(self._delete if self._going else self._look_again)
 
     def _look_again(self, driver: Driver) -> None:
         del driver

@@ -1,6 +1,6 @@
-"""Runs the state machine of a node: applies some committed entries a turn, saves and loads snapshots.
+"""Runs the state machine of a node: applies some committed entries at a time, saves and loads snapshots.
 
-A received snapshot is loaded in pieces, one a turn, if the machine supports that; committed entries wait for its end.
+A received snapshot is loaded in pieces if the machine supports that; committed entries wait for its end.
 
 Place on the way of an append: between the commit and its answer, which contains the results of the machine. A snapshot
 is saved in a separate thread; meanwhile nothing is applied, and all other work continues.
@@ -17,20 +17,20 @@ from dledger.types import NO_INDEX, SnapshotInfo
 
 if TYPE_CHECKING:
     from dledger.driver.driver import Driver
-    from dledger.node.ports import Answers, Turns
+    from dledger.node.ports import Answers, DriverSteps
     from dledger.node.state_machine import Applier
     from dledger.storage.snapshot_store import SnapshotStore
     from store.fs.storage_thread import Worker
 
 
 class NodeMachine:
-    """Feeds the state machine in turns, and is the driver's port `Snapshots`.
+    """Feeds the state machine in steps, and is the driver's port `Snapshots`.
 
     Args:
         applier: of the machine.
         snapshots: of the machine.
         worker: saves them, apart from the event loop.
-        turns: runs each piece; an error of it stops the node.
+        steps: runs each piece; an error of it stops the node.
         answers: learns up to which index entries are applied.
     """
 
@@ -40,12 +40,12 @@ class NodeMachine:
         snapshots: SnapshotStore,
         *,
         worker: Worker,
-        turns: Turns,
+        steps: DriverSteps,
         answers: Answers,
     ) -> None:
         self._applier = applier
         self._snapshots = snapshots
-        self._turns = turns
+        self._steps = steps
         self._answers = answers
         self._worker = worker
         # The half-open range of indexes whose results may be awaited; empty if both are equal.
@@ -122,7 +122,7 @@ class NodeMachine:
         # Also if nothing is left to apply: readers may wait for entries in the snapshot.
         self._step_soon()
 
-    # -------------------------------------------------------------------------------------------------------- turns
+    # -------------------------------------------------------------------------------------------------------- steps
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
         """Request a snapshot; see `Applier.ask_snapshot`. On a full disk ask again.
@@ -142,7 +142,7 @@ class NodeMachine:
     def _step_soon(self) -> None:
         if not self._is_step_due and self._is_saved.is_set():
             self._is_step_due = True
-            self._turns.soon(self._step)
+            self._steps.soon(self._step)
 
     def _step(self, _driver: Driver) -> None:
         """Apply a piece, and say so; save a snapshot when one is due. Or load a piece of one that was received."""
@@ -174,7 +174,7 @@ class NodeMachine:
                 self.ask_snapshot(is_forced=asked)
             self._ask_step()
 
-        self._turns.soon(report)
+        self._steps.soon(report)
 
     # --------------------------------------------------------------------------------------- the port of the driver
 

@@ -113,7 +113,7 @@ class Proposals(Protocol):
     """Gives proposals to the driver."""
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
-        """Take a proposal with bodies of `size_bytes` into a turn."""
+        """Take a proposal with bodies of `size_bytes` into a batch."""
 
 
 class LeadershipGate(Protocol):

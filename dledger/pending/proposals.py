@@ -1,4 +1,4 @@
-"""Proposals that wait for a turn, and how many of them make a batch.
+"""Proposals that wait for an event batch, and how many of them make a batch.
 
 A batch costs one write, one push to each peer, one sync and one acknowledgement of each peer, whatever its size. So
 while some batches are in flight, new proposals are joined and wait until one of them is committed; a single
@@ -39,7 +39,7 @@ class ProposalQueue:
         return len(self._proposals)
 
     def add(self, proposal: Proposal, size_bytes: int) -> None:
-        """Queue `proposal`, with bodies of `size_bytes`, for the next turn."""
+        """Queue `proposal`, with bodies of `size_bytes`, for the next event batch."""
         self._proposals.append((proposal, size_bytes))
         self._size_bytes += size_bytes
 

@@ -17,7 +17,7 @@ _NOT_CONFIRMED = "no quorum confirmed the leader within {:g} s"
 
 
 class PendingReads:
-    """Pending linearizable reads: all reads of one kind that arrive in one turn share one request to the core.
+    """Pending linearizable reads: all reads of one kind that arrive in one event batch share one request to the core.
 
     Args:
         timeout_s: the time without an answer after which a read is refused.
@@ -25,7 +25,7 @@ class PendingReads:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        # Reads of which the core knows nothing yet, by whether they may use the leader's lease; empty after each turn.
+        # Reads of which the core knows nothing yet, by whether they may use the leader's lease; empty after each batch.
         self._asking: dict[bool, list[asyncio.Future[int]]] = {}
         # Requests to the core without an answer, by id, each with its time: ascending in both, as `expire` requires.
         self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import DiskFull, StorageFailed, StoreStopped
 from store.fs.storage_thread import StorageThread
-from store.maintenance.debouncer import PacedTurn
+from store.maintenance.debouncer import Debouncer
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
 from store.maintenance.paced_flush import PacedFlush
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob, PeriodicJobs
@@ -104,7 +104,7 @@ class BackgroundTasks:
         self._is_held_up = False
         # A flush of queues found none.
         self._is_short_of_room = False
-        self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
+        self._dispatching = Debouncer(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
         # Readers that wait, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)

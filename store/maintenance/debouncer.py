@@ -1,8 +1,8 @@
-"""Work that is done in turns of the event loop, each of which serves every caller that asked before it.
+"""Debounces work in the event loop: one run serves every caller that asked before it.
 
-A turn costs nearly as much for one request as for ten. So a request that may wait asks for a turn `later`, and shares
-it with all that arrive meanwhile; an urgent one gets a turn `at_once`, which serves them too. Requests that wait but
-come in bursts use `soon`: the first has a turn at once, later ones share one a moment after it.
+A run costs nearly as much for one request as for ten. So a request that may wait asks for a run `later`, and shares it
+with all that arrive meanwhile; an urgent one gets a run `at_once`, which serves them too. Requests that wait but come
+in bursts use `soon`: the first has a run at once, later ones share one a moment after it.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class PacedTurn:
-    """Turns of one kind. Construct it inside the running loop.
+class Debouncer:
+    """Runs work of one kind. Construct it inside the running loop.
 
     Args:
-        work: done in each turn; it may ask for the next one.
-        pace_s: a turn that is asked for `later` runs within this many seconds.
-        gap_s: this many seconds lie between two turns that were asked for soon.
+        work: done in each run; it may ask for the next one.
+        pace_s: a run that is asked for `later` begins within this many seconds.
+        gap_s: this many seconds lie between two runs that were asked for soon.
     """
 
-    __slots__ = ("_due_s", "_gap_s", "_last_s", "_loop", "_pace_s", "_turn", "_work")
+    __slots__ = ("_due_s", "_gap_s", "_last_s", "_loop", "_pace_s", "_scheduled", "_work")
 
     def __init__(self, work: Callable[[], None], pace_s: float, gap_s: float = 0.0) -> None:
         self._loop = asyncio.get_running_loop()
         self._work = work
         self._pace_s = pace_s
         self._gap_s = gap_s
-        # At most one turn is scheduled; None: none is.
-        self._turn: asyncio.Handle | None = None
-        # When `_turn` runs (-inf: in the next iteration of the loop), and when the last turn began.
+        # At most one run is scheduled; None: none is.
+        self._scheduled: asyncio.Handle | None = None
+        # When the next run begins (-inf: in the next iteration of the loop), and when the last one began.
         self._due_s = self._last_s = -inf
 
     def at_once(self) -> None:
-        """Schedule a turn for the next iteration of the loop."""
-        self._have(-inf)
+        """Schedule a run for the next iteration of the loop."""
+        self._schedule(-inf)
 
     def soon(self) -> None:
-        """Schedule a turn for the next iteration of the loop, or for the end of the gap after the last turn."""
-        self._have(self._last_s + self._gap_s)
+        """Schedule a run for the next iteration of the loop, or for the end of the gap after the last run."""
+        self._schedule(self._last_s + self._gap_s)
 
     def later(self) -> None:
-        """Use the turn that is scheduled, or schedule one after the pace."""
-        if self._turn is None:
-            self._have(self._loop.time() + self._pace_s)
+        """Use the run that is scheduled, or schedule one after the pace."""
+        if self._scheduled is None:
+            self._schedule(self._loop.time() + self._pace_s)
 
     def cancel(self) -> None:
-        """Cancel the scheduled turn."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        """Cancel the scheduled run."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
 
-    def _have(self, due_s: float) -> None:
-        """Schedule a turn for that time of the loop's clock, unless an earlier one is scheduled."""
-        if self._turn is not None and self._due_s <= due_s:
+    def _schedule(self, due_s: float) -> None:
+        """Schedule a run for that time of the loop's clock, unless an earlier one is scheduled."""
+        if self._scheduled is not None and self._due_s <= due_s:
             return
         self.cancel()
         is_next = due_s <= self._loop.time()
         self._due_s = -inf if is_next else due_s
-        self._turn = self._loop.call_soon(self._take) if is_next else self._loop.call_at(due_s, self._take)
+        self._scheduled = self._loop.call_soon(self._run) if is_next else self._loop.call_at(due_s, self._run)
 
-    def _take(self) -> None:
-        self._turn = None
+    def _run(self) -> None:
+        self._scheduled = None
         self._last_s = self._loop.time()
         self._work()

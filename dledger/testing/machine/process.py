@@ -21,7 +21,7 @@ from dledger.core.events import (
 )
 from dledger.core.messages import PushAccepted
 from dledger.driver.driver import Proposal
-from dledger.driver.turn import take_turn
+from dledger.driver.event_batch import process_batch
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import CheckpointTicket, EntriesTicket, EntryStoreConfig
@@ -34,12 +34,12 @@ from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.checks.state_machine import SimStateMachine
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
+from dledger.testing.machine.batch_checks import check_after_batch
 from dledger.testing.machine.membership_checks import MembershipWatch
 from dledger.testing.machine.observer import SimObserver
 from dledger.testing.machine.retention import SimRetention
 from dledger.testing.machine.strange_directories import GROUP_NAME
 from dledger.testing.machine.syncer import SimSyncer
-from dledger.testing.machine.turn_checks import check_turn
 from dledger.testing.work import SimWork
 from dledger.types import Member, Membership
 from store.errors import StoreError
@@ -291,7 +291,7 @@ class SimProcess:
             self._world.checks.log.died_in_step(self.node_id, self.raft)
             self._fail(error)
         else:
-            check_turn(self._world, self.node_id, self.raft, self.store, self.memberships)
+            check_after_batch(self._world, self.node_id, self.raft, self.store, self.memberships)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
@@ -310,7 +310,7 @@ class SimProcess:
             driver.synced(ticket, now_ms)
         events, self._inbox = [*self._inbox, *self._observer.next_questions()], []
         proposals, self._proposals = self._proposals, []
-        take_turn(driver, events, lambda _: proposals, now_ms)
+        process_batch(driver, events, lambda _: proposals, now_ms)
         if self._applier is not None:
             self._apply(self._applier)
 

@@ -146,7 +146,7 @@ class NodeProcess:
         def look() -> None:
             if self.node.is_running:
                 retention = self.node._retention  # noqa: SLF001 - the only way to shorten the interval
-                self.node._turns.soon(lambda _: retention.look())  # noqa: SLF001 - as above
+                self.node._event_batches.soon(lambda _: retention.look())  # noqa: SLF001 - as above
                 self.loop.call_later(interval_s, look)
 
         self.loop.call_later(interval_s, look)

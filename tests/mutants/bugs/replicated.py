@@ -20,7 +20,7 @@ from dledger.types import NO_INDEX
 from store.access.dedupe import DedupeWindow
 from store.access.message_store import MessageStore
 from store.maintenance.background import BackgroundTasks
-from store.maintenance.debouncer import PacedTurn
+from store.maintenance.debouncer import Debouncer
 from store.maintenance.retention import StoreRetention
 from store.queues.offsets import QueueOffsets
 from tests.mutants.mutant import Mutant, Tests
@@ -125,7 +125,7 @@ def reads_of_a_lone_broker_are_not_confirmed(patch):
 
 
 def waiting_readers_wait_for_the_pace_of_dispatch(patch):
-    patch.setattr(PacedTurn, "soon", PacedTurn.later)
+    patch.setattr(Debouncer, "soon", Debouncer.later)
 
 
 def confirmed_reads_wait_for_the_pace_of_dispatch(patch):

@@ -110,7 +110,7 @@ def entries_wait_after_a_save_for_the_next_commit(patch):
         ask_step = self._ask_step
         self._ask_step = lambda: None
         original(self, error)
-        self._turns.soon(lambda _: setattr(self, "_ask_step", ask_step))
+        self._steps.soon(lambda _: setattr(self, "_ask_step", ask_step))
 
     patch.setattr(NodeMachine, "_saved", saved)
 

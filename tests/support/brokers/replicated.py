@@ -178,7 +178,7 @@ class Group:
             state = each.node._raft.state
             min_ms, max_ms = timeouts_of(each.node.config.raft)
             state.config = replace(state.config, min_election_timeout_ms=min_ms, max_election_timeout_ms=max_ms)
-            if (driver := each.node._turns._driver) is not None:  # it has not stopped
+            if (driver := each.node._event_batches._driver) is not None:  # it has not stopped
                 driver._disk = DiskWatch(max_ms)
             if not isinstance(state.office, Leader):
                 state.office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)

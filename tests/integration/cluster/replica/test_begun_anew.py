@@ -24,7 +24,7 @@ async def delete_all_that_may_go(replica):
 
     def is_deleted():
         # Again and again: a node that is elected meanwhile keeps all files for a moment.
-        node._turns.soon(lambda driver: driver.delete_before(retention._floor.index()))
+        node._event_batches.soon(lambda driver: driver.delete_before(retention._floor.index()))
         return log.begin_index > 0
 
     await until(is_deleted)

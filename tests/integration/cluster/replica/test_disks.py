@@ -216,7 +216,7 @@ def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
             for first in range(0, 20_000, 50):
                 await group.put(*numbered(range(first, first + 50)))
                 replica = await group.level()
-                replica.node._turns.soon(lambda _, node=replica.node: node._retention.look())
+                replica.node._event_batches.soon(lambda _, node=replica.node: node._retention.look())
                 if replica.parts.entries.begin_index > 0:
                     break
             assert replica.parts.entries.begin_index > 0
@@ -255,7 +255,7 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
             assert queues.offset < last > 3 * FILE_SIZE
 
             def is_last_alone():
-                node._turns.soon(lambda _: node._retention.look())
+                node._event_batches.soon(lambda _: node._retention.look())
                 return log.begin_offset >= last
 
             await until(is_last_alone)
@@ -287,7 +287,7 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
                     await asyncio.sleep(0)
 
             looking = asyncio.create_task(look_each_turn())
-            replica.node._turns.soon(
+            replica.node._event_batches.soon(
                 lambda driver: driver.delete_before(replica.parts.entries.index_before(FILE_SIZE) + 1)
             )
             async with asyncio.timeout(PATIENCE_S):
@@ -350,7 +350,7 @@ def test_base_log_goes_first_and_then_entries_and_queue_offsets_continue(tmp_pat
                 assert read_queue(replica, queue_id=1) == [(1, b"again")]
 
     def is_begun_later(replica):
-        replica.node._turns.soon(lambda _: replica.node._retention.look())
+        replica.node._event_batches.soon(lambda _: replica.node._retention.look())
         return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_base_log
 
     assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs room on the disk"

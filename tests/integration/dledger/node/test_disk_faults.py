@@ -194,7 +194,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
         stalled = await cluster.leader()
         disk = disks[stalled.config.self_id]
         # A sync as long as an election counts as a stall, as usual; the disks of the others may be busy.
-        stalled._turns._driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
+        stalled._event_batches._driver._disk._limit_ms = stalled.config.raft.max_election_timeout_ms
         disk.is_going.clear()
         try:
             waiting = stalled.append([b"on the stalled leader"])
@@ -218,7 +218,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
 
 def test_too_full_disk_deletes_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
     def look(node: Node) -> None:
-        node._turns.soon(lambda _: node._retention.look())
+        node._event_batches.soon(lambda _: node._retention.look())
 
     async def main() -> None:
         disk = FaultyDisk()

@@ -65,7 +65,7 @@ def test_longest_turn_while_many_offsets_topics_and_queues_are_loaded_in_place_o
             applier,
             snapshots,
             worker=worker,
-            turns=SimpleNamespace(soon=lambda step: loop.call_soon(step, None)),
+            steps=SimpleNamespace(soon=lambda step: loop.call_soon(step, None)),
             answers=SimpleNamespace(on_applied=lambda *_: None),
         )
         snapshots.save(99, 1, content)

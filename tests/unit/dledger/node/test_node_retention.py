@@ -23,7 +23,7 @@ class Policy(SimpleNamespace):
 
 def looked(*, is_short_of_room, aside_count, is_stalled=False):
     """Return what a retention deleted by one look, and what that asked for, in order."""
-    deleted, turns = [], deque()
+    deleted, steps = [], deque()
     driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
 
     core = SimpleNamespace(retention_floor=100, is_disk_stalled=is_stalled)
@@ -38,14 +38,14 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
         Policy(is_short_of_room=is_short_of_room, deleted=deleted),
         floor=RetentionFloor(core, None, None),
         core=core,
-        turns=SimpleNamespace(soon=turns.append),
+        steps=SimpleNamespace(soon=steps.append),
         free_aside=free_aside,
         clocks=lambda: None,
     )
     retention.look()
     for _ in range(aside_count + 2):
-        if turns:
-            turns.popleft()(driver)
+        if steps:
+            steps.popleft()(driver)
     return deleted, retention.deleted_files_count
 
 

@@ -43,14 +43,14 @@ class Driver:
 
 
 class Host:
-    """A log with a machine, whose turns the test runs. Construct it in an event loop."""
+    """A log with a machine, whose steps the test runs. Construct it in an event loop."""
 
     def __init__(self, machine, threshold):
         files = machine.process()
         self.log = EntryStore.open(files, "/n0", CONFIG)
         snapshots = SnapshotStore.open(files, "/n0")
         self.state = Journal()
-        self.turns = deque()
+        self.steps = deque()
         self.driver = Driver()
         self.applied = []
         self.worker = StorageThread("snapshots")
@@ -58,7 +58,7 @@ class Host:
             Applier(self.state, self.log, snapshots, threshold),
             snapshots,
             worker=self.worker,
-            turns=SimpleNamespace(soon=self.turns.append),
+            steps=SimpleNamespace(soon=self.steps.append),
             answers=SimpleNamespace(on_applied=lambda index, _: self.applied.append(index)),
         )
 
@@ -69,13 +69,13 @@ class Host:
         return first_index
 
     async def turn_all(self):
-        """Run all turns, and those that follow from a snapshot that is being saved.
+        """Run all steps, and those that follow from a snapshot that is being saved.
 
         The save is visible a moment before the thread reports it: in between, the next one may begin.
         """
-        while self.turns or self.worker._jobs_count:
-            if self.turns:
-                self.turns.popleft()(self.driver)
+        while self.steps or self.worker._jobs_count:
+            if self.steps:
+                self.steps.popleft()(self.driver)
             await asyncio.sleep(0)
 
 
@@ -84,10 +84,10 @@ def test_committed_entries_are_applied_in_turns_and_results_are_taken_once(machi
         host = Host(machine, threshold=1000)
         host.append(b"a", b"b")
         host.append(b"c")
-        assert not host.turns, "nothing is committed"
+        assert not host.steps, "nothing is committed"
         host.machine.committed(1)
         host.machine.committed(1)
-        assert len(host.turns) == 1
+        assert len(host.steps) == 1
         await host.turn_all()
         assert host.applied == [1]
         assert host.machine.take(0, 1) == [b"did a", b"did b"]
@@ -181,7 +181,7 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
         host.machine.committed(0)
         await host.turn_all()
         host.machine.ask_snapshot()
-        host.turns.popleft()(host.driver)
+        host.steps.popleft()(host.driver)
         await until(begun.is_set)
         host.machine.ask_snapshot()
         host.machine.ask_snapshot(is_forced=True)
@@ -250,8 +250,8 @@ def test_state_is_loaded_a_piece_a_turn_and_readers_are_woken_by_the_last(machin
         target.machine.ask_snapshot()
         for _ in range(2):
             assert (target.machine.applied_index, target.applied) == (-1, [])
-            assert len(target.turns) == 1, "other turns come in between"
-            target.turns.popleft()(target.driver)
+            assert len(target.steps) == 1, "other steps come in between"
+            target.steps.popleft()(target.driver)
         assert target.applied == [19], "also if nothing is left to apply"
         assert target.state.applied == source.state.applied
         await target.turn_all()
@@ -275,7 +275,7 @@ def test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots(machine):
         assert not host.machine.finish(snapshot)
         host.append(b"b")
         host.machine.committed(1)
-        assert not host.turns
+        assert not host.steps
         host.machine._is_saved.set()
         await host.machine.stop()
 

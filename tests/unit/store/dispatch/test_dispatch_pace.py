@@ -10,7 +10,7 @@ from commitlog.plain.store import PlainStoreConfig
 from store.errors import Certainty, StoreStopped
 from store.fs.linux.files import OsFiles
 from store.maintenance import background
-from store.maintenance.debouncer import PacedTurn
+from store.maintenance.debouncer import Debouncer
 from store.model.config import MessageStoreConfig
 from tests.support.message_stores import numbered
 from tests.support.waiting import PATIENCE_S, until
@@ -36,103 +36,103 @@ async def loop_turns():
 
 def test_all_requests_for_a_later_turn_share_it():
     async def story():
-        turns = []
-        turn = PacedTurn(lambda: turns.append(1), 0.001)
+        runs = []
+        debouncer = Debouncer(lambda: runs.append(1), 0.001)
         for _ in range(100):
-            turn.later()
-        await until(lambda: turns)
-        assert turns == [1]
-        turn.later()
-        await until(lambda: len(turns) == 2)
+            debouncer.later()
+        await until(lambda: runs)
+        assert runs == [1]
+        debouncer.later()
+        await until(lambda: len(runs) == 2)
 
     in_loop(story)
 
 
 def test_urgent_request_also_serves_waiting_ones():
     async def story():
-        turns = []
-        turn = PacedTurn(lambda: turns.append(1), NEVER_S)
-        turn.later()
-        turn.at_once()
-        turn.at_once()
-        turn.later()
-        assert turns == []
+        runs = []
+        debouncer = Debouncer(lambda: runs.append(1), NEVER_S)
+        debouncer.later()
+        debouncer.at_once()
+        debouncer.at_once()
+        debouncer.later()
+        assert runs == []
         await asyncio.sleep(0)
-        assert turns == [1]
+        assert runs == [1]
         await asyncio.sleep(0.005)
-        assert turns == [1]
+        assert runs == [1]
 
     in_loop(story)
 
 
 def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
     async def story():
-        turns = []
-        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
-        turn.later()
-        turn.soon()
-        turn.soon()
+        runs = []
+        debouncer = Debouncer(lambda: runs.append(1), NEVER_S, gap_s=NEVER_S)
+        debouncer.later()
+        debouncer.soon()
+        debouncer.soon()
         await asyncio.sleep(0)
-        assert turns == [1]
+        assert runs == [1]
 
     in_loop(story)
 
 
 def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
     async def story():
-        loop, gap_s, turns = asyncio.get_running_loop(), 8.0, []
+        loop, gap_s, runs = asyncio.get_running_loop(), 8.0, []
         # The test advances the clock: otherwise a gap may be over before the next request, wherever it stalls.
         now_s = float(int(loop.time()))
         loop.time = lambda: now_s
-        turn = PacedTurn(lambda: turns.append(now_s), NEVER_S, gap_s)
-        turn.soon()
+        debouncer = Debouncer(lambda: runs.append(now_s), NEVER_S, gap_s)
+        debouncer.soon()
         await loop_turns()
-        assert turns == [now_s]
+        assert runs == [now_s]
         for _ in range(100):
-            turn.soon()
+            debouncer.soon()
         now_s += gap_s - 0.5
         await loop_turns()
-        assert len(turns) == 1
+        assert len(runs) == 1
         now_s += 0.5
         await loop_turns()
-        assert turns == [now_s - gap_s, now_s]
+        assert runs == [now_s - gap_s, now_s]
 
     in_loop(story)
 
 
 def test_urgent_request_does_not_wait_for_the_gap():
     async def story():
-        turns = []
-        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
-        turn.soon()
-        await until(lambda: turns)
-        turn.soon()
-        turn.at_once()
-        turn.soon()
+        runs = []
+        debouncer = Debouncer(lambda: runs.append(1), NEVER_S, gap_s=NEVER_S)
+        debouncer.soon()
+        await until(lambda: runs)
+        debouncer.soon()
+        debouncer.at_once()
+        debouncer.soon()
         await asyncio.sleep(0)
-        assert len(turns) == 2
+        assert len(runs) == 2
 
     in_loop(story)
 
 
 def test_work_may_request_the_next_turn_and_a_cancelled_one_never_runs():
     async def story():
-        turns = []
+        runs = []
 
         def work():
-            turns.append(1)
-            if len(turns) < 5:
-                turn.at_once()
+            runs.append(1)
+            if len(runs) < 5:
+                debouncer.at_once()
 
-        turn = PacedTurn(work, NEVER_S)
-        turn.at_once()
+        debouncer = Debouncer(work, NEVER_S)
+        debouncer.at_once()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert len(turns) == 5
-        turn.at_once()
-        turn.cancel()
+        assert len(runs) == 5
+        debouncer.at_once()
+        debouncer.cancel()
         await asyncio.sleep(0)
-        assert len(turns) == 5
+        assert len(runs) == 5
 
     in_loop(story)
 

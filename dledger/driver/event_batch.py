@@ -1,7 +1,7 @@
-"""The order of one turn: how the driver is given all that has come in since the last one.
+"""The order within a batch of events: how the driver is given all that has come in since the last batch.
 
 Both the shell of a node (`dledger.node.event_batches`) and the simulator of core, driver and store call it, so that
-they cannot come apart. Not here: what is collected, and when a turn is due.
+they cannot come apart. Not here: what is collected, and when a batch is due.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dledger.driver.driver import Driver, Proposal
 
 
-def take_turn(
+def process_batch(
     driver: Driver, events: Sequence[Event], batch_after: Callable[[int], list[Proposal]], now_ms: int
 ) -> list[Proposal]:
     """Give the driver events, then proposals, and return these.

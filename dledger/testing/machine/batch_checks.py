@@ -1,4 +1,4 @@
-"""What must hold of a simulated node after each of its turns: all checks that look at core and log.
+"""What must hold of a simulated node after each batch of events: all checks that look at core and log.
 
 Not here: what each check means (`dledger.testing.checks.all_checks` and the modules that it joins).
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dledger.testing.world import World
 
 
-def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore, memberships: MembershipWatch) -> None:
-    """Check a node that has just ended a turn.
+def check_after_batch(world: World, node_id: str, raft: Raft, store: EntryStore, memberships: MembershipWatch) -> None:
+    """Check a node that has just processed a batch of events.
 
     Raises:
         dledger.testing.faults.Violation: a rule does not hold.
