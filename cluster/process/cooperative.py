@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from store.queues.merge_by_offset import Steps
 
 # After this long other tasks of the loop may run.
-TURN_S: Final = 0.005
+STEP_S: Final = 0.005
 
 Result = TypeVar("Result")
 
@@ -19,13 +19,13 @@ class Pace:
     """Gives way in a coroutine that does many small things: made at its begin."""
 
     def __init__(self) -> None:
-        self._turn_end = monotonic() + TURN_S
+        self._turn_end = monotonic() + STEP_S
 
     async def give_way(self) -> None:
         """Yield to the event loop if this step has lasted long enough."""
         if monotonic() >= self._turn_end:
             await asyncio.sleep(0)
-            self._turn_end = monotonic() + TURN_S
+            self._turn_end = monotonic() + STEP_S
 
 
 async def run_cooperatively(steps: Steps[Result]) -> Result:

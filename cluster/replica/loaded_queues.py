@@ -1,4 +1,4 @@
-"""Brings queues to what a loaded snapshot says of them, some of them a turn: thousands take seconds.
+"""Brings queues to what a loaded snapshot says of them, some of them in each step: thousands take seconds.
 
 | when                                        | what                                                                   |
 | ------------------------------------------- | ---------------------------------------------------------------------- |
@@ -43,14 +43,14 @@ class LoadedQueues:
         # The second kind was begun: the table's last row.
         self._is_restoring = False
 
-    def turn(self, end_s: float) -> bool:
+    def step(self, end_s: float) -> bool:
         """Work until a time of the monotonic clock, one step at least; return whether dispatch may continue.
 
         It returns False also where units must be flushed first (`ConsumeQueues.is_full`), and while a snapshot is being
         loaded.
 
         Raises:
-            store.errors.DiskFull: nothing is lost; a later turn tries again.
+            store.errors.DiskFull: nothing is lost; a later step tries again.
             store.errors.StorageFailed: the store must stop.
         """
         if self._machine.is_loading:
@@ -76,10 +76,10 @@ class LoadedQueues:
         """Do all that must come before a dispatch, at once; for a node that ends while no snapshot is being loaded.
 
         Raises:
-            as `turn`.
+            as `step`.
         """
         assert not self._machine.is_loading
-        while not self._is_restoring and not self.turn(monotonic()):
+        while not self._is_restoring and not self.step(monotonic()):
             continue
 
     def _continue(self, end_s: float) -> bool:

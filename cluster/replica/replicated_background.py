@@ -2,7 +2,7 @@
 
 The node runs the log itself: its syncs, its files, its role. It signals changes; everything else is done in cooperative
 steps of the event loop: at once when roles change or a read must see it, else for some commits at a time. What the
-node's retention has deleted is gone from queues and index a moment later, some queues a turn.
+node's retention has deleted is gone from queues and index a moment later, some queues in each step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from cluster.replica.loaded_queues import LoadedQueues
-from store.maintenance.background import TURN_S, BackgroundTasks, LogTasks
+from store.maintenance.background import STEP_S, BackgroundTasks, LogTasks
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ReplicatedLogTasks:
 
     def _prepare(self) -> bool:
         """Follow a log that was restarted from a snapshot, in short steps; return whether dispatch may continue."""
-        return self._loaded_queues.turn(monotonic() + TURN_S)
+        return self._loaded_queues.step(monotonic() + STEP_S)
 
     def prepare_to_end(self) -> None:
         """Do all that must come before the last dispatch.
@@ -104,7 +104,7 @@ class ReplicatedLogTasks:
 
     def _dispatched(self) -> bool:
         # Before this node may lead: it would assign offsets again that the log no longer contains.
-        if not self._loaded_queues.turn(monotonic() + TURN_S):
+        if not self._loaded_queues.step(monotonic() + STEP_S):
             return False
         self.readiness = self._leadership.look()
         self._on_look()

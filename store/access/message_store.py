@@ -321,17 +321,17 @@ class MessageStore:
             DiskFull: no room for queues or index; nothing is lost, try again.
             StorageFailed: the store has stopped.
         """
-        while self.dispatch_turn():
+        while self.dispatch_step():
             continue
 
-    def dispatch_turn(self) -> bool:
+    def dispatch_step(self) -> bool:
         """Dispatch a bounded part of what waits; return whether more may wait.
 
         Raises:
             as `dispatch`.
         """
         with self._stopping():
-            return self._derived.dispatcher.turn()
+            return self._derived.dispatcher.step()
 
     def begin_flush(self, pages_min: int = 0) -> DerivedTicket | None:
         """Return a ticket whose `sync` makes queues and index durable; None when nothing waits for that."""

@@ -1,4 +1,4 @@
-"""Follows the log, and makes queues and index what it says: in batches, so much at a turn, in the order of the log.
+"""Follows the log, and makes queues and index what it says: in batches, so much in a step, in the order of the log.
 
 Each of the two may lack a different range, as recovery left it: where they differ, each gets only what it lacks.
 Records that cannot be read are passed over and reported; what is after them is dispatched at its own offsets.
@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 # How many unreadable ranges are remembered to be shown; all of them are counted and logged.
 _SKIPPED_MAX = 100
-# A turn is to take about this long: more of the log at a time when it takes half of that, less when it takes twice.
-_TURN_S = 0.004
-_TURN_BYTES_MIN = 64 << 10
-_TURN_BYTES_FIRST = 256 << 10
-# A queue costs as much as a dozen messages; of a range with many queues this many messages are a turn.
+# A step is to take about this long: more of the log at a time when it takes half of that, less when it takes twice.
+_STEP_S = 0.004
+_STEP_BYTES_MIN = 64 << 10
+_STEP_BYTES_FIRST = 256 << 10
+# A queue costs as much as a dozen messages; of a range with many queues this many messages are a step.
 _MANY_QUEUES = 256
-_TURN_MESSAGES_MAX = 512
+_STEP_MESSAGES_MAX = 512
 
 
 class Dispatcher:
@@ -47,7 +47,7 @@ class Dispatcher:
         queues: of the store.
         index: of the store; None: nothing is indexed.
         waiters: notified of new messages.
-        size_bytes_max: of the log, in one turn.
+        size_bytes_max: of the log, in one step.
 
     Attributes:
         queues_offset: the queues hold everything of the log below.
@@ -74,8 +74,8 @@ class Dispatcher:
         self._waiters = waiters
         self.size_bytes_max = size_bytes_max
         # At most `size_bytes_max`; halved and doubled by `_pace`.
-        self._turn_bytes = min(_TURN_BYTES_FIRST, size_bytes_max)
-        # What the last turn left of its batch; used only if dispatch still continues where it begins.
+        self._step_bytes = min(_STEP_BYTES_FIRST, size_bytes_max)
+        # What the last step left of its batch; used only if dispatch still continues where it begins.
         self._rest: DispatchBatch | None = None
         # They never fall while the store is open. They differ only after an open, until the smaller one has caught up,
         # and after a full disk; without an index they are equal.
@@ -102,10 +102,10 @@ class Dispatcher:
         self.queues_offset = queues_offset
         self.index_offset = queues_offset if self._index is None else index_offset
 
-    def turn(self) -> bool:
+    def step(self) -> bool:
         """Dispatch what comes next, for some milliseconds; return whether more may wait.
 
-        How much that is follows from how long the turn before has taken, and is bounded by `size_bytes_max`.
+        How much that is follows from how long the step before has taken, and is bounded by `size_bytes_max`.
 
         Raises:
             store.errors.DiskFull: a file of a queue or of the index finds no room; nothing is lost, try again.
@@ -113,11 +113,11 @@ class Dispatcher:
         """
         began_s = monotonic()
         rest, self._rest = self._rest, None
-        batch = rest if rest is not None and rest.begin_offset == self._next_begin() else self._scan(self._turn_bytes)
+        batch = rest if rest is not None and rest.begin_offset == self._next_begin() else self._scan(self._step_bytes)
         if batch is None:
             return False
-        if len(batch.queues) > _MANY_QUEUES and len(batch) > _TURN_MESSAGES_MAX:
-            piece = first_rows(batch, _TURN_MESSAGES_MAX)
+        if len(batch.queues) > _MANY_QUEUES and len(batch) > _STEP_MESSAGES_MAX:
+            piece = first_rows(batch, _STEP_MESSAGES_MAX)
             self.take(piece)
             self._rest = rows_from(batch, piece.next_offset)
         else:
@@ -126,11 +126,11 @@ class Dispatcher:
         return self.behind_bytes > 0
 
     def _pace(self, took_s: float) -> None:
-        """Set how many bytes the next turn dispatches, from the duration of this one."""
-        if took_s > 2 * _TURN_S:
-            self._turn_bytes = max(self._turn_bytes // 2, min(_TURN_BYTES_MIN, self.size_bytes_max))
-        elif took_s < _TURN_S / 2 and self.behind_bytes >= self._turn_bytes:
-            self._turn_bytes = min(2 * self._turn_bytes, self.size_bytes_max)
+        """Set how many bytes the next step dispatches, from the duration of this one."""
+        if took_s > 2 * _STEP_S:
+            self._step_bytes = max(self._step_bytes // 2, min(_STEP_BYTES_MIN, self.size_bytes_max))
+        elif took_s < _STEP_S / 2 and self.behind_bytes >= self._step_bytes:
+            self._step_bytes = min(2 * self._step_bytes, self.size_bytes_max)
 
     def next_batch(self) -> DispatchBatch | None:
         """Return what comes next, about `size_bytes_max`; None at the end."""
@@ -149,7 +149,7 @@ class Dispatcher:
         """Dispatch what `next_batch` returned.
 
         Raises:
-            as `turn`.
+            as `step`.
         """
         self._report_skipped(batch)
         if batch.next_offset > self.queues_offset:
@@ -171,9 +171,9 @@ class Dispatcher:
         """Dispatch all that there is.
 
         Raises:
-            as `turn`.
+            as `step`.
         """
-        while self.turn():
+        while self.step():
             continue
 
     def _report_out_of_order(self, found: Sequence[OutOfOrderUnit]) -> None:

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 # After this time a job lets the event loop run other callbacks.
-TURN_S = 0.005
+STEP_S = 0.005
 # Unless a reader waits, appends are dispatched in batches, after this time or this many bytes: each run of dispatch
 # costs a millisecond, so small ones would take as long as all other work. Linearizable reads request dispatch at once.
 _DISPATCH_PACE_S = 0.1
@@ -285,7 +285,7 @@ class BackgroundTasks:
             if not self._log.prepare():
                 self._dispatching.at_once()
                 return
-            is_more = self.store.dispatch_turn()
+            is_more = self.store.dispatch_step()
             is_done = self._log.dispatched()
             if is_done:
                 self._complete_awaited()
@@ -331,7 +331,7 @@ class BackgroundTasks:
         """Shorten some queues to the log's begin, and continue in the next iteration: all at once would block it."""
         if not self._is_running:
             return
-        turn_end_s = monotonic() + TURN_S
+        turn_end_s = monotonic() + STEP_S
         try:
             for _ in self._expiring or ():
                 if monotonic() >= turn_end_s:

@@ -180,7 +180,7 @@ class OneStore(RuleBasedStateMachine):
 
     @rule()
     def dispatch_some(self):
-        self.store.messages.dispatch_turn()
+        self.store.messages.dispatch_step()
 
     @rule(dies_in=st.integers(0, 12), is_power_cut=st.booleans())
     def dispatch(self, dies_in, is_power_cut):
@@ -201,7 +201,7 @@ class OneStore(RuleBasedStateMachine):
 
         def run():
             ticket = self.store.messages.begin_flush(pages_min)
-            self.store.messages.dispatch_turn()
+            self.store.messages.dispatch_step()
             if ticket is not None:
                 ticket.sync()
                 self.store.messages.end_flush(ticket)

@@ -193,7 +193,7 @@ def test_topics_and_offsets_of_a_rocketmq_broker_are_taken_over_once(shop):
 
 
 def test_other_work_runs_while_groups_are_listed(shop, monkeypatch):
-    monkeypatch.setattr("cluster.process.cooperative.TURN_S", 0.0)
+    monkeypatch.setattr("cluster.process.cooperative.STEP_S", 0.0)
 
     async def story():
         async with shop.open() as stub:

@@ -242,7 +242,7 @@ def test_messages_are_found_by_key_and_by_time(shop):
 
 
 def test_other_work_runs_while_many_queues_are_examined(shop, monkeypatch):
-    monkeypatch.setattr("cluster.process.cooperative.TURN_S", 0.0)
+    monkeypatch.setattr("cluster.process.cooperative.STEP_S", 0.0)
 
     async def story():
         async with shop.open():

@@ -265,7 +265,7 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("store.maintenance.background.TURN_S", 0.0)
+    monkeypatch.setattr("store.maintenance.background.STEP_S", 0.0)
 
     async def story():
         queues = 40

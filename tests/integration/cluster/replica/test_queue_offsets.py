@@ -115,7 +115,7 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledg
                 await group.level()
                 follower, *_ = await group.followers()
                 with monkeypatch.context() as held:
-                    held.setattr(follower.store, "dispatch_turn", lambda: False)
+                    held.setattr(follower.store, "dispatch_step", lambda: False)
                     _, (place,) = await group.put(Message("T", b"acknowledged"))
                     confirming = asyncio.create_task(follower.confirm(ReadMode.LINEARIZABLE))
                     await until(lambda: follower.parts.log.end_offset > place.physical_offset)

@@ -4,8 +4,8 @@ import asyncio
 import math
 import time
 
-from cluster.process import cooperative as turns_of_the_loop
-from cluster.process.cooperative import TURN_S, run_cooperatively
+from cluster.process import cooperative
+from cluster.process.cooperative import STEP_S, run_cooperatively
 from tests.support.waiting import counting_turns
 
 
@@ -14,7 +14,7 @@ def test_long_work_yields_to_others_every_few_milliseconds():
         def steps():
             for _ in range(20):
                 begin = time.monotonic()
-                while time.monotonic() < begin + TURN_S:
+                while time.monotonic() < begin + STEP_S:
                     continue
                 yield
             return "done"
@@ -27,7 +27,7 @@ def test_long_work_yields_to_others_every_few_milliseconds():
 
 
 def test_short_work_is_done_in_one_turn(monkeypatch):
-    monkeypatch.setattr(turns_of_the_loop, "TURN_S", math.inf)
+    monkeypatch.setattr(cooperative, "STEP_S", math.inf)
 
     async def story():
         def steps():

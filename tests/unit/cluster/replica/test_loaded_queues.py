@@ -1,4 +1,4 @@
-"""What a loaded snapshot says of thousands of queues is followed in turns, and nothing is dispatched meanwhile."""
+"""What a loaded snapshot says of thousands of queues is followed in steps, and nothing is dispatched meanwhile."""
 
 from types import SimpleNamespace
 
@@ -37,12 +37,12 @@ def ends(offset, end):
 def test_dispatch_continues_only_after_all_queues_are_restored_in_steps(store, following):
     loaded_queues, machine, dropped = following
     machine.loaded = ends(0, 7)
-    assert loaded_queues.turn(0.0)  # none is surpassed
-    turns = 1
-    while not loaded_queues.turn(0.0):
-        turns += 1
+    assert loaded_queues.step(0.0)  # none is surpassed
+    steps = 1
+    while not loaded_queues.step(0.0):
+        steps += 1
         assert machine.loaded is not None, "it counts only when all of them are as long"
-    assert turns == COUNT + 1
+    assert steps == COUNT + 1
     assert machine.loaded is None
     assert set(store.messages.derived.queues.next_offsets().values()) == {7}
     assert dropped == [True]
@@ -51,11 +51,11 @@ def test_dispatch_continues_only_after_all_queues_are_restored_in_steps(store, f
 def test_nothing_is_dispatched_while_the_snapshot_is_being_loaded(store, following):
     loaded_queues, machine, dropped = following
     machine.is_loading = True
-    assert not loaded_queues.turn(float("inf"))
+    assert not loaded_queues.step(float("inf"))
     assert dropped == []
     machine.loaded, machine.is_loading = ends(0, 7), False
     while machine.loaded is not None:
-        loaded_queues.turn(float("inf"))
+        loaded_queues.step(float("inf"))
     assert set(store.messages.derived.queues.next_offsets().values()) == {7}
 
 
@@ -63,10 +63,10 @@ def test_queues_of_a_deleted_range_are_dropped_some_a_turn(store, following, mon
     loaded_queues, machine, _ = following
     monkeypatch.setattr(type(store.log), "begin_offset", property(lambda log: log.end_offset))
     machine.loaded = ends(1 << 40, 7)
-    turns = 1
-    while not loaded_queues.turn(0.0):
-        turns += 1
-    assert turns == COUNT + 1
+    steps = 1
+    while not loaded_queues.step(0.0):
+        steps += 1
+    assert steps == COUNT + 1
     assert set(store.messages.derived.queues.next_offsets().values()) == {0}
     assert machine.loaded is not None, "the end comes when so much is dispatched"
 
@@ -75,10 +75,10 @@ def test_dispatch_waits_for_a_flush_while_too_much_is_in_memory(store, following
     monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 20 * 20)
     loaded_queues, machine, _ = following
     machine.loaded = ends(0, 7)
-    assert loaded_queues.turn(float("inf"))
-    assert not loaded_queues.turn(float("inf"))
+    assert loaded_queues.step(float("inf"))
+    assert not loaded_queues.step(float("inf"))
     assert store.messages.derived.queues.is_full
-    while not loaded_queues.turn(float("inf")):
+    while not loaded_queues.step(float("inf")):
         assert store.messages.derived.queues.pending_bytes <= 30 * 20
         store.messages.derived.flush()
     assert machine.loaded is None
@@ -87,11 +87,11 @@ def test_dispatch_waits_for_a_flush_while_too_much_is_in_memory(store, following
 def test_snapshot_that_is_loaded_meanwhile_is_followed_from_its_begin(store, following):
     loaded_queues, machine, dropped = following
     machine.loaded = ends(0, 7)
-    assert loaded_queues.turn(0.0)
-    assert not loaded_queues.turn(0.0)
+    assert loaded_queues.step(0.0)
+    assert not loaded_queues.step(0.0)
     machine.loaded = ends(0, 9)
     while machine.loaded is not None:
-        loaded_queues.turn(0.0)
+        loaded_queues.step(0.0)
     assert set(store.messages.derived.queues.next_offsets().values()) == {9}
     assert dropped == [True, True]
 

@@ -133,7 +133,7 @@ def test_work_of_a_turn_is_bounded(tmp_path):
     store = open_small(tmp_path, with_store(SMALL, dispatch_size_bytes=1000), clock=Clock())
     store.messages.put_many([numbered(number) for number in range(50)])
     turns = 0
-    while store.messages.dispatch_turn():
+    while store.messages.dispatch_step():
         turns += 1
         assert store.messages.derived.dispatcher.dispatched_count <= 7 * turns
 
@@ -168,7 +168,7 @@ def test_range_with_many_queues_is_dispatched_in_pieces(tmp_path):
     for _ in range(3):
         store.messages.put_many([numbered(number, queues=queues) for number in range(queues)])
     counts = [0]
-    while store.messages.dispatch_turn():
+    while store.messages.dispatch_step():
         counts.append(store.messages.derived.dispatcher.dispatched_count)
 
     assert store.messages.derived.dispatcher.dispatched_count == 3 * queues

@@ -229,7 +229,7 @@ async def expiring(root, monkeypatch, files=None):
         expire(queue, log_begin)
 
     monkeypatch.setattr(ConsumeQueue, "expire", noted)
-    monkeypatch.setattr(store.maintenance.background, "TURN_S", 0)
+    monkeypatch.setattr(store.maintenance.background, "STEP_S", 0)
 
     async def watch():
         while True:
