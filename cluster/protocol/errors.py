@@ -267,7 +267,10 @@ def reason_of_code(code: int) -> Reason:
     """Return the cause for a code of the Raft log."""
     if code in _OF_LOG_CODE:
         return _OF_LOG_CODE[code]
-    name = ResponseCode(code).name if code in ResponseCode._value2member_map_ else ""
+    try:
+        name = ResponseCode(code).name
+    except ValueError:  # of a newer server
+        name = ""
     return Reason.__members__.get(name, Reason.INTERNAL_ERROR)
 
 

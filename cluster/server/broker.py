@@ -25,6 +25,7 @@ from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
+from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
@@ -92,7 +93,7 @@ class Broker:
             if self._registrar is not None:
                 await stack.enter_async_context(self._registrar)
                 registering = asyncio.create_task(self._register(self._registrar))
-                stack.callback(registering.cancel)
+                stack.push_async_callback(end_tasks, [registering])
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
                 self.core.life_digests = self._registrar.life_digests

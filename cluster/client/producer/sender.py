@@ -18,6 +18,7 @@ import math
 import time
 from bisect import insort
 from collections import OrderedDict, deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
@@ -134,9 +135,8 @@ class PutQueue:
         if queue is None:
             queue = self._queues[item.topic] = deque()
         if queue and queue[-1].sequence > item.sequence:
-            items = list(queue)
-            insort(items, item, key=lambda each: each.sequence)
-            self._queues[item.topic] = deque(items)
+            # In place: thousands may come back to a queue of thousands.
+            insort(queue, item, key=attrgetter("sequence"))
         else:
             queue.append(item)
         self.queued_bytes += item.size_bytes

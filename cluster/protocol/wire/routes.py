@@ -22,7 +22,7 @@ from cluster.v1 import nameserver_pb2 as pb
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 # As many as two topics of one broker may have: beyond it a client would be busy for a second with one route.
 QUEUES_PER_ROUTE_MAX: Final = 131_072
@@ -64,7 +64,7 @@ def registration_of(request: pb.RegisterRequest) -> Registration:
         term=request.term,
         sequence=request.sequence,
         leader_id=request.leader_id,
-        nodes=tuple(BrokerNode(node.id, node.address) for node in request.nodes),
+        nodes=_nodes_of(request.nodes),
         topics=tuple(_queues_of(each) for each in request.topics),
         life=request.life,
     )
@@ -95,7 +95,7 @@ def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
     queues_count = 0
     for each in islice(route.brokers, BROKERS_MAX):
         try:
-            check_route(each)
+            found = _checked_route_of(each)
         except (IllegalRegistration, IllegalMessage) as error:
             logger.warning(
                 "route_left_out topic=%r broker=%r reason=%r", route.topic[:255], each.broker[:128], str(error)
@@ -105,11 +105,11 @@ def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
         if queues_count > QUEUES_PER_ROUTE_MAX:
             logger.warning("route_cut topic=%r queues_max=%d", route.topic, QUEUES_PER_ROUTE_MAX)
             return
-        yield _broker_route_of(each)
+        yield found
 
 
-def check_route(route: pb.BrokerRoute) -> None:
-    """Raise unless a route can be.
+def _checked_route_of(route: pb.BrokerRoute) -> BrokerRoute:
+    """Return a route that can be.
 
     Raises:
         IllegalRegistration, IllegalMessage: what is wrong.
@@ -117,7 +117,12 @@ def check_route(route: pb.BrokerRoute) -> None:
     # Before they are copied: a list may have any length.
     if len(route.nodes) > NODES_MAX:
         raise IllegalRegistration("nodes", f"at most {NODES_MAX}", str(len(route.nodes)))
-    _broker_route_of(route).registration.check(is_leader_needed=False)
+    queues, nodes = _queues_of(route.queues), _nodes_of(route.nodes)
+    registration = Registration(
+        route.broker, route.cluster, route.term, route.sequence, route.leader_id, nodes, (queues,)
+    )
+    registration.check(is_leader_needed=False)
+    return BrokerRoute(registration, queues)
 
 
 def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
@@ -148,16 +153,12 @@ def _broker_route(route: BrokerRoute) -> pb.BrokerRoute:
     )
 
 
-def _broker_route_of(route: pb.BrokerRoute) -> BrokerRoute:
-    queues = _queues_of(route.queues)
-    nodes = tuple(BrokerNode(node.id, node.address) for node in route.nodes)
-    return BrokerRoute(
-        Registration(route.broker, route.cluster, route.term, route.sequence, route.leader_id, nodes, (queues,)), queues
-    )
-
-
 def _nodes(registration: Registration) -> list[pb.BrokerNode]:
     return [pb.BrokerNode(id=node.id, address=node.address) for node in registration.nodes]
+
+
+def _nodes_of(nodes: Iterable[pb.BrokerNode]) -> tuple[BrokerNode, ...]:
+    return tuple(BrokerNode(node.id, node.address) for node in nodes)
 
 
 def _queues(queues: TopicQueues) -> pb.TopicQueues:

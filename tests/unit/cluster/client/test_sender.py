@@ -1,12 +1,18 @@
-"""The sender of a producer ends when it is closed."""
+"""The sender of a producer: its queue keeps the order, and it ends when it is closed."""
 
 import asyncio
 from contextlib import suppress
 
+import grpc
+
 from cluster.client.producer.batch import Encoded, SendItem
-from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
+from cluster.client.producer.sender import PutQueue, PutSender, SenderHooks, SendRules
 from cluster.protocol.errors import Reason, RequestFailed
 from tests.support.waiting import PATIENCE_S, run
+
+MESSAGE = [Encoded(b"body", b"", 0, 0, 0)]
+NEVER_CONNECTED = "failed to connect to all addresses"
+HOOKS = SenderHooks(lambda *_: False, lambda *_: None, lambda _: None)
 
 
 class LostCancellation:
@@ -43,5 +49,25 @@ def test_sender_ends_although_its_task_lost_the_cancellation():
             await sender.close()
         assert "the producer was closed" in str(item.future.exception())
         assert [item] == ended
+
+    run(story())
+
+
+def test_batches_that_come_back_go_to_their_old_place_in_a_long_queue():
+    async def story():
+        loop = asyncio.get_running_loop()
+        queue = PutQueue("broker", LostCancellation(), SendRules(0.0, 100, 1 << 20, 4, 1.0, False), HOOKS)
+        for number in range(2_000):
+            queue.put(SendItem("T", MESSAGE, ("K",), loop.time() + PATIENCE_S, number, loop.create_future()))
+        batches = [queue.take() for _ in range(4)]
+        for batch in (batches[1], batches[3], batches[0], batches[2]):
+            queue.lost(
+                "h:1", [batch], grpc.StatusCode.UNAVAILABLE, "failed to connect to all addresses", may_retry=True
+            )
+        returned = []
+        while (batch := queue.take()) is not None:
+            returned += [item.sequence for item in batch.items]
+        assert returned == list(range(2_000))
+        assert queue.queued_bytes == 0
 
     run(story())
