@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _TIMEOUT_S = 30.0
+_QUEUES = 4
 
 
-def create_topics(endpoints: str, names: Iterable[str], queues: int = 4) -> None:
-    """Create topics that can be read and put to, each with `queues` queues.
+def create_topics(endpoints: str, names: Iterable[str]) -> None:
+    """Create topics that can be read and put to, each with four queues.
 
     Raises:
         cluster.RequestFailed: the broker does not answer, or refuses.
@@ -23,5 +24,5 @@ def create_topics(endpoints: str, names: Iterable[str], queues: int = 4) -> None
     with BrokerCalls(endpoints, _TIMEOUT_S) as calls:
         for name in names:
             permission = PERMISSION_READ | PERMISSION_WRITE
-            topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=permission)
+            topic = pb.Topic(name=name, read_queues=_QUEUES, write_queues=_QUEUES, permission=permission)
             calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))

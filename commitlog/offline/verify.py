@@ -102,9 +102,9 @@ class StoreParts:
             for path in (self.directory.queues_path, self.directory.index_path, self.directory.checkpoint_path)
         )
 
-    def walk(self, *, is_checked: bool = True) -> LogWalk:
+    def walk(self) -> LogWalk:
         """Return a walk over the log."""
-        return LogWalk(self.open_files, self.directory.log_files, is_checked=is_checked, promise=self.promise)
+        return LogWalk(self.open_files, self.directory.log_files, is_checked=True, promise=self.promise)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
         """Return what was accepted of bytes that cannot be read; None unless all of them were, as they are."""

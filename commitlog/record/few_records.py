@@ -12,12 +12,11 @@ import numpy as np
 
 from commitlog.record.properties import decode_properties
 from commitlog.record.record import BadRecord, Record, decode
-from commitlog.record.tags_code import scheduled_tags_code
+from commitlog.record.tags_code import tags_code
 from store.model.dispatch_batch import DispatchBatch, Int64s
-from store.model.java_hash import java_hash, key_hash
-from store.model.message import DELAY, KEYS, TAGS, UNIQUE_KEY, QueueKey
+from store.model.java_hash import key_hash
+from store.model.message import KEYS, UNIQUE_KEY, QueueKey
 from store.model.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from store.model.topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +70,7 @@ def _batch(records: Sequence[Record], levels_ms: Sequence[int]) -> DispatchBatch
         number, key = queue
         queue_numbers.append(number)
         properties = decode_properties(record.properties_raw)
-        tags_codes.append(_tags_code(key.topic, properties, record.store_timestamp, levels_ms))
+        tags_codes.append(tags_code(key.topic, properties, record.store_timestamp, levels_ms))
         if record.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE:
             found = [key_hash(key.topic, text) for text in _keys(properties)]
             hashes += found
@@ -91,14 +90,6 @@ def _batch(records: Sequence[Record], levels_ms: Sequence[int]) -> DispatchBatch
         key_hashes=np.array(hashes, np.int32),
         key_rows=np.array(key_rows, np.int64),
     )
-
-
-def _tags_code(topic: str, properties: dict[str, str], store_timestamp: int, levels_ms: Sequence[int]) -> int:
-    tags = properties.get(TAGS)
-    code = java_hash(tags) if tags else 0
-    if topic != SCHEDULE_TOPIC:
-        return code
-    return scheduled_tags_code(properties.get(DELAY), store_timestamp, code, levels_ms)
 
 
 def _keys(properties: dict[str, str]) -> Iterable[str]:

@@ -34,7 +34,8 @@ def tags_code(
         store_timestamp: when it was appended.
         levels_ms: how long a message of each delay level waits.
     """
-    code = java_hash(properties.get(TAGS, ""))
+    tags = properties.get(TAGS)
+    code = java_hash(tags) if tags else 0
     if topic != SCHEDULE_TOPIC:
         return code
     return scheduled_tags_code(properties.get(DELAY), store_timestamp, code, levels_ms)

@@ -33,11 +33,11 @@ def parse_flag(name: str, text: str) -> bool:
     return word in _TRUE
 
 
-def parse_count(name: str, text: str, *, minimum: int = 1) -> int:
-    """Return a whole number of at least `minimum`."""
+def parse_count(name: str, text: str) -> int:
+    """Return a whole number of at least 1."""
     digits = text.strip().replace("_", "")
-    if not (digits.isascii() and digits.isdigit() and minimum <= int(digits) <= _LONG_MAX):
-        raise BadOption(name, f"a whole number of at least {minimum}", repr(text))
+    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _LONG_MAX):
+        raise BadOption(name, "a whole number of at least 1", repr(text))
     return int(digits)
 
 

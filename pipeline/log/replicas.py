@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from commitlog.offline.directory import StoreMode
 from pipeline.common.errors import BadOption, PipelineError
 from pipeline.log.places import NO_INDEX
-from pipeline.log.stores import Tail, open_store
+from pipeline.log.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def choose_replicas(paths: Sequence[str], *, tail: Tail = Tail.AUTO) -> StoreView:
+def choose_replicas(paths: Sequence[str]) -> StoreView:
     """Open the replica that holds most of what is committed, bounded by that; with one path it is `open_store`.
 
     Raises:
@@ -35,8 +35,8 @@ def choose_replicas(paths: Sequence[str], *, tail: Tail = Tail.AUTO) -> StoreVie
         pipeline.common.errors.NoStore, pipeline.common.errors.StoreUnreadable: none of them can be opened.
     """
     if len(paths) == 1:
-        return open_store(paths[0], tail=tail)
-    stores = _open_all(paths, tail)
+        return open_store(paths[0])
+    stores = _open_all(paths)
     try:
         chosen = _choose(stores, len(paths))
     except PipelineError:
@@ -46,12 +46,12 @@ def choose_replicas(paths: Sequence[str], *, tail: Tail = Tail.AUTO) -> StoreVie
     return chosen
 
 
-def _open_all(paths: Sequence[str], tail: Tail) -> list[StoreView]:
+def _open_all(paths: Sequence[str]) -> list[StoreView]:
     stores: list[StoreView] = []
     failure: PipelineError = BadOption("path", "at least one directory", "none")
     for path in paths:
         try:
-            stores.append(open_store(path, tail=tail))
+            stores.append(open_store(path))
         except PipelineError as error:
             failure = error
             _log.warning("%s: this replica is left out: %s", path, error)

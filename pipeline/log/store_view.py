@@ -148,9 +148,9 @@ class StoreView:
             found.setdefault(topic, []).append(queue_id)
         return found
 
-    def queue_end(self, queue: QueueView, end_offset: int | None = None) -> int:
-        """Return the queue offset after the last unit whose message ends at or before a place of the log."""
-        bound = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+    def queue_end(self, queue: QueueView) -> int:
+        """Return the queue offset after the last unit whose message the view has."""
+        bound = self.end_offset
         return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
 
     def record_offset(self, offset: int) -> int:

@@ -6,7 +6,7 @@ the plan is not seen, also when it is in the same file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from commitlog.record.rows import RecordRows
     from pipeline.log.slice import Slice
 
-__all__ = ["BATCH_ROWS", "decode_chunk", "read_slice", "read_with"]
-
-_CHUNK_NAME: Final = "chunk"
+__all__ = ["BATCH_ROWS", "read_slice", "read_with"]
 
 
 def read_slice(
@@ -60,38 +58,6 @@ def read_slice(
     return read_with(reading, part)
 
 
-def decode_chunk(
-    data: bytes | memoryview,
-    offset: int,
-    columns: Sequence[str] = DEFAULT_NAMES,
-    *,
-    header_size: int,
-    source: str = _CHUNK_NAME,
-    selection: Selection = EVERYTHING,
-    verify_crc: bool = False,
-    on_corrupt: CorruptPolicy = FAIL,
-    batch_rows: int = BATCH_ROWS,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of bytes of a log that came from elsewhere: whole records, or whole entries, and fillers.
-
-    Args:
-        data: the bytes.
-        offset: of the first of them in the log.
-        columns: as of `read_slice`.
-        header_size: 48 where records are bodies of entries, else 0.
-        source: where they came from, for errors.
-        selection: as of `read_slice`.
-        verify_crc: as of `read_slice`.
-        on_corrupt: as of `read_slice`.
-        batch_rows: as of `read_slice`.
-
-    Raises:
-        pipeline.common.errors.UnknownColumn, pipeline.common.errors.CorruptRecord: as `read_slice`.
-    """
-    reading = reading_of(columns, selection, verify_crc=verify_crc, on_corrupt=on_corrupt, batch_rows=batch_rows)
-    return reading.walk(memoryview(data), offset, source, header_size)
-
-
 def reading_of(
     columns: Sequence[str] = DEFAULT_NAMES,
     selection: Selection = EVERYTHING,
@@ -100,7 +66,7 @@ def reading_of(
     on_corrupt: CorruptPolicy = FAIL,
     batch_rows: int = BATCH_ROWS,
 ) -> Reading[pa.RecordBatch]:
-    """Return how bytes that came from elsewhere are read; arguments and errors as of `decode_chunk`."""
+    """Return how bytes that came from elsewhere are read; arguments and errors as of `read_slice`."""
     return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
 
 

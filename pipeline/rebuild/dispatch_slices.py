@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from commitlog.record.columns import batch_of
 from pipeline.log.selection import EVERYTHING
-from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.reading.corrupt_policy import FAIL
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
 from pipeline.reading.read_slice import read_with
 
@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import DispatchBatch
 
 
-def dispatch_batches(
-    part: Slice, *, has_keys: bool, verify_crc: bool = False, on_corrupt: CorruptPolicy = FAIL
-) -> Iterator[DispatchBatch]:
+def dispatch_batches(part: Slice, *, has_keys: bool) -> Iterator[DispatchBatch]:
     """Yield what the messages of a slice of the log mean, in the order of the log.
 
     Args:
         part: of `pipeline.log.slices.plan`, of everything.
         has_keys: look for keys; for queues alone they are not needed.
-        verify_crc: as of `pipeline.reading.read_slice.read_slice`.
-        on_corrupt: as there.
 
     Raises:
         pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
@@ -37,4 +33,4 @@ def dispatch_batches(
         return batch_of(view, rows, base, int(rows.begins[0]), has_keys=has_keys)
 
     assert not part.is_queue, part
-    return read_with(Reading(make, EVERYTHING, verify_crc, on_corrupt, True, BATCH_ROWS), part)
+    return read_with(Reading(make, EVERYTHING, False, FAIL, True, BATCH_ROWS), part)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pipeline.common.errors import NotWritable
-from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
 from store.fs.linux.files import OsFiles
 from store.index.key_index import KeyIndex
@@ -44,7 +43,7 @@ class KeyFile(NamedTuple):
     key_count: int
 
 
-def extract_keys(part: Slice, folder: str, *, on_corrupt: CorruptPolicy = FAIL) -> KeyFile:
+def extract_keys(part: Slice, folder: str) -> KeyFile:
     """Write the keys of a slice's messages, hashed, into a file below `folder`; a task of the build.
 
     Doing it again writes the same file again.
@@ -52,14 +51,13 @@ def extract_keys(part: Slice, folder: str, *, on_corrupt: CorruptPolicy = FAIL) 
     Args:
         part: of a plan of the whole log.
         folder: for files that only the build needs.
-        on_corrupt: as of `pipeline.reading.read_slice.read_slice`.
 
     Raises:
         pipeline.common.errors.NotWritable: the file cannot be written.
         pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
     """
     extractor = KeyExtractor(part, folder)
-    for batch in dispatch_batches(part, has_keys=True, on_corrupt=on_corrupt):
+    for batch in dispatch_batches(part, has_keys=True):
         extractor.add(batch)
     return extractor.finish()
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from commitlog.offline.directory import QUEUES_NAME
 from pipeline.common.errors import NotWritable, PipelineError
-from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
 from store.model.topics import is_storable_topic
 from store.queues.rows import Rows, rows_by_queue
@@ -63,21 +62,20 @@ class BuiltQueues(NamedTuple):
     runs: dict[QueueKey, QueueRun]
 
 
-def build_queues(part: Slice, target: str, file_size: int, *, on_corrupt: CorruptPolicy = FAIL) -> BuiltQueues:
+def build_queues(part: Slice, target: str, file_size: int) -> BuiltQueues:
     """Write the units of a slice's messages below `target`/consumequeue; a task of the build.
 
     Args:
         part: of a plan of the whole log.
         target: the folder to build in; empty before the first task.
         file_size: bytes of a file of a queue, a multiple of 20.
-        on_corrupt: as of `pipeline.reading.read_slice.read_slice`.
 
     Raises:
         IrregularQueues: queues must be built in the order of the log.
         pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
     """
     with QueueBuilder(part, target, file_size) as builder:
-        for batch in dispatch_batches(part, has_keys=False, on_corrupt=on_corrupt):
+        for batch in dispatch_batches(part, has_keys=False):
             builder.add(batch)
     return builder.built
 

@@ -67,9 +67,9 @@ class MessageQuery:
         """Return the messages of a topic that have `key` among their KEYS or as UNIQ_KEY, stored in [begin, end]."""
         return self._query(topic, key, count_max, begin_ms, end_ms, has_key)
 
-    def by_unique_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return the messages of a topic that have `key` as UNIQ_KEY, stored in [begin, end]."""
-        return self._query(topic, key, count_max, begin_ms, end_ms, has_unique_key)
+    def by_unique_key(self, topic: str, key: str, count_max: int) -> QueryResult:
+        """Return the messages of a topic that have `key` as UNIQ_KEY, whenever they were stored."""
+        return self._query(topic, key, count_max, 0, FOREVER_MS, has_unique_key)
 
     def _query(
         self,

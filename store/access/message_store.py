@@ -268,11 +268,9 @@ class MessageStore:
         """
         return self._query.by_key(topic, key, count_max, begin_ms, end_ms)
 
-    def query_by_unique_key(
-        self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = FOREVER_MS
-    ) -> QueryResult:
+    def query_by_unique_key(self, topic: str, key: str, count_max: int = 32) -> QueryResult:
         """Return the messages of a topic that have `key` as UNIQ_KEY; the arguments are those of `query_by_key`."""
-        return self._query.by_unique_key(topic, key, count_max, begin_ms, end_ms)
+        return self._query.by_unique_key(topic, key, count_max)
 
     def message_by_id(self, message_id: str) -> StoredMessage | None:
         """Return the message of an offset message id; None when it is not here.

@@ -297,14 +297,12 @@ class Files(Protocol):
         """Return how full the file system is that holds `path`: used / (used + what this process may still use)."""
         ...
 
-    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> DirectoryLock:
+    def lock_first_byte(self, path: str, content: bytes) -> DirectoryLock:
         """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
 
         Args:
             path: the lock file.
             content: what a file that is not there yet is made with.
-            is_shared: a shared lock, for reading: it excludes only exclusive locks. The file must exist, and is not
-                written to.
 
         Raises:
             DirectoryLocked: another process holds it.

@@ -141,9 +141,9 @@ class ReadOnlyFiles(OsReading):
         """Refuse."""
         raise AssertionError(f"only for looking: the disk usage of {path} is not needed")
 
-    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> NoReturn:
+    def lock_first_byte(self, path: str, content: bytes) -> NoReturn:
         """Refuse."""
-        raise AssertionError(f"only for looking: {path} is not locked with {content!r} (shared: {is_shared})")
+        raise AssertionError(f"only for looking: {path} is not locked with {content!r}")
 
     def lock(self, path: str) -> NoReturn:
         """Refuse."""

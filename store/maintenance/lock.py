@@ -26,31 +26,14 @@ _NEW_SUFFIX = ".new"
 
 
 def lock_store(files: Files, root: str) -> DirectoryLock:
-    """Take a store for writing.
-
-    Raises:
-        store.errors.DirectoryLocked: another process has it open, or reads it.
-    """
-    return _lock(files, root, is_shared=False)
-
-
-def lock_store_for_reading(files: Files, root: str) -> DirectoryLock | None:
-    """Keep others from opening a store while it is read; several may read. None: there is no lock file to hold.
-
-    Nothing is written.
+    """Take a store for this process.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
     """
-    if not files.exists(f"{root}/{LOCK_NAME}"):
-        return None
-    return _lock(files, root, is_shared=True)
-
-
-def _lock(files: Files, root: str, *, is_shared: bool) -> DirectoryLock:
     path = f"{root}/{LOCK_NAME}"
     try:
-        return files.lock_first_byte(path, _LOCK_CONTENT, is_shared=is_shared)
+        return files.lock_first_byte(path, _LOCK_CONTENT)
     except DirectoryLocked:
         raise DirectoryLocked(path, _holder(files, root)) from None
 

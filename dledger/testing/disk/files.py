@@ -319,13 +319,13 @@ class SimFiles:
         self.locked[path] = None
         return SimLock(self, path)
 
-    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> SimLock:
-        """Lock the file `path` for this process; shared locks are treated like exclusive ones.
+    def lock_first_byte(self, path: str, content: bytes) -> SimLock:
+        """Lock the file `path` for this process.
 
         Raises:
             DirectoryLocked: this process holds it already; the locks of a dead one are free.
         """
-        if not is_shared and not self.exists(path):
+        if not self.exists(path):
             self.create_from(path, [content])
         return self.lock(path)
 

@@ -303,17 +303,16 @@ class OsFiles(OsReading):
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return OsDirectoryLock(descriptor)
 
-    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> OsDirectoryLock:
+    def lock_first_byte(self, path: str, content: bytes) -> OsDirectoryLock:
         """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
 
         Java takes a POSIX record lock. The kind used here excludes that one and is excluded by it, but belongs to the
         open file: another store of this process meets it, too, and no other descriptor's end gives it up.
         """
-        flags, kind = (os.O_RDONLY, fcntl.F_RDLCK) if is_shared else (os.O_RDWR | os.O_CREAT, fcntl.F_WRLCK)
-        descriptor = _open(path, flags, "open")
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT, "open")
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
-            if not is_shared and not os.fstat(descriptor).st_size:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+            if not os.fstat(descriptor).st_size:
                 _write_all(descriptor, content)
         except OSError as error:
             os.close(descriptor)

@@ -15,7 +15,7 @@ from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
-from pipeline.reading.read_slice import decode_chunk, read_slice
+from pipeline.reading.read_slice import read_slice, reading_of
 from tests.support.pipeline_stores import TOPICS
 
 NAMES = ["physicalOffset", "body"]
@@ -231,7 +231,8 @@ def test_bytes_of_another_replica_are_read_in_the_same_way(small_store):
     for path in log_files(small_store.folder):
         data, base = path.read_bytes(), int(path.name)
         end = max((m.offset + m.size for m in small_store.messages if m.offset < base + len(data)), default=base) - base
-        for batch in decode_chunk(data[: max(end, 0)], base, ["physicalOffset"], header_size=header_size):
+        whole = memoryview(data)[: max(end, 0)]
+        for batch in reading_of(["physicalOffset"]).walk(whole, base, path.name, header_size):
             found += batch.column(0).to_pylist()
 
     assert found == [message.offset for message in small_store.messages]

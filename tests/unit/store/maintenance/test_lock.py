@@ -11,7 +11,7 @@ from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
-from store.maintenance.lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order
+from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.workload import files_on
 from tests.support.waiting import PATIENCE_S
@@ -67,8 +67,6 @@ def test_store_that_java_has_open_is_refused_with_javas_process_id(root, tmp_pat
 
     with pytest.raises(DirectoryLocked, match=r"lock: locked by process 4711"):
         lock_store(OsFiles(), root)
-    with pytest.raises(DirectoryLocked):
-        lock_store_for_reading(OsFiles(), root)
 
     assert end(java) == 0
     lock_store(OsFiles(), root).release()
@@ -89,20 +87,6 @@ def test_closing_another_descriptor_of_the_file_does_not_release_the_lock(root):
 
     assert end(start_java(root)) == 3
     lock.release()
-
-
-def test_many_may_read_and_none_writes_meanwhile(root):
-    files = OsFiles()
-    assert lock_store_for_reading(files, root) is None
-    lock_store(files, root).release()
-
-    readers = [lock_store_for_reading(files, root), lock_store_for_reading(files, root)]
-    with pytest.raises(DirectoryLocked):
-        lock_store(files, root)
-    for reader in readers:
-        reader.release()
-
-    lock_store(files, root).release()
 
 
 def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
