@@ -174,7 +174,7 @@ class TooManyWaiters(StoreError):
 
     def __init__(self, waiters_max: int) -> None:
         super().__init__(
-            f"{waiters_max} readers wait for new messages, and no more may. Try again later, or raise waiters_max"
+            f"{waiters_max} readers wait for new messages, which is the limit. Try again later, or raise waiters_max"
         )
         self.waiters_max = waiters_max
 

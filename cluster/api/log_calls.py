@@ -183,7 +183,7 @@ class LogCalls:
         """Return a range of the log in chunks; the last response says why if it ends before."""
         core = self._core
         if self._streams >= STREAMS_MAX:
-            message = f"{self._streams} streams of the log are open, and no more may be; read with fewer tasks"
+            message = f"{self._streams} streams of the log are open, which is the limit; read with fewer tasks"
             error = RequestFailed(Reason.TOO_MANY_WAITERS, message)
             yield pb.ReadLogResponse(answer=refusal(core, error, is_read=True))
             return

@@ -167,7 +167,7 @@ class ReadCalls:
         """Read queues without end; the last response says why if the stream ends."""
         core, counts = self._core, self._core.metrics.counts
         if counts.subscribe_streams >= STREAMS_MAX:
-            message = f"{counts.subscribe_streams} streams are open, and no more may be; close some, or use Get"
+            message = f"{counts.subscribe_streams} streams are open, which is the limit; close some, or use Get"
             yield pb.SubscribeResponse(
                 answer=refusal(core, RequestFailed(Reason.TOO_MANY_WAITERS, message), is_read=True)
             )

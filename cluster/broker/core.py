@@ -124,7 +124,7 @@ class BrokerCore:
         check_stored_topic(name)
         create = f"`dledger topic create {name}` creates it"
         if not is_topic_name(name):
-            create = f"its name is too long to be put to; `dledger topic create {name} --permission r` lets it be read"
+            create = f"its name is too long for puts; `dledger topic create {name} --permission r` lets it be read"
         raise RequestFailed(Reason.UNKNOWN_TOPIC, f"broker {self.options.broker} has no topic {name!r}; {create}")
 
     def check_writable(self, topic: TopicConfig) -> None:
@@ -135,7 +135,8 @@ class BrokerCore:
         """
         if not topic.is_writable or is_system_topic(topic.name):
             raise RequestFailed(
-                Reason.TOPIC_NOT_WRITABLE, f"topic {topic.name!r} takes no messages; {_how_to_permit(topic.name, 'rw')}"
+                Reason.TOPIC_NOT_WRITABLE,
+                f"topic {topic.name!r} accepts no messages; {_how_to_permit(topic.name, 'rw')}",
             )
 
     def topic_to_create(self, name: str) -> TopicConfig | None:
@@ -192,7 +193,7 @@ class BrokerCore:
         """
         group = self.replica.state.groups.get(name)
         if group is not None and not group.is_consume_enabled:
-            message = f"group {name!r} may not consume just now; `dledger group enable {name}` permits it"
+            message = f"group {name!r} is disabled; `dledger group enable {name}` permits it"
             raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
     async def ensure_group(self, name: str) -> None:
@@ -213,9 +214,9 @@ class BrokerCore:
 
 def _how_to_permit(topic: str, permission: str) -> str:
     if is_system_topic(topic):
-        return "it is the broker's own: take another one"
+        return "it is the broker's own: choose another one"
     if "w" in permission and not is_topic_name(topic):
-        return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it is only read: take a shorter one"
+        return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it can only be read: choose a shorter one"
     return f"`dledger topic alter {topic} --permission {permission}` permits it"
 
 

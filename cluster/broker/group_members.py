@@ -84,7 +84,7 @@ class GroupMembers:
         members = self._groups.get(group, {})
         known = members.get(client_id)
         if known is None and self._count >= MEMBERS_MAX:
-            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"there are {self._count} consumers, and no more are accepted")
+            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"there are {self._count} consumers, which is the limit")
         if known is not None and known.instance != member.instance:
             silent_ms = member.last_message_ms - known.last_message_ms
             if silent_ms < SILENCE_MS_MAX:

@@ -148,7 +148,7 @@ def load_contexts(*, is_new_allowed: bool = False) -> Contexts:
     if text is None:
         if os.environ.get(FILE_VARIABLE) and not is_new_allowed:
             raise ContextError(
-                f"{path}: no such file. {FILE_VARIABLE} names it: unset {FILE_VARIABLE}, or make the file with "
+                f"{path}: no such file. {FILE_VARIABLE} names it: unset {FILE_VARIABLE}, or create the file with "
                 "`dledger context add`"
             )
         return Contexts(path, "", {})
@@ -177,7 +177,7 @@ def changed_contexts() -> Iterator[Changes]:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ContextError(f"{path}: another command changes it at this moment; give the command again") from error
+            raise ContextError(f"{path}: another command is changing it; repeat the command") from error
         known = load_contexts(is_new_allowed=True)
         changes = Changes(path, known.current, dict(known.by_name))
         yield changes
@@ -222,7 +222,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
             f"which could send your messages elsewhere. Set {FILE_VARIABLE} to a file of yours"
         )
     if found.st_mode & stat.S_IWOTH:
-        raise ContextError(f"{path}: every user may write it. Look at what it says, then `chmod 600 {path}`")
+        raise ContextError(f"{path}: every user may write to it. Check its content, then run `chmod 600 {path}`")
 
 
 def _parse(path: Path, text: str) -> Contexts:
@@ -298,7 +298,7 @@ def _write(path: Path, contexts: Contexts) -> None:
         lines += [f"\n[contexts.{context.name}]\n", *settings]
     content = "".join(lines).encode()
     if len(content) > SIZE_BYTES_MAX:
-        raise ContextError(f"{path}: at most {SIZE_BYTES_MAX} bytes of contexts are kept; remove some first")
+        raise ContextError(f"{path}: contexts may have at most {SIZE_BYTES_MAX} bytes; remove some first")
     # Only now: every command reads contexts, and this takes a tenth of a second to load.
     from store.fs.linux.files import OsFiles
 

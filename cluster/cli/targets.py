@@ -115,7 +115,7 @@ class Targets:
         clusters = sorted({each.cluster for each in known})
         if is_change and not (names or cluster) and len(clusters) > 1:
             found = ", ".join(clusters)
-            raise ValueError(f"these name servers know several clusters ({found}): take one with --cluster")
+            raise ValueError(f"these name servers know several clusters ({found}): choose one with --cluster")
         if cluster:
             known = [each for each in known if each.cluster == cluster]
         if not known:

@@ -285,7 +285,7 @@ class LocalCluster(RunsWhileOpen):
                     if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
                         return
                 time.sleep(_POLL_S)
-        raise ClusterError(f"{node_id} does not count within {timeout_s:.0f} s; look at {self.log_of(node_id)}")
+        raise ClusterError(f"{node_id} is not counted as a voter within {timeout_s:.0f} s; see {self.log_of(node_id)}")
 
     def wait_for_leader(self, timeout_s: float = 15.0) -> str:
         """Return the id of the node that leads, as soon as one does.
@@ -301,7 +301,7 @@ class LocalCluster(RunsWhileOpen):
                     if node.endpoint == leader:
                         return node.id
                 time.sleep(_POLL_S)
-        raise ClusterError(f"no leader within {timeout_s:.0f} s; look at the logs {self._folder}/*.log")
+        raise ClusterError(f"no leader within {timeout_s:.0f} s; see the logs {self._folder}/*.log")
 
     def _launch(self, node_id: str) -> None:
         process = self._process_of(node_id)

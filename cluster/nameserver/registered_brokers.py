@@ -252,7 +252,7 @@ class RouteTable:
         if term < known.registration.term:
             raise StaleRegistration(broker, (term, 0), known.registration.version)
         if life != known.registration.life:
-            raise UnconfirmedRegistration(broker, "only the process that registered it may take it away")
+            raise UnconfirmedRegistration(broker, "only the process that registered it may remove it")
         self._drop(broker, now_ms)
 
     def scan(self, now_ms: int) -> list[str]:

@@ -267,7 +267,7 @@ class _Reporter:
                 piece = following
             if is_taken:
                 return
-        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} takes no registration in pieces")
+        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} accepts no registration in pieces")
 
     async def _register(self, request: nameserver_pb2.RegisterRequest) -> bool:
         """Send one request; return False: the name server does not hold what it adds to."""

@@ -156,7 +156,7 @@ class TooManyBrokers(DLedgerError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"{BROKERS_MAX} brokers are registered, and no more may be. Start name servers for another cluster"
+            f"{BROKERS_MAX} brokers are registered, which is the limit. Start name servers for another cluster"
         )
 
 
@@ -165,7 +165,7 @@ class TooManyTopics(DLedgerError):
 
     def __init__(self) -> None:
         super().__init__(
-            f"{TOPICS_MAX} topics of all brokers are registered, and no more may be. Start name servers for another "
+            f"{TOPICS_MAX} topics of all brokers are registered, which is the limit. Start name servers for another "
             "cluster"
         )
 

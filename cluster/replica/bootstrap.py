@@ -228,7 +228,7 @@ class _Start:
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             expected = "no file of the base log but those that this node has agreed on with its group"
-            raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that turned up later")
+            raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that appeared later")
 
     def _divide_of_entries(self) -> int:
         """Return the divide of a log of entries that another program, or an older one of ours, began."""
@@ -314,7 +314,7 @@ class _Start:
         try:
             return await state_of(handshake, peer_id, self._others[peer_id], self.own)
         except (OSError, DLedgerError, ValueError) as error:
-            self._say(peer_id, f"{peer_id} does not say what base log it has: {str(error) or type(error).__name__}")
+            self._say(peer_id, f"{peer_id} does not report its base log: {str(error) or type(error).__name__}")
             return None
 
     async def _fetch(
@@ -362,7 +362,7 @@ class _Start:
             return True
         source = sources[0]
         if statements[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
-            logger.warning("config_too_large from=%s: it alone can take over what it knew of topics", source)
+            logger.warning("config_too_large from=%s: only that node can import its topics and groups", source)
             return True
         files, root, node_directory = self._files, self._config.store_base_dir, self._places.node_directory
         try:

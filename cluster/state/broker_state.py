@@ -326,4 +326,4 @@ def _unknown_group(name: str) -> Applied:
 
 
 def _too_much(what: str, maximum: int) -> Applied:
-    return Applied(CommandVerdict.TOO_MUCH_STATE, f"there are {maximum} {what}, and no more may be: delete some")
+    return Applied(CommandVerdict.TOO_MUCH_STATE, f"there are {maximum} {what}, which is the limit: delete some")

@@ -114,7 +114,7 @@ class Reader:
         begin, value = self.position, self.number()
         left = len(self._data) - self.position
         if value > left:
-            raise self.fault(f"at most {left} things", str(value), begin)
+            raise self.fault(f"at most {left} items", str(value), begin)
         return value
 
     def text(self) -> str:

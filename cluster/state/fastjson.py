@@ -51,7 +51,7 @@ def parse_fastjson(text: str) -> Any:
     try:
         return json.loads(quoted, object_pairs_hook=_object_of, parse_constant=_refuse_constant, parse_int=_parse_int)
     except RecursionError:
-        raise NotJson(_fault_at(text, 0, "fewer objects inside of each other")) from None
+        raise NotJson(_fault_at(text, 0, "fewer levels of nesting")) from None
     except json.JSONDecodeError as error:
         position = error.pos
         for number, begin in enumerate(quoted_at):

@@ -60,7 +60,7 @@ class LogHeadUnreadable(StoreError):
         super().__init__(
             f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their checksum, found "
             f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
-            "the node an empty directory: it is filled again"
+            "the node an empty directory: it is re-synced"
         )
         self.path = path
         self.found = found

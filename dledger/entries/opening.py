@@ -118,7 +118,7 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
         0,
         f"the file that holds position {begin_position}, where the log begins",
         f"no file before position {data.begin_offset}",
-        f", or give the node an empty directory: it is filled again. If the files were deleted on purpose, and "
+        f", or give the node an empty directory: it is re-synced. If the files were deleted on purpose, and "
         f"these entries are not needed, create the empty file {leave} and start the node",
     )
 

@@ -78,7 +78,7 @@ class NodeGroup:
         logger.info("membership self_id=%s members=%r", self._self_id, shown)
         if was_member and not self.is_member:
             logger.warning(
-                "removed self_id=%s text='this node is no member of its group any more: stop it, its files can go'",
+                "removed self_id=%s text='this node was removed from its group: stop it; its files can be deleted'",
                 self._self_id,
             )
         addresses: dict[str, Address] = {}
@@ -105,7 +105,7 @@ class NodeGroup:
         if ids != set(self._settings):
             named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
             logger.warning(
-                "peers_differ self_id=%s settings=%r log=%r text='the log counts; members change by command'",
+                "peers_differ self_id=%s settings=%r log=%r text='the log has precedence; change members by command'",
                 self._self_id,
                 named,
                 known,

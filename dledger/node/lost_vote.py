@@ -86,8 +86,8 @@ class VoteGivenUp:
         leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
         if not self._files.exists(leave):
             raise damage.refusal(
-                "; the other voters are no majority, so that none of them can send it again. If there is no copy of it "
-                f"anywhere, create the empty file {leave} and start the node: it then gives that entry up"
+                "; without this node the other voters are no majority, and cannot send it again. If there is no copy "
+                f"of it anywhere, create the empty file {leave} and start the node: it then gives that entry up"
             )
         kept = self._keep(damage)
         # Before the cut: the file must not permit a second loss.

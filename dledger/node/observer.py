@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 _DISTRUSTED_MAX = 256
 DISTRUST_TEXTS: Final = {
     Distrust.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
-    Distrust.INDEX: "its log begins further after ours than any group can have come, or says so: check the sender",
-    Distrust.NO_GROUP: "it is a candidate and knows no group: it is new, was wiped or has yet to be adopted",
-    Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
+    Distrust.INDEX: "its log begins, or claims to begin, further after ours than any group can be: check the sender",
+    Distrust.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
+    Distrust.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
     Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
     Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
-    Distrust.COMMITTED: "its log lacks entries that were committed, and this node, which holds them, cuts nothing: a "
+    Distrust.COMMITTED: "its log lacks committed entries of this node, which truncates nothing: a "
     "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
     "docs/operations.md, 'A node keeps what was committed'",
-    Distrust.CONTRADICTED: "it knows other entries than this leader's to be committed, and takes none: a voter runs on "
+    Distrust.CONTRADICTED: "it has other committed entries than this leader, and accepts none from it: a voter runs on "
     "an old copy of its directory, or lost entries. Stop the group, keep all directories, and see docs/operations.md, "
     "'A node keeps what was committed'",
 }
@@ -91,11 +91,11 @@ class NodeObserver:
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Answer an append of which nothing was written."""
         if code is ResponseCode.DISK_FULL:
-            message = "no room for the entries on the leader's disk; it takes appends again when there is"
+            message = "there is no room for the entries on the leader's disk; appends continue when there is"
         elif code is ResponseCode.LEADER_TRANSFERRING:
             message = "the leadership is being handed to another node; try again in a moment"
         elif code is ResponseCode.LEADER_NOT_READY:
-            message = "the group has just begun and is not on a majority of disks yet; try again in a moment"
+            message = "the group is new and not saved on a majority of its nodes yet; try again in a moment"
         else:
             message = self._leaders.not_leader_message()
         self._metrics.count_refusal(code)
@@ -180,7 +180,9 @@ class NodeObserver:
         """Count it, and log the first of this peer since the leader changed."""
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
         if self._is_first_complaint(peer, "corrupt_push_refused"):
-            text = "what arrives there is not what this disk holds: run `dledger verify` here, and look at the network"
+            text = (
+                "the follower received other bytes than this disk has: run `dledger verify` here, and check the network"
+            )
             logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
 
     def _is_first_complaint(self, peer: str, what: str) -> bool:

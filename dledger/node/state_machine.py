@@ -303,8 +303,8 @@ class StateMachineFailed(DLedgerError):
 
     def __init__(self, operation: str, index: int, found: str) -> None:
         super().__init__(
-            f"the state machine failed in {operation} at entry {index}: {found}. The node must stop, for its state is "
-            "not known; mend the program and start it again: the log is replayed from the last snapshot"
+            f"the state machine failed in {operation} at entry {index}: {found}. The node must stop, because its state "
+            "is unknown; correct the program and start it again: the log is replayed from the last snapshot"
         )
         self.operation = operation
         self.index = index
@@ -317,7 +317,7 @@ class StateLost(StoreError):
         why = "; ".join(str(fault) for fault in damaged) or "no newer snapshot was found"
         super().__init__(
             f"the state goes up to entry {applied_index}, the log begins at {begin_index}: {why}. The node must stop; "
-            "keep a copy of its directory and give it an empty one: it is filled again"
+            "keep a copy of its directory and give it an empty one: it is re-synced"
         )
         self.applied_index = applied_index
         self.begin_index = begin_index

@@ -53,7 +53,7 @@ class LateGreeting(PeerRefused):
             ResponseCode.OLD_DIRECTORY,
             f"{peer_id} greets from its start {starts}, and a later start of the same directory was met here. "
             "The greeting came late; or, if that process still runs, another one uses a copy of its directory: then "
-            "stop both, and start one of them with an empty directory: it is filled again",
+            "stop both, and start one of them with an empty directory: it is re-synced",
         )
 
 
@@ -196,7 +196,7 @@ class Handshake:
         if not self._has_place_for(hello.self_id):
             raise PeerRefused(
                 ResponseCode.UNKNOWN_MEMBER,
-                f"{hello.self_id!r} is none of the group's members, and too many such nodes are here; stop them",
+                f"{hello.self_id!r} is not a member of the group, and too many such nodes are connected; stop them",
             )
 
     def _judge_directory(self, hello: Hello) -> None:
@@ -209,7 +209,7 @@ class Handshake:
                 ResponseCode.UNKNOWN_GROUP,
                 f"group id: this node's directory belongs to group {known.group_id:016x} called {self._group!r}, that "
                 f"of {hello.self_id} to another of this name, {hello.group_id:016x}. One of the two nodes was given "
-                "a directory of another group: give it its own, or an empty one, which is filled again",
+                "a directory of another group: give it its own, or an empty one, which is re-synced",
             )
         if known.is_late(hello.self_id, hello.directory_id, hello.starts, hello.lives):
             raise LateGreeting(hello.self_id, hello.starts)

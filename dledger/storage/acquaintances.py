@@ -136,14 +136,14 @@ class Acquaintances:
                     f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it sends start "
                     f"{starts}, and start {last.starts} of another life was met here. What {peer_id} acknowledged "
                     "since the copy is missing in it. Stop that node, move its directory away, and start it with an "
-                    "empty one: it is filled again"
+                    "empty one: it is re-synced"
                 )
         elif last is not None and any(each.directory_id == directory_id for each in known):
             return (
                 f"the directory of {peer_id} is an old copy, or of a disk that was replaced: directory "
                 f"{directory_id:016x}, and {last.directory_id:016x}, its start {last.starts}, was met here after it. "
                 f"What {peer_id} acknowledged since is missing in it. Stop that node, move its directory away, and "
-                "start it with the later one, or with an empty one: it is filled again"
+                "start it with the later one, or with an empty one: it is re-synced"
             )
         met = Met(directory_id, starts, lives[-1])
         self._lives[peer_id] = tuple(lives)

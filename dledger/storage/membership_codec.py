@@ -38,7 +38,7 @@ class MembershipUnreadable(StoreError):
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(
             f"{path}: expected {expected}, found {found}. The node must stop. If the other nodes run a newer version, "
-            "install it here; else keep a copy of the directory and give the node an empty one: it is filled again"
+            "install it here; else keep a copy of the directory and give the node an empty one: it is re-synced"
         )
         self.path = path
         self.expected = expected
@@ -105,7 +105,7 @@ def membership_from_object(value: Any) -> Membership:
         raise ValueError(f"version {value['version']!r}, not {_VERSION}")
     members = tuple(_member_from(member) for member in value["members"])
     if len({member.id for member in members}) < len(members):
-        raise ValueError(f"a member comes twice in {value!r}")
+        raise ValueError(f"a member occurs twice in {value!r}")
     return Membership(members, _group_id_from(value["groupId"]) if "groupId" in value else NO_GROUP)
 
 

@@ -36,7 +36,10 @@ def bench(
     body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
     flush: Flush = "sync",
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data during the run, go.")
+        Path,
+        typer.Option(
+            "--folder", metavar="DIR", help="Directory of the results, and of the nodes' data during the run."
+        ),
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
     *,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("bench")
 
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Where the JSON goes instead; - for standard output.")
+    Path | None, typer.Option("--json", metavar="FILE", help="File of the JSON; - for standard output.")
 ]
 Runs = Annotated[int, typer.Option("--runs", min=1, help="How often each is run; medians are shown.")]
 Flush = Annotated[str, typer.Option("--flush", metavar="sync|async", help="How our own nodes flush.")]

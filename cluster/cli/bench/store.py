@@ -29,7 +29,8 @@ def bench_store(
         int, typer.Option("--queues", min=8, metavar="N", help="Queues of open, open-killed, turn and put-many.")
     ] = 16_000,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the stores during the run, go.")
+        Path,
+        typer.Option("--folder", metavar="DIR", help="Directory of the results, and of the stores during the run."),
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
 ) -> None:

@@ -32,7 +32,7 @@ NameServers = Annotated[
         "-n",
         envvar="DLEDGER_NAME_SERVERS",
         metavar="HOST:PORT,...",
-        help="All name servers; each is asked for itself.",
+        help="All name servers; each is queried separately.",
     ),
 ]
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker: the name of its Raft group.")]

@@ -115,7 +115,7 @@ def alter_topic(
     def change(calls: BrokerCalls) -> str:
         wanted = _known_topic(calls, topic)
         if wanted is None:
-            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` makes it")
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` creates it")
         _set(wanted, queues, bits)
         answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
         return f"topic {topic} {'changed' if answer.is_changed else 'has these settings already'}"
@@ -156,7 +156,7 @@ def delete_topic(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Delete a topic, and what groups have consumed of it. Its messages go when they are old.
+    """Delete a topic and the offsets of groups in it. Its messages stay in the log until they expire.
 
     With name servers on all their brokers, or on those that are chosen.
 

@@ -59,7 +59,7 @@ _SkipDamaged = Annotated[
     bool,
     typer.Option(
         "--skip-damaged",
-        help="Accept durable records that are damaged or missing: this start and later ones pass over them.",
+        help="Accept durable records that are damaged or missing: this start and later ones skip them.",
     ),
 ]
 

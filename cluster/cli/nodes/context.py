@@ -28,10 +28,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.", autoco
 context_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Name the places that commands go to, and choose one. For each setting of a command: an option that is typed "
-    "wins, then --context, then the environment (DLEDGER_ENDPOINTS and others), then the context that DLEDGER_CONTEXT "
-    "names, then the one of `dledger context use`. Contexts are kept in ~/.config/dledger/contexts.toml, or in the "
-    "file that DLEDGER_CONFIG names.",
+    help="Save addresses under names, and choose the current one. For each setting of a command the first of these "
+    "applies: an option on the command line, --context, the environment (DLEDGER_ENDPOINTS and others), the context "
+    "that DLEDGER_CONTEXT names, the one of `dledger context use`. Contexts are kept in "
+    "~/.config/dledger/contexts.toml, or in the file that DLEDGER_CONFIG names.",
     epilog="\b\nA cluster by name:\n"
     "    dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use\n"
     "    dledger status                        all nodes of all its brokers\n"
@@ -127,7 +127,7 @@ def add_context(
         typer.Option("--name-servers", metavar="HOST:PORT,...", help="Instead: the name servers of an installation."),
     ] = "",
     group: Annotated[
-        str, typer.Option("--group", "-g", help="The replication group: of nodes of a broker the broker's name.")
+        str, typer.Option("--group", "-g", help="The replication group; for nodes of a broker, the broker's name.")
     ] = "",
     description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A line for people.")] = "",
     *,
@@ -136,8 +136,8 @@ def add_context(
 ) -> None:
     """Add a context.
 
-    It has endpoints or name servers, and a group if that is not `default`. Nothing is asked of the nodes:
-    `dledger status --context NAME` shows whether they are there.
+    It has endpoints or name servers, and a group if that is not `default`. No node is contacted:
+    `dledger status --context NAME` shows whether they can be reached.
 
     Examples:
         dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use

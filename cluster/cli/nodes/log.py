@@ -48,7 +48,7 @@ FormatOption = Annotated[
 
 def append(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to append; standard input without any.")
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to append; default: standard input.")
     ] = None,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -62,7 +62,7 @@ def append(
 ) -> None:
     """Append files or standard input, one entry a line.
 
-    Prints how many entries were appended, and where. The exit code is 1 if any was not, or may not have been.
+    Prints the number of appended entries and their indexes. The exit code is 1 unless all are certainly appended.
 
     Examples:
         dledger append access.log error.log
@@ -122,7 +122,7 @@ def get(
 ) -> None:
     """Print one entry.
 
-    Exactly its body is printed; on a terminal a newline follows.
+    Prints the body unchanged; on a terminal, a newline follows.
 
     Examples:
         dledger get 41

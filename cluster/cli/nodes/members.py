@@ -98,7 +98,7 @@ def add(
 
     A learner receives the log and does not vote; `dledger members promote` gives it a vote.
 
-    Prints how to start it. Asking again for what is done already does no harm.
+    Prints the settings of the new node. The command can be repeated.
 
     Examples:
         dledger members add n3-10.0.0.4:20911
@@ -170,7 +170,7 @@ def transfer(
 ) -> None:
     """Transfer the leadership to another node.
 
-    Do so before the leader is stopped or its machine serviced. Appends wait for a moment, then go to the new leader.
+    Use it before you stop the leader or service its machine. Appends wait for a moment, then go to the new leader.
 
     Examples:
         dledger transfer n1

@@ -12,14 +12,14 @@ from cluster.config.values import parse_address
 
 def nameserver(
     listen: Annotated[
-        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where brokers and clients find it.")
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address for brokers and clients.")
     ] = "127.0.0.1:9876",
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM.
 
-    Brokers register with it, clients ask it where topics are. It keeps nothing on disk: after a restart the brokers
-    register again within seconds, half a minute at most. Run two or three, on different machines, and name all of them
-    to brokers and clients; they know nothing of each other.
+    Brokers register their topics with it, and clients look them up. It keeps nothing on disk: after a restart the
+    brokers register again within seconds, half a minute at most. Run two or three on different machines, and configure
+    all of them on brokers and clients; name servers do not communicate with each other.
 
     Examples:
         dledger nameserver

@@ -48,8 +48,9 @@ def status(
     For each node: its role, its log, by how many entries it lags, and what is wrong with it. With name servers it shows
     the nodes of all their brokers, or with --group those of one.
 
-    Of the nodes of a broker it also shows which one takes puts (or why none does yet), where the files of an old store
-    end that was converted (divide), and how many bytes of the log are not in queues and index yet (undispatched).
+    For the nodes of a broker it also shows which node accepts puts (or why none does yet), the offset at which the
+    files of a converted store end (divide), and the bytes of the log that queues and index do not have yet
+    (undispatched).
 
     The exit code is 1 when a group has no leader, 2 for wrong usage.
 

@@ -61,12 +61,12 @@ def top(
     """Show nodes, rates, lag and disks, live.
 
     For each group: entries appended and read a second; for each node its role, term, last index, by how many entries it
-    lags, and how full its disk is. With brokers also the lag of each group of consumers; where there are many, eight
-    pairs of group and topic are asked at each refresh. A node that dies is shown as such, and again when it returns.
+    lags, and how full its disk is. With brokers also the lag of each group of consumers; if there are many, each
+    refresh queries eight pairs of group and topic. A dead node stays in the view, and is marked.
 
     Keys: q quits, space pauses, + and - change the interval, j and k (or the arrows) scroll.
 
-    Where standard output is no terminal one view is printed, as with --once.
+    If standard output is not a terminal, one view is printed, as with --once.
 
     Examples:
         dledger top

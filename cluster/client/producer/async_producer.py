@@ -319,7 +319,7 @@ class AsyncProducer:
         self._connection.nodes.learn(routes)
         queues = writable_queues(routes)
         if not queues:
-            raise RequestFailed(Reason.TOPIC_NOT_WRITABLE, f"no broker takes messages of topic {topic!r} now")
+            raise RequestFailed(Reason.TOPIC_NOT_WRITABLE, f"no broker accepts messages for topic {topic!r} now")
         self._queues[topic] = (routes, queues)
         return queues
 

@@ -146,7 +146,7 @@ class BrokerNodes:
                 async with asyncio.timeout(remaining_s):
                     await channel.wait_for_state_change(state)
             except TimeoutError:
-                raise RequestFailed(Reason.NOT_REACHED, f"{address} takes no connection") from None
+                raise RequestFailed(Reason.NOT_REACHED, f"{address} accepts no connection") from None
 
     async def call(
         self,

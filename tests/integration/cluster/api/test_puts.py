@@ -182,7 +182,7 @@ def test_topic_of_an_old_store_with_a_name_that_takes_no_messages_is_only_read(s
             name = "t" * 141
             unknown = await shop.put(b"x", topic=name)
             assert (unknown.answer.reason, unknown.answer.code) == ("UNKNOWN_TOPIC", 5)
-            assert "too long to be put to" in unknown.answer.message
+            assert "too long for puts" in unknown.answer.message
             assert not (await stub.Route(nameserver_pb2.RouteRequest(topics=[name]))).routes
 
             refused = (await shop.set_topic(name)).answer

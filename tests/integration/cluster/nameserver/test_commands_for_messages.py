@@ -186,7 +186,7 @@ def test_brokers_of_another_cluster_are_changed_only_when_they_are_asked_for(ser
         NameServerStub(channel).Register(other)
 
     text = run("topic", "create", "news", *of_servers, code=2)
-    assert "several clusters (DefaultCluster, elsewhere): take one with --cluster" in text
+    assert "several clusters (DefaultCluster, elsewhere): choose one with --cluster" in text
     run("topic", "create", "news", "--cluster", "DefaultCluster", *of_servers)
     assert "127.0.0.1:9 is not reachable" in run("topic", "create", "news", "-c", "elsewhere", *of_servers, code=1)
 

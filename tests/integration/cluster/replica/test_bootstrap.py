@@ -83,7 +83,7 @@ def test_base_log_that_turns_up_after_the_answer_nothing_is_refused(tmp_path):
         configs = nodes_in(tmp_path)
         await bootstrap_all(configs)
         write_plain(old_root(configs[1]))
-        with pytest.raises(CorruptData, match="one that turned up later"):
+        with pytest.raises(CorruptData, match="one that appeared later"):
             await bootstrapped(configs[1])
         # Also when nothing else is left of the node: the others send it.
         shutil.rmtree(places_of(configs[1]).node_directory)

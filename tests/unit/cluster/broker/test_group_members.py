@@ -52,7 +52,7 @@ def test_members_are_bounded(monkeypatch):
     monkeypatch.setattr("cluster.broker.group_members.MEMBERS_MAX", 1)
     members = GroupMembers()
     members.join("g", member("a"))
-    with pytest.raises(RequestFailed, match="no more"):
+    with pytest.raises(RequestFailed, match="1 consumers, which is the limit"):
         members.join("g", member("b"))
 
 

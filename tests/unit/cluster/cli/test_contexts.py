@@ -216,7 +216,7 @@ def test_files_that_cannot_be_read_or_trusted_are_refused(file: Path, monkeypatc
     file.rmdir()
     file.write_text("")
     file.chmod(0o666)
-    with pytest.raises(ContextError, match="every user may write it"):
+    with pytest.raises(ContextError, match="every user may write to it"):
         load_contexts()
     file.chmod(0o600)
     owner = os.geteuid()
@@ -265,7 +265,7 @@ def test_two_changes_at_once_do_not_lose_one(file: Path) -> None:
         other = threading.Thread(target=lambda: results.append(dledger("context", "add", "two", "-e", B)))
         other.start()
         other.join()
-    assert "another command changes it" in results[0].stderr
+    assert "another command is changing it" in results[0].stderr
     assert ["one"] == list(load_contexts().by_name)
     assert file.exists()
 

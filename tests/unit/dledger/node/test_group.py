@@ -65,7 +65,7 @@ def test_member_that_leaves_is_dialled_until_that_is_committed() -> None:
     assert set(bench.dialled[-1]) == {"n0", "n1"}
 
 
-def test_removed_node_says_so_and_so_do_settings_that_the_log_has_overtaken(caplog: pytest.LogCaptureFixture) -> None:
+def test_removal_and_outdated_settings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     caplog.set_level(logging.INFO)
     bench.group.on_membership([MembershipEntry(-1, FOUNDED)])
@@ -73,7 +73,7 @@ def test_removed_node_says_so_and_so_do_settings_that_the_log_has_overtaken(capl
     assert "peers_differ" not in caplog.text
     assert "removed" not in caplog.text
     bench.group.on_membership([MembershipEntry(7, FOUNDED.without("n0").with_member(Member("n3", "h:1")))])
-    assert "no member of its group any more" in caplog.text
+    assert "removed self_id=n0" in caplog.text
     assert not bench.group.is_member
     bench.group.warn_of_settings()
     assert "peers_differ" in caplog.text
