@@ -1,7 +1,7 @@
-"""Measures a cluster: runs the workloads several times, on nodes of its own or on others, and sums up.
+"""Measures a cluster: runs the workloads several times, on new or existing nodes, and computes medians.
 
-On nodes of its own every run begins with empty logs, so that no run is paid for by another; memory and processor time
-of the nodes are measured with it, and how long an append waits when the leader is killed.
+New nodes are started with empty logs for every run, so that runs do not affect each other. For these nodes memory,
+processor time, and the time to the next append after a kill of the leader are measured, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 _SAMPLE_S = 0.1
-# Appends before the kill: the client knows the leader then, as a program in full swing does.
+# Appends before the kill, so that the client has found the leader.
 _BEFORE_KILL = 50
 _CAUGHT_UP_S = 30.0
 _NODE_OPTIONS: dict[str, str | int] = {
@@ -42,7 +42,7 @@ class BenchRun:
         ops_s: acknowledged entries a second.
         p50_ms, p99_ms: latency of one append call; of a failover, the time without a leader.
         cpu_s: processor time of all nodes, warm-up included.
-        rss_mb: most memory that any node held beside mapped files, in MiB.
+        rss_mb: highest memory of any node, without mapped files, in MiB.
     """
 
     ops_s: float | None
@@ -59,7 +59,7 @@ class BenchSummary:
     Attributes:
         workload: its name.
         body_size_bytes: of every entry.
-        is_fsync: whether acknowledged means synced; None where the nodes are not ours.
+        is_fsync: entries are synced before they are acknowledged; None: unknown, because the nodes are not ours.
         runs: in order.
     """
 
@@ -103,7 +103,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 class _Watch:
-    """Looks at the nodes' memory while a run lasts, in a thread of its own."""
+    """Samples the memory of the nodes during a run, in a separate thread."""
 
     def __init__(self, pids: list[int]) -> None:
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -118,7 +118,7 @@ class _Watch:
             self._rss_bytes = max(self._rss_bytes, *map(anonymous_memory_bytes_of, self._pids))
 
     def end(self) -> tuple[float, float]:
-        """Stop looking; return processor seconds of all nodes, and the most memory of one in MiB."""
+        """Stop sampling; return processor seconds of all nodes, and the highest memory of one in MiB."""
         self._ended.set()
         self._thread.join()
         return sum(map(cpu_seconds_of, self._pids)) - self._cpu_before_s, self._rss_bytes / (1 << 20)
@@ -126,10 +126,10 @@ class _Watch:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """How to measure.
+    """Settings of a measurement.
 
     Attributes:
-        folder: data of the nodes goes into a folder of its own in here, removed afterwards: choose the disk by it.
+        folder: parent of a temporary folder with the data of the nodes: it determines the disk.
         seconds: of one run, after its warm-up.
         body_size_bytes: of every entry.
         flush: "sync" or "async", of our own nodes.
@@ -192,7 +192,7 @@ class Bench:
 
 
 def _kill_leader(cluster: LocalCluster, client: LogClient, body: bytes) -> float:
-    """Kill the leader; return the seconds until the next append is acknowledged, and bring the node back."""
+    """Kill the leader, then restart it; return the seconds until the next append is acknowledged."""
     leader = cluster.wait_for_leader()
     began = time.perf_counter()
     cluster.kill(leader)

@@ -1,6 +1,6 @@
-"""The rules of a broker that hold for all requests: topics, groups, changes of state, and what leads.
+"""The rules of a broker for all requests: topics, groups, changes of state, leadership.
 
-Not here: what a request does and how it travels (`cluster.api`).
+Not here: single requests and their encoding (`cluster.api`).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class BrokerOptions:
 
 
 class BrokerCore:
-    """One broker's replica, options and metrics, and the rules that hold for all calls.
+    """One broker's replica, options and metrics, and the rules for all calls.
 
     Attributes:
-        on_topics_changed: is called when a topic was created, changed or deleted here.
-        announced: returns when name servers know of that, as far as they can be reached.
-        life_digests: by which name servers recognize what this process registers.
+        on_topics_changed: called when a topic was created, changed or deleted here.
+        announced: returns when all reachable name servers know of the change.
+        life_digests: name servers recognise registrations of this process by them.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -77,7 +77,7 @@ class BrokerCore:
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
 
     async def check_current(self) -> None:
-        """Return when this node leads and knows all that was acknowledged before, also by an earlier leader.
+        """Return when this node leads and has everything acknowledged before, by earlier leaders too.
 
         Raises:
             RequestFailed: NOT_LEADER.
@@ -88,11 +88,11 @@ class BrokerCore:
             await self.confirm()
 
     async def confirm(self, mode: ReadMode = ReadMode.LINEARIZABLE) -> None:
-        """Return when what is read here now is as new as `mode` asks for."""
+        """Return when a read on this node satisfies `mode`."""
         await self.replica.confirm(mode)
 
     async def change(self, command: Command) -> Applied:
-        """Change the state; return what became of the command, if it was done.
+        """Change the state; return the result of the command.
 
         Raises:
             RequestFailed: it was refused; or see `Replica.change`.
@@ -116,7 +116,7 @@ class BrokerCore:
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC.
-            store.errors.IllegalMessage: it is no name of a topic.
+            store.errors.IllegalMessage: the name is invalid.
         """
         topic = self.replica.state.topics.get(name)
         if topic is not None:
@@ -155,7 +155,7 @@ class BrokerCore:
         await self._create(SetTopic(topic, is_new=True), Reason.TOPIC_EXISTS)
 
     async def _create(self, command: SetTopic | SetGroup, exists: Reason) -> None:
-        """Create what a request needs; what another caller created since the check keeps its settings."""
+        """Create a topic or group for a request; if another caller created it meanwhile, it stays unchanged."""
         try:
             await self.change(command)
         except RequestFailed as failure:
@@ -186,7 +186,7 @@ class BrokerCore:
             raise RequestFailed(Reason.UNKNOWN_QUEUE, f"topic {topic.name!r} has {expected}, found {queue_id}")
 
     def check_consumer(self, name: str) -> None:
-        """Raise when the group may not read; one that is not known, or none, may.
+        """Raise if the group is disabled; an unknown group, or none, may read.
 
         Raises:
             RequestFailed: GROUP_NOT_ENABLED.
@@ -197,11 +197,11 @@ class BrokerCore:
             raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
     async def ensure_group(self, name: str) -> None:
-        """Return when there is such a group; it is created if need be, and if the options allow it.
+        """Return when the group exists; create it if the options allow that.
 
         Raises:
             RequestFailed: UNKNOWN_GROUP; or see `change`.
-            store.errors.IllegalMessage: it is no name of a group.
+            store.errors.IllegalMessage: the name is invalid.
         """
         check_group(name)
         if name in self.replica.state.groups:

@@ -1,8 +1,8 @@
-"""What every process that serves has in common: signals, log, the line `ready`, exit codes.
+"""Code common to all server processes: signals, log, the line `ready`, exit codes.
 
 Standard output gets one line, `ready name=value ...`, once clients are served; the log goes to standard error. Exit
-codes: 0 stopped by SIGTERM or SIGINT, 1 something failed (the last line of the log says what), 2 not started because of
-how it was called.
+codes: 0 stopped by SIGTERM or SIGINT; 1 a failure, named in the last line of the log; 2 not started because of wrong
+usage.
 
 Not here: the metrics page (`cluster.process.metrics_page`), what is served (`cluster.server.node`,
 `cluster.server.broker`, `cluster.api.name_server`).
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_REFUSED: Final = 2
-# For calls that are being answered when the process is asked to stop.
+# Time for calls in progress when the process stops.
 GRACE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 def run_process(command: str, serve: Serve) -> int:
-    """Serve until the process is asked to stop, or fails; return its exit code.
+    """Serve until a signal or a failure; return the exit code.
 
     Args:
         command: of the command line, for people.
-        serve: takes a future that the first SIGTERM or SIGINT resolves. What it raises of StoreError, DLedgerError and
-            OSError is logged.
+        serve: called with a future that the first SIGTERM or SIGINT resolves. StoreError, DLedgerError and OSError
+            from it are logged.
     """
     if not __debug__:
         sys.stderr.write(
@@ -67,9 +67,9 @@ def run_process(command: str, serve: Serve) -> int:
 
 
 class LineFormatter(logging.Formatter):
-    """Formats each record as one line: text of a request or of a peer in it cannot start another line.
+    """Formats each record as one line, so that text from a request or a peer cannot forge another line.
 
-    Characters that end a line or steer a terminal are written as escapes; a traceback keeps its lines.
+    Characters that end a line or control a terminal are written as escapes; a traceback keeps its lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
@@ -86,8 +86,8 @@ def _log_to_standard_error() -> None:
 def _report_fatal_signals() -> None:
     """Print a traceback on standard error when a fatal signal (SIGBUS, SIGSEGV) ends the process.
 
-    Files are read through maps: where a disk cannot deliver a page, or a file was cut short, a read ends in SIGBUS.
-    docs/operations.md ("Fatal Python error: Bus error") says what to do then.
+    Files are read through memory maps: if a disk cannot deliver a page, or a file was truncated, a read ends in SIGBUS.
+    docs/operations.md ("Fatal Python error: Bus error") explains what to do.
     """
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
@@ -112,10 +112,10 @@ def _on_signals() -> asyncio.Future[signal.Signals]:
 
 
 async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.Future[Exception]) -> None:
-    """Return when the process is asked to stop.
+    """Return after a signal to stop.
 
     Raises:
-        Exception: the first of `failures` that ends.
+        Exception: the result of the first of `failures` that is done.
     """
     ends: list[asyncio.Future[Any]] = [stopped, *failures]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -126,20 +126,20 @@ async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.F
 
 
 def say_ready(**places: object) -> None:
-    """Report to the starter of the process that clients are served, and where. Objects made until now stay for good."""
+    """Print that clients are served, and where; exempt all objects created so far from garbage collection."""
     calm_garbage_collector()
     sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
     sys.stdout.flush()
 
 
 def calm_garbage_collector() -> None:
-    """Look for reference cycles in short pieces, and through everything seldom: each search stops the event loop.
+    """Collect garbage in small generations, and run full collections rarely: a collection blocks the event loop.
 
-    A young search looks at 2,000 objects and one of the middle generation at some 12,000 (5 to 20 ms on a busy
-    machine). With 50,000 and 1,000,000, calls that sent only headers made turns of 70 ms and of 470 ms. Everything that
-    came after this call is searched after 50 million objects more, as appends make no cycles. Such a full search takes
-    0.1 microseconds an object: 12 ms with 100,000 topics that were made since; 0.33 s with 1,000,000 consumed offsets,
-    each of another group and topic, which a restart excludes from the search as all that it loads.
+    A collection examines 2,000 objects in the youngest generation and about 12,000 in the middle one (5 to 20 ms on a
+    busy machine). With 50,000 and 1,000,000, calls that sent only headers caused turns of 70 ms and of 470 ms. A full
+    collection of the objects created after this call runs after 50 million more, because appends create no cycles. It
+    takes 0.1 microseconds an object: 12 ms with 100,000 topics created since; 0.33 s with 1,000,000 consumed offsets,
+    each of another group and topic. A restart exempts everything that it loads.
     """
     gc.collect()
     gc.freeze()
@@ -147,7 +147,7 @@ def calm_garbage_collector() -> None:
 
 
 def process_registry() -> CollectorRegistry:
-    """Return a registry of metrics that holds those of the process."""
+    """Return a registry with the metrics of the process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)

@@ -1,15 +1,15 @@
-"""Snapshots of broker state: all of it as bytes, in one form only.
+"""Snapshots of broker state as bytes; equal states have equal bytes.
 
 | what | form (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
 | version | a number: 2; 1 is read, too |
-| how often topics were changed | a number |
-| topics, in order of their names | how many; each as in a command |
-| groups, in order of their names | how many; each as in a command |
-| offsets, in order of the groups' names | how many groups; name and offsets of each, as in a command |
+| number of changes of topics | a number |
+| topics, in order of their names | a count; each as in a command |
+| groups, in order of their names | a count; each as in a command |
+| offsets, in order of the groups' names | a count of groups; name and offsets of each, as in a command |
 | offsets of delay levels | as in a command |
-| whether old state was taken over | a number: 1 if so; from version 2 on |
+| whether old state was imported | a number: 1 if it was; from version 2 on |
 
 The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
@@ -51,8 +51,8 @@ class Content:
         topics: by name.
         groups: by name.
         delay_offsets: by level.
-        topics_version: how often topics were changed.
-        is_imported: what a store knew before it was a group's was taken over.
+        topics_version: number of changes of topics.
+        is_imported: the state of the store from before the group was imported.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Content:
     is_imported: bool = False
 
     def copy(self) -> Content:
-        """Return the same state, which later changes of this one leave as it is; what it holds is shared."""
+        """Return a copy that later changes do not affect; the (immutable) values are shared."""
         return Content(
             dict(self.topics),
             dict(self.groups),
@@ -83,7 +83,7 @@ def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]
 
 
 def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator[None]:
-    """Write piece after piece; stop after each."""
+    """Write the state in small pieces; yield after each."""
     writer.number(_VERSION)
     writer.number(content.topics_version)
     writer.number(len(content.topics))
@@ -107,13 +107,13 @@ def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, KeptOffsets]]:
-    """Decode the state that these bytes hold; between two pieces of a few milliseconds the caller may do other work.
+    """Decode a snapshot in pieces of a few milliseconds, between which the caller may do other work.
 
     Returns:
         the state and its offsets, after the last piece.
 
     Raises:
-        cluster.state.compact_bytes.Unreadable: they are none, or one of a newer version.
+        cluster.state.compact_bytes.Unreadable: the bytes are not a snapshot, or one of a newer version.
     """
     reader = Reader(data, "a snapshot of broker state", len(_MAGIC))
     if not data.startswith(_MAGIC):

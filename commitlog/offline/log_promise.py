@@ -1,18 +1,18 @@
-"""What the checkpoint of a store promises of its plain log: up to where records were durable, and since when.
+"""The part of a plain log that the checkpoint of its store calls durable.
 
-A start of the store refuses a log that lacks what was promised (`commitlog.plain.recovery`). So `dledger verify`
-reports it as damage, and `dledger rebuild` refuses it: the checkpoint that it writes would make the loss final.
+A start of the store refuses a log that lacks this part (`commitlog.plain.recovery`). So `dledger verify`
+reports the loss as damage, and `dledger rebuild` refuses the log: its new checkpoint would hide the loss.
 
 | checkpoint                | promises                                                                             |
 | ------------------------- | ------------------------------------------------------------------------------------ |
 | any                       | records stored before `physicMsgTimestamp` were durable                              |
-| of a store closed in order | the last record was stored at that time                                             |
-| of one that Java closed   | messages up to `logicsMsgTimestamp` were there, if units point past the log's end   |
-| with our seal             | records below an offset were durable, however the store was left                     |
+| of a cleanly closed store | the last record was stored at that time                                              |
+| of one that Java closed   | messages up to `logicsMsgTimestamp` existed, if units point past the log's end      |
+| with our seal             | records below an offset were durable, also after an unclean exit                     |
 
-A time in the future that no seal confirms is no promise but damage of the checkpoint, which a rebuild mends.
+A time in the future without a seal is no promise: the checkpoint is damaged, and a rebuild repairs it.
 
-Not here: whether the checkpoint itself can be true (`commitlog.offline.checkpoint_check`).
+Not here: whether the checkpoint itself is plausible (`commitlog.offline.checkpoint_check`).
 
 Source: RocketMQ `StoreCheckpoint`, `CommitLog.recoverAbnormally`.
 """
@@ -45,13 +45,13 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LogPromise:
-    """A promise.
+    """The promises of one checkpoint.
 
     Attributes:
         path: of the checkpoint.
         end_offset: every record below it was durable; 0: not known.
         timestamp: every record stored before was durable; 0: not known.
-        is_clean: the store was closed in order: a record of that time was there.
+        is_clean: the store was closed cleanly: a record of that time existed.
         derived_timestamp: RocketMQ put messages up to this time into queues or index; 0: not known.
     """
 
@@ -68,9 +68,9 @@ class LogPromise:
         Args:
             path: of it.
             content: of it; None if it cannot be read.
-            is_plain: the whole log is a plain one; else its end is that of the entries, which have promises of their
-                own.
-            is_clean: the store was closed in order.
+            is_plain: the whole log is a plain one; otherwise its end belongs to the entries, which have their own
+                checkpoint.
+            is_clean: the store was closed cleanly.
         """
         if content is None or len(content) != FILE_SIZE_BYTES:
             return cls(path)
@@ -82,11 +82,11 @@ class LogPromise:
         return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
-        """Say why the bytes at the end of a plain log are no torn write, which the next start may cut; empty: they are.
+        """Return why the bytes at the end of a plain log are no torn write, which a start cuts; empty: they are one.
 
         Args:
-            view: of the file that holds them.
-            tail: the bytes.
+            view: of their file.
+            tail: their position and size.
             last_timestamp: of the record before; -1 when there is none.
         """
         timestamp = timestamp_of_damaged(view, tail.position, tail.offset)
@@ -98,7 +98,7 @@ class LogPromise:
         return ""
 
     def is_missing(self, last_timestamp: int) -> bool:
-        """Return whether the log lacks the record that the promised timestamp is of.
+        """Return whether the log lacks the record with the promised timestamp.
 
         Args:
             last_timestamp: of the last record; -1 when there is none.
@@ -106,7 +106,7 @@ class LogPromise:
         return max(last_timestamp, 0) < self.timestamp
 
     def lost_end(self, log_end: int, last_timestamp: int, queues: Collection[QueueView] = ()) -> Iterator[Finding]:
-        """Yield what is wrong if the log ends before what was durable.
+        """Yield a finding if the log ends before its durable end.
 
         Args:
             log_end: where the log ends.

@@ -1,13 +1,13 @@
-"""One read from its first request to its end, over as many streams as it takes; both faces of the client use it.
+"""One read from its first request to its end, over several streams; the blocking and the asyncio client use it.
 
-It does no I/O: it returns the requests to send, and is given the answers.
+It does no I/O: it returns the requests to send, and receives the answers.
 
-A read is asked for in the raw form: the node sends the bytes as stored in its files, and the checksums that the
-leader made when it wrote them are checked here, at the far end of all disks and wires.
+The client requests the raw form: the node sends the bytes as stored in its files, and the client verifies the
+checksums that the leader computed when it wrote them, so damage on any disk or connection is detected.
 
-A stream may break or be renewed at any entry; the next one asks for the index after the last entry delivered, so
-nothing is skipped and nothing comes twice. A read that follows is renewed every few seconds on purpose: a node that
-went silent (stopped, cut off) would otherwise hold it indefinitely.
+A stream may break or be renewed at any entry; the next one begins after the last entry received, so no entry is
+skipped or delivered twice. A read that follows is renewed every few seconds: a node that became silent (stopped,
+disconnected) would otherwise block it indefinitely.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ ReadMode = Literal["linearizable", "lease", "local"]
 _WIRE_MODES = {"linearizable": READ_MODE_LINEARIZABLE, "lease": READ_MODE_LEASE, "local": READ_MODE_LOCAL}
 
 FOLLOW_RENEWAL_S = 5.0
-# What a stopping node answers leaves the outcome of an append open; a read is simply done again elsewhere.
+# From a stopping node. They leave the outcome of an append unknown; a read is retried at another node.
 _PASSING_READ_CODES = frozenset({ResponseCode.INTERNAL_ERROR, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT})
 
 
 class ReadSession:
-    """What is still to be read, and how much patience is left for failures.
+    """The rest of a read, and the time left for failures.
 
     Args:
         group: the replication group.
@@ -54,11 +54,11 @@ class ReadSession:
         max_entries: the most entries to deliver; 0 = all.
         max_bytes: the most encoded bytes to deliver in total (at least one entry); 0 = no limit.
         is_follow: continue with entries that are committed later.
-        mode: "linearizable" sees all that was acknowledged before; "lease" as well while clocks keep their bound;
-            "local" what one node knows.
-        is_follower_preferred: read from a follower while there is one.
+        mode: "linearizable" returns all entries acknowledged before the read; "lease" too, while clocks keep their
+            bound; "local" the entries that one node knows to be committed.
+        is_follower_preferred: read from a follower if one is available.
         is_internal_included: deliver the no-ops and memberships of leaders, too.
-        patience_s: how long the read may go without any success before it fails.
+        patience_s: the time without any success after which the read fails.
         checks: which entries may be a leader's own; others count as damaged.
         now_s: a monotonic clock.
         random: draws the jitter of pauses.
@@ -125,7 +125,7 @@ class ReadSession:
         return FOLLOW_RENEWAL_S if self.is_follow else self._patience_s
 
     def request(self) -> ReadRequest:
-        """Return the request for what is still to be read."""
+        """Return the request for the rest of the read."""
         self._hidden = 0
         self._stream_begin = self._next_index
         request = ReadRequest(
@@ -145,7 +145,7 @@ class ReadSession:
         return request
 
     def _entries_to_ask(self) -> int:
-        """Return the entry limit of the next stream: the caller's, and never beyond where the read ends."""
+        """Return the entry limit of the next stream: the caller's, or less at the end of the read."""
         limits = [] if self._entries_left is None else [self._entries_left]
         # A read that continues on another node must not run beyond what was committed when it began.
         if self._next_index is not None and self._end_index is not None:
@@ -153,7 +153,7 @@ class ReadSession:
         return min(limits, default=0)
 
     def take(self, response: ReadResponse, address: str) -> list[Entry]:
-        """Return the checked entries of one response, without those that the caller does not want to see.
+        """Return the verified entries of one response, without a leader's own entries unless the caller wants them.
 
         Raises:
             Refused: the node ended the read; `pause_after` decides whether it continues.
@@ -190,7 +190,7 @@ class ReadSession:
                 "run `dledger inspect entries` on the files of that one",
                 self._next_index,
             ) from error
-        # Java's entries may hold the position of another replica; then it is no lower bound for what follows.
+        # Java's entries may have the position of another replica, which is no lower bound for the next entry.
         self._end_position = entries[-1].position + entries[-1].size if entries[-1].chain_crc else 0
         return entries
 
@@ -200,27 +200,27 @@ class ReadSession:
         self.is_done = self.is_done or is_beyond or is_full
 
     def ended(self) -> None:
-        """A stream ended in order: the read is done, unless hidden entries used up the node's limit."""
+        """A stream ended without an error: the read is done, unless hidden entries used up the node's limit."""
         if not self.is_follow and (self._entries_left is None or not self._hidden):
             self.is_done = True
         self._check_limits()
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> None:
-        """A stream broke. A stream that lived its whole time is renewed without further ado.
+        """A stream broke. One that reached its time limit is renewed without a pause.
 
         Raises:
-            Refused: it broke before its time.
+            Refused: it broke earlier, or delivered nothing.
         """
         self._is_renewal = code is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_stream_useful()
         if not self._is_renewal:
             raise Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details))
 
     def _is_stream_useful(self) -> bool:
-        """Return whether the stream that lived its whole time had anything to show for it, or need not have."""
+        """Return whether a stream that reached its time limit delivered an entry, or follows the log."""
         return self.is_follow or self._next_index != self._stream_begin
 
     def node_found(self) -> None:
-        """A live node to read from was found: for a quiet read that follows that is success enough."""
+        """A live node to read from was found: for a read that follows an idle log this counts as success."""
         if self._is_renewal:
             self._is_renewal = False
             self._succeed()
@@ -229,9 +229,9 @@ class ReadSession:
         """Return how many seconds to wait before the next stream.
 
         Raises:
-            ReadFailed: waiting will not help, or has not for too long.
+            ReadFailed: a retry cannot succeed, or the time limit has passed.
         """
-        # Another node may have committed a little less than the one that the read began on.
+        # Another node may know of fewer committed entries than the one on which the read began.
         is_behind = refusal.code == ResponseCode.INDEX_OUT_OF_RANGE and self.is_local and self._next_index is not None
         if not (refusal.is_passing or refusal.code in _PASSING_READ_CODES or is_behind):
             raise ReadFailed(refusal.code, refusal.message, self._next_index) from refusal
@@ -247,7 +247,7 @@ class ReadSession:
 
 
 class DamagedBytesError(Exception):
-    """Bytes that are not what the leader wrote; the message says what was expected and found."""
+    """Bytes that differ from those the leader wrote; the message has expected and found values."""
 
 
 def decode_chunk(
@@ -257,12 +257,12 @@ def decode_chunk(
 
     Args:
         encoded: whole entries, at least one.
-        state: what the first one must agree with.
-        position_min: where the first one may begin at the earliest; later where another data file begins.
+        state: the state of the walk before the first entry, with which it must agree.
+        position_min: the lowest position at which the first entry may begin; in the next data file it is higher.
         checks: which entries may be a leader's own.
 
     Returns:
-        The entries, and what the next chunk's first entry must agree with.
+        The entries, and the state of the walk for the next chunk.
 
     Raises:
         DamagedBytesError: an entry is not whole, not the next one, or its checksums do not hold.

@@ -1,7 +1,7 @@
-"""The order within a batch of events: how the driver is given all that has come in since the last batch.
+"""The order within a batch of events: the driver processes events first, then proposals.
 
-Both the shell of a node (`dledger.node.event_batches`) and the simulator of core, driver and store call it, so that
-they cannot come apart. Not here: what is collected, and when a batch is due.
+Both the shell of a node (`dledger.node.event_batches`) and the simulator of core, driver and store call it, so they
+use the same order. Not here: collecting events, and when a batch is due.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def process_batch(
     driver: Driver, events: Sequence[Event], batch_after: Callable[[int], list[Proposal]], now_ms: int
 ) -> list[Proposal]:
-    """Give the driver events, then proposals, and return these.
+    """Pass events to the driver, then proposals, and return the proposals.
 
-    Events come first, for they may free what a proposal needs: a commit lets the next batch go, and a new term decides
-    whether anything is taken at all.
+    Events come first, because they decide about proposals: after a commit the next proposals are due, and after a new
+    term they may be refused.
 
     Args:
         driver: of the node.
-        events: what came in, in order; may be none.
-        batch_after: returns the proposals to give, knowing the commit index that the events led to; may be none.
+        events: in the order of their arrival; may be empty.
+        batch_after: called with the commit index after the events; returns the proposals, perhaps none.
         now_ms: the core's clock.
     """
     if events:

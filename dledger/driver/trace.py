@@ -1,7 +1,7 @@
-"""The events of a core and its effects, as JSON lines: histories that can be checked without this code.
+"""The events and effects of a core as JSON lines, so that other programs can check them.
 
-One line an event, in the order in which they happened on that node; docs/testing.md describes every key. Off, it costs
-nothing, for the core itself knows nothing of it: a node that is to be traced is built from `TracedRaft`.
+One line per event, in the order in which they happened on that node; docs/testing.md describes every key. The core
+itself has no code for it: a traced node is built from `TracedRaft`, any other one from `Raft`.
 
 Not here: files. The owner of the node decides where the lines are written.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from dledger.core.config import RaftConfig
     from dledger.core.events import Effect, Event
 
-# Is given every line, without a line feed.
+# Called with every line, without a line feed.
 Trace = Callable[[str], object]
 
-# Fields that hold what the core passes on without looking into it.
+# Fields with values that the core passes on unread.
 _OPAQUE = frozenset({"proposal"})
 
 
@@ -42,7 +42,7 @@ class TracedRaft(Raft):
         self._write_line({"kind": "Started", **known}, [])
 
     def step(self, event: Event) -> list[Effect]:
-        """Do as `Raft.step`, then write the line; one that raises is written, too, and is the last of its node."""
+        """Call `Raft.step`, then write the line; an event that raises is written, too, and is the node's last."""
         try:
             effects = super().step(event)
         except Exception as error:
@@ -73,7 +73,7 @@ class TracedRaft(Raft):
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` in JSON's types: objects with their kind, bytes as their count, what is opaque as true or null."""
+    """Return `value` in JSON's types: objects with their kind, bytes as their count, opaque values as true or null."""
     if is_dataclass(value):
         plain: dict[str, Any] = {"kind": type(value).__name__}
         for field in fields(value):

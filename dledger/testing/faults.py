@@ -1,7 +1,7 @@
-"""What can go wrong in a run: the kinds of faults, the counts of those that took effect, and the typed end of a run.
+"""The kinds of faults in a run, the counts of those that took effect, and the exceptions that end a run.
 
-A fault counts where it bites (a message lost, a sector lost, a sync delayed), not where it was ordered: a run whose
-faults did not bite proves nothing.
+A fault is counted where it takes effect (a message lost, a sector lost, a sync delayed), not where it was injected: a
+run whose faults had no effect proves nothing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Fault(StrEnum):
     FOREIGN_DIRECTORY = "foreign_directory"
 
 
-# To be copied, for an enum takes long to walk through.
+# Copied for each run: iterating over an enum is slow.
 _NONE = dict.fromkeys(Fault, 0)
 
 
@@ -65,7 +65,7 @@ class FaultCounts:
         self._counts = _NONE.copy()
 
     def add(self, fault: Fault, count: int = 1) -> None:
-        """Note that `fault` took effect `count` times more."""
+        """Record that `fault` took effect `count` more times."""
         self._counts[fault] += count
 
     def __getitem__(self, fault: Fault) -> int:
@@ -93,5 +93,5 @@ class Violation(Exception):
 class SimulatedCrash(BaseException):
     """The simulated machine died inside an operation; only the simulated node may catch it.
 
-    A `BaseException`, so that no error handling of the code under test takes it for something that it can survive.
+    A `BaseException`, so that no `except Exception` in the code under test catches it.
     """

@@ -1,6 +1,6 @@
-"""Runs seeds, in this process or in several, and puts each into one line.
+"""Runs seeds, in this process or in several, and reports each in one line.
 
-A failing seed never stops the others: its line says what was violated and how to see it again.
+A failing seed never stops the others: its line has the violation and the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from dledger.testing.options import SimOptions
     from dledger.testing.world import Parts
 
-# Seeds that a worker process takes at a time: few enough that all end together, enough that handing over costs nothing.
+# Seeds that a worker process takes at a time: few, so that all workers end together, and enough to amortise the cost.
 _CHUNK_SEEDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one seed came to.
+    """The result of one seed.
 
     Attributes:
         seed: the seed.
-        node_count: as asked for; None: as the seed drew it.
+        node_count: as requested; None: drawn by the seed.
         shape: the options that shaped the run.
         summary: None when it failed.
-        failure: what was violated, with the end of the story; "" when nothing was.
+        failure: the violation, with the last lines of the trace; "" without one.
         branches: which were taken, one byte each (`dledger.testing.coverage.branches`); b"" when they are not measured.
         is_shell: it is a run of the shell's simulator (`dledger.testing.shell`).
     """
@@ -73,12 +73,12 @@ class Result:
 def run_options(
     options: SimOptions, parts: Parts | None = None, emit: Callable[[str], None] | None = None
 ) -> tuple[SimulationSummary | None, str]:
-    """Run one shape to its end or to its first violation; return what it came to, or what was violated.
+    """Run one shape to its end or to its first violation; return its summary, or the violation.
 
     Args:
         options: the shape.
-        parts: faulty parts to put in; None: production code.
-        emit: receives the story line by line.
+        parts: faulty parts to use; None: production code.
+        emit: receives the trace line by line.
     """
     simulation = Simulation(options, parts, emit)
     try:
@@ -98,9 +98,9 @@ def run_seed(
 
     Args:
         seed: which run.
-        node_count: 3 or 5; None: as the seed draws it.
-        emit: receives the story line by line.
-        parts: parts to put in, such as a core that records its history; None: production code.
+        node_count: 3 or 5; None: drawn by the seed.
+        emit: receives the trace line by line.
+        parts: parts to use, such as a core that records its history; None: production code.
     """
     options = draw_options(seed, node_count)
     summary, failure = run_options(options, parts, emit)
@@ -116,7 +116,7 @@ def run_seeds(
         seeds: which runs.
         node_count: as in `run_seed`.
         jobs: worker processes; 1 runs them here, unless their branches are measured.
-        is_measured: results say which branches their runs took.
+        is_measured: results contain the branches that their runs took.
     """
     if jobs == 1 and not is_measured:
         for seed in seeds:

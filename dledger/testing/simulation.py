@@ -1,8 +1,8 @@
-"""One whole run: a cluster, its clients and its nemesis, first the safety phase, then the liveness phase.
+"""One whole run: a cluster, its clients and its nemesis; first the safety phase, then the liveness phase.
 
-Safety: faults as the options say, checks after every turn. Liveness: everything is healed and started; within a bound
-of simulated time a write must be accepted and all logs be equal, byte for byte. At the very end all power is cut once
-more, and what comes back must still be there.
+Safety: faults according to the options, checks after every turn. Liveness: all faults end and all nodes start; within a
+bound of simulated time a write must be accepted, and all logs must be equal, byte for byte. At the end the power of all
+machines is cut once more, and all logs must still be complete after the restart.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _PROGRESS_US = 2_000_000
 # A node waits half a second before it deletes the next data file; its clock may be slow.
 _DELETION_US = 5_000_000
 _READ_SIZE_BYTES = 1_000
-# Messages are lost in this phase already, and a founding needs the votes of all voters, in the same election.
+# Messages are already lost in this phase, and a founding needs the votes of all voters in one election.
 _FOUNDING_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationSummary:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
         event_count: actions of the scheduler.
         simulated_us: simulated time.
-        work: what the cluster did, by name.
+        work: counts of completed operations, by name.
         faults: faults that took effect, by name.
         state_hash: of the final state of everything; equal for equal runs.
     """
@@ -68,8 +68,8 @@ class Simulation:
 
     Args:
         options: the shape of the run.
-        parts: the production code; tests put faulty parts in.
-        emit: receives the story line by line; None: only the end of it is kept, in `trace`.
+        parts: the production code; tests use faulty parts.
+        emit: receives the trace line by line; None: only its last lines are kept, in `trace`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Simulation:
         self._machines = {
             node_id: SimMachine(self._world, node_id, disk, self._went_down) for node_id, disk in disks.items()
         }
-        # Those that are healed in the end, and are needed then.
+        # Machines that take part in the liveness phase.
         self._living = dict(self._machines)
         self._nemesis = Nemesis(self._world, self._machines)
         self._administrator = Administrator(self._world, self._machines)
@@ -149,7 +149,7 @@ class Simulation:
             machine.heal()
 
     def _bury(self) -> None:
-        """Leave some nodes dead or ill for good, a minority of the voters at most, if this run does."""
+        """Leave some nodes dead or stalled for the rest of the run, at most a minority of the voters."""
         chosen = Random(f"{self._options.seed}/the dead")
         dead = chosen.sample(list(self._machines), min(self._options.dead_max, len(self._machines)))
         for node_id in dead:
@@ -173,7 +173,7 @@ class Simulation:
                 raise Violation(
                     "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {non_voting}"
                 )
-            # A long log takes its time, but progress must not stop.
+            # A long log may take long, but there must be progress.
             end_us += _PROGRESS_US
 
     def _await_deletions(self) -> None:
@@ -185,7 +185,7 @@ class Simulation:
                 raise Violation("aside", f"files of old logs are not deleted although the new ones caught up: {left}")
 
     def _has_deleted(self, left: dict[str, int]) -> bool:
-        """Say whether one of these nodes deleted a file since `left` was counted; others may have become due."""
+        """Return whether one of these nodes deleted a file since `left` was counted; others may have become due."""
         now = self._overdue()
         return any(now.get(node_id, 0) < count for node_id, count in left.items())
 
@@ -198,7 +198,7 @@ class Simulation:
         }
 
     def _has_converged(self) -> bool:
-        """Say whether all members hold the same, know it to be committed, and have their votes."""
+        """Return whether all members have equal logs, all of it committed, and their votes."""
         members = self._members
         last_index = max(process.raft.last_index for process in members)
         if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
@@ -268,7 +268,7 @@ class Simulation:
             process.receive(sender, message)
 
     def _went_down(self, machine: SimMachine) -> None:
-        """Give some of the others an error of their connection; bring the machine back later."""
+        """Break the connections of some other nodes; restart the machine later."""
         for process in self._running:
             if self._network_random.random() < 0.5:
                 delay_us = int(self._network_random.random() * self._options.network.max_latency_us)

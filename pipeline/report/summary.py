@@ -1,4 +1,4 @@
-"""Turns what was gathered into the figures of a report, as they are stored in its JSON and on its page."""
+"""Computes the figures of a report, for its JSON and its page, from the merged partial results."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class TopicSummary:
         size: bytes of their records.
         body_size: bytes of their bodies.
         queues: how many queues have messages.
-        per_second: messages, on average over the time that the report covers.
-        peak_per_second: in the busiest step of the timeline.
-        retried: messages that a consumer had given back before.
-        born_later: messages that were stored before they were made: the client's clock is ahead.
+        per_second: messages, on average over the time range of the report.
+        peak_per_second: messages, in the busiest interval of the timeline.
+        retried: messages that a consumer returned at least once.
+        born_later: messages stored before their born timestamp: the client's clock is ahead.
         keyed, tagged: messages with KEYS, with TAGS.
         body_sizes: in bytes.
-        delays_ms: from a message's making to its storing.
+        delays_ms: from the born timestamp to the store timestamp.
     """
 
     topic: str
@@ -67,11 +67,11 @@ class TopicSummary:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """One queue: what it holds, and what is missing between its first and its last offset.
+    """One queue: its messages, and the gaps between its first and its last offset.
 
     Attributes:
-        missing: offsets; at least this many when `is_missing_exact` is false: there were more gaps than are remembered.
-        repeated: messages at an offset that another one has.
+        missing: offsets; a lower bound if `is_missing_exact` is false, because only a bounded number of gaps is kept.
+        repeated: messages with the queue offset of another message.
         gaps: the largest.
     """
 
@@ -89,7 +89,7 @@ class QueueSummary:
 
 @dataclass(frozen=True, slots=True)
 class NameCount:
-    """A key or a tag of a topic: it came `at_least` times, and at most `at_most` times."""
+    """A key or a tag of a topic: it occurs `at_least` to `at_most` times."""
 
     topic: str
     name: str
@@ -102,13 +102,13 @@ class Report:
     """All figures; see the classes above.
 
     Attributes:
-        title: what was looked at.
+        title: the source.
         begin, end: when the first and the last message were stored (UTC).
         span_s: seconds between them.
         step_ms, first_step_ms, series: the timeline: for each topic messages and bytes of each step.
-        repeated_keys: unique keys that came again; an estimate unless `is_repeated_exact`.
+        repeated_keys: unique keys that occur more than once; an estimate unless `is_repeated_exact`.
         skipped: records that could not be read.
-        mended: those that were damaged in one replica and read from another.
+        mended: records that were damaged in one replica and read from another.
     """
 
     title: str
@@ -136,7 +136,7 @@ class Report:
     mended: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the figures in JSON's types."""
         content = asdict(self)
         for name in ("begin", "end"):
             content[name] = content[name].isoformat() if content[name] is not None else None
@@ -144,7 +144,7 @@ class Report:
 
 
 def summarise(partial: ReportPartial, title: str) -> Report:
-    """Return the report of all that was gathered; the topic with the most bytes comes first."""
+    """Return the report of merged partial results; the topic with the most bytes comes first."""
     names = list(partial.topics)
     span_s = max((partial.end_ms or 0) - (partial.begin_ms or 0), 1) / 1000
     steps = partial.timeline.values
@@ -224,7 +224,7 @@ def _percentiles(counts: Int64s) -> Percentiles:
 
 
 def _names(counts: Sequence[tuple[str, int]], error: int) -> list[NameCount]:
-    # What may be nothing but the error says nothing.
+    # A count within the error is meaningless.
     split = ((text.partition(SEPARATOR), count) for text, count in counts if count > error)
     return [NameCount(topic, name, count, count + error) for (topic, _, name), count in split]
 

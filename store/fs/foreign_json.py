@@ -1,4 +1,4 @@
-"""JSON that a peer, a file or a user gave: whatever it holds, it is read or refused with ValueError."""
+"""Parses JSON from a peer, a file or a user: any invalid text is refused with ValueError."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def foreign_json(text: str | bytes) -> Any:
-    """Return what `text` says.
+    """Return the parsed value of `text`.
 
     Raises:
-        ValueError: it is no JSON, or has more levels of nesting than the interpreter reads (RecursionError of `json`).
+        ValueError: it is not JSON, or has more levels of nesting than the interpreter can parse.
     """
     try:
         return json.loads(text)

@@ -115,19 +115,19 @@ def consume(
 def _consumptions(
     targets: Targets, topic: str, group: str, tag: str, begin: str, only_queue: int, offset: int
 ) -> list[Consumption]:
-    """Return one reading for each broker that has the topic, at its beginning.
+    """Return a consumption for each broker that has the topic, at its first offset.
 
     Args:
         targets: the brokers.
-        topic: what is read.
-        group: whose offsets are used; empty: none.
-        tag: expression that filters.
+        topic: the topic to read.
+        group: the group whose offsets are used; empty: none.
+        tag: tags expression.
         begin: `begin`, `end` or a time.
         only_queue: the only queue to read; -1: all.
-        offset: where to begin in it; -1: as `begin` says.
+        offset: the first offset in that queue; -1: according to `begin`.
 
     Raises:
-        ValueError: there is no such queue, or several brokers have it and an offset is given.
+        ValueError: the queue does not exist, or several brokers have it and an offset is given.
     """
     from cluster.cli.messages.consumption import Consumption
 
@@ -160,7 +160,7 @@ def _print_messages(
     """Print messages, and record the offsets; return how many messages cannot be read."""
     from cluster.cli.messages.merged_iterators import merged
 
-    # `timeout` and service managers end a program so: offsets are committed then, too.
+    # `timeout` and service managers send SIGTERM: offsets are committed then, too.
     signal.signal(signal.SIGTERM, _stop_once)
     sources = [each.steps(is_following=is_following) for each in consumptions]
     left, skipped_count = limit, 0
@@ -174,7 +174,7 @@ def _print_messages(
                 show(step.record)
                 left -= 1
             else:
-                # The end of what the broker had: a program that reads from a pipe must not wait for a full buffer.
+                # The broker has no more messages: a program that reads from the pipe must not wait for a full buffer.
                 sys.stdout.flush()
             step.consumption.done(step)
             if not left:
@@ -191,7 +191,7 @@ def _print_messages(
 
 
 def _stop_once(number: int, _frame: FrameType | None) -> None:
-    """End as Ctrl-C does. `timeout` sends SIGTERM twice, and the second one must not interrupt the last commit.
+    """Act as Ctrl-C. `timeout` sends SIGTERM twice, and the second signal must not interrupt the last commit.
 
     Raises:
         KeyboardInterrupt: always.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_MIN_S: Final = 0.2
 _INTERVAL_MAX_S: Final = 60.0
-# How often keys and the terminal's size are looked at.
+# Period of checks for keys and the terminal's size.
 _KEYS_S: Final = 0.1
 _KEYS_TEXT: Final = "q quit  space pause  +/- interval  j/k scroll"
 
@@ -110,7 +110,7 @@ def _print_once(sampler: Sampler, interval_s: float) -> None:
 
 
 class _Screen:
-    """The live view. Samples are taken by a thread, so that the view reacts to keys while a node is slow to answer."""
+    """The live view. A thread takes the samples, so that the view reacts to keys while a node is slow."""
 
     def __init__(self, sampler: Sampler, interval_s: float) -> None:
         self._sampler = sampler
@@ -147,7 +147,7 @@ class _Screen:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _press(self, key: str) -> bool:
-        """Do what a key says; return whether it says anything."""
+        """Handle a key; return whether it has a meaning."""
         match key:
             case " ":
                 self._is_paused = not self._is_paused
@@ -177,16 +177,16 @@ class _Screen:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[], list[str]]]:
-    """Take keys as they are pressed, without showing them; as before afterwards."""
+    """Read keys without echo; restore the terminal afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
     def read() -> list[str]:
-        """Return the keys that were pressed; waits for one for a moment."""
+        """Return the pressed keys; wait a moment for the first."""
         if not select.select([descriptor], [], [], _KEYS_S)[0]:
             return []
         text = os.read(descriptor, 64).decode(errors="replace")
-        # A terminal that was closed reads as nothing.
+        # A closed terminal returns no bytes.
         return [text] if text.startswith("\x1b[") else list(text) or ["q"]
 
     try:

@@ -1,4 +1,4 @@
-"""What a core shows of itself: to its driver, to observers, metrics and checks."""
+"""Read-only properties of a core, for its driver, observers, metrics and checks."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class RaftStatus:
-    """The questions that `core.raft.Raft` answers; none of them changes anything.
+    """The read-only part of `core.raft.Raft`.
 
     Attributes:
-        state: all that the core remembers.
+        state: the whole state of the core.
     """
 
     state: State
 
     @property
     def role(self) -> Role:
-        """What this node is in its term."""
+        """The role of this node in the current term."""
         return self.state.role
 
     @property
@@ -53,7 +53,7 @@ class RaftStatus:
 
     @property
     def now_ms(self) -> int:
-        """The time of the last tick, or of the last look at the clock since."""
+        """The time of the last tick, or of a later reading of the clock."""
         return self.state.now_ms
 
     @property
@@ -77,22 +77,22 @@ class RaftStatus:
         return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)
 
     def is_healthy(self, peer: str) -> bool:
-        """On a leader: whether `peer` last said that its disk does its work."""
+        """On a leader: whether `peer` reported a healthy disk in its last answer."""
         progress = self.state.progress_of(peer)
         return progress is not None and progress.is_healthy
 
     def is_refusing_corrupt(self, peer: str) -> bool:
-        """On a leader: whether `peer` could not verify the last entries that it was sent."""
+        """On a leader: whether `peer` could not verify the last entries sent to it."""
         progress = self.state.progress_of(peer)
         return progress is not None and progress.corrupt_count > 0
 
     def is_contradicting(self, peer: str) -> bool:
-        """On a leader: whether `peer` said last that other entries are committed than it was sent (ADR 29)."""
+        """On a leader: whether `peer` last reported other committed entries than were sent to it (ADR 29)."""
         progress = self.state.progress_of(peer)
         return progress is not None and progress.is_contradicting
 
     def is_counted(self, peer: str) -> bool:
-        """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
+        """On a leader: whether acknowledgements of the voter `peer` count: it was not wiped (ADR 7)."""
         progress = self.state.progress_of(peer)
         return progress is not None and voting_rights.counts(self.state, peer, progress)
 
@@ -114,17 +114,17 @@ class RaftStatus:
 
     @property
     def is_transferring(self) -> bool:
-        """Whether the leadership is being handed to another node: no append is taken meanwhile."""
+        """Whether a transfer of the leadership is in progress: appends are refused meanwhile."""
         return self.state.transfer is not None
 
     @property
     def is_disk_stalled(self) -> bool:
-        """Whether the disk stalls, or did a short while ago."""
+        """Whether the disk stalls, or did recently."""
         return self.state.is_disk_stalled
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the disk has no room for what was last refused."""
+        """Whether the disk has no room for the last refused allocation."""
         return self.state.is_disk_full
 
     @property
@@ -134,10 +134,9 @@ class RaftStatus:
 
     @property
     def retention_floor(self) -> int:
-        """The first index that must be kept: a live follower is being sent it, or it is the last one committed.
+        """The first index that must be kept: for a live follower that lags, or the last committed one.
 
-        The log must begin with an entry that is committed: another one may be replaced, by one in the previous
-        file.
+        The log must begin with a committed entry: any other may be replaced by an entry that is in the previous file.
         """
         state = self.state
         floor = state.commit_index

@@ -1,4 +1,4 @@
-"""The ends of the ways back of appends and reads: what takes the node's answer to a client."""
+"""Futures of simulated clients: they receive a node's answers to appends and reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimReply:
     """Takes the place of the future that `dledger.pending.appends` expects; a simulation has no event loop.
 
     Args:
-        operation: what the client asked for.
+        operation: the client's request.
         checks: check the answer.
         answer: called with the outcome for the client.
     """

@@ -1,4 +1,4 @@
-"""What the verbs of a script share: the tables that they enter, and how their words are read."""
+"""The tables of a script's verbs, and functions that parse their arguments."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from dledger.testing.script.node import ScriptNode
 
 Handler = Callable[[Cluster, list[str]], None]
-# Verbs that set the scene, before the nodes start.
+# Verbs for settings, before the nodes start.
 SCENE: dict[str, Handler] = {}
 ACTIONS: dict[str, Handler] = {}
 _LINK = re.compile(r"(\d+)(->|-)(\d+)")
 
 
 def scene(name: str) -> Callable[[Handler], Handler]:
-    """Enter a verb that sets the scene."""
+    """Register a verb for a setting."""
     return lambda handler: SCENE.setdefault(name, handler)
 
 
 def action(name: str) -> Callable[[Handler], Handler]:
-    """Enter a verb that makes something happen, or asks for something."""
+    """Register a verb for an action or a check."""
     return lambda handler: ACTIONS.setdefault(name, handler)
 
 
 def node_id(word: str) -> str:
-    """Return the id of the node that a script calls by its number."""
+    """Return the id of the node with this number."""
     if not word.isdigit():
         raise ScriptError(f"expected the number of a node, found {word!r}")
     return f"n{word}"
 
 
 def machine_of(cluster: Cluster, word: str) -> ScriptMachine:
-    """Return the machine that a script calls by its number."""
+    """Return the machine with this number."""
     return cluster.machine(node_id(word))
 
 
@@ -73,7 +73,7 @@ def parse_link(word: str) -> tuple[str, str, str]:
 
 
 def links_of(cluster: Cluster, word: str) -> list[tuple[str, str]]:
-    """Return the directions that `1->2`, `1-2` or `1` (all links of node 1) mean."""
+    """Return the directed links of `1->2`, `1-2` or `1` (all links of node 1)."""
     if word.isdigit():
         mine = node_id(word)
         return [link for other in cluster.machines if other != mine for link in ((mine, other), (other, mine))]
@@ -82,7 +82,7 @@ def links_of(cluster: Cluster, word: str) -> list[tuple[str, str]]:
 
 
 def link_filter(word: str) -> Callable[[Letter], bool]:
-    """Return what recognises the messages on a link, or on `all`."""
+    """Return a predicate for the messages on a link, or on `all`."""
     if word == "all":
         return lambda _: True
     source, arrow, target = parse_link(word)

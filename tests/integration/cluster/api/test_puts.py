@@ -194,7 +194,7 @@ def test_topic_of_an_old_store_with_a_name_that_takes_no_messages_is_only_read(s
 
             put = await shop.put(b"x", topic=name)
             assert put.answer.reason == "TOPIC_NOT_WRITABLE"
-            assert "it is only read: take a shorter one" in put.answer.message
+            assert "it can only be read: choose a shorter one" in put.answer.message
             assert not (await shop.get(topic=name)).answer.code
 
     run(story)
