@@ -47,10 +47,7 @@ from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, own_config_si
 from commitlog.conversion.origin import BaseLogAnswers, begin_of
 from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
-from commitlog.plain.accepted_damage import load_accepted
-from commitlog.plain.recovery import LastExit
-from commitlog.plain.store import LOG_DIRECTORY
-from commitlog.plain.units_past_end import StoredQueues
+from commitlog.plain.store import LOG_DIRECTORY, exit_with
 from dledger.entries.store import EntryStoreConfig
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
@@ -189,17 +186,8 @@ class _Start:
         if has_entries(files, places.node_directory):
             self.save_agreed(self._sum_up(self._divide_of_entries()))
             return True
-        checkpoint = read_checkpoint(files, root)
-        synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
-        is_clean, accepted = was_closed_in_order(files, root), load_accepted(files, root)
-        last_exit = LastExit(
-            is_clean,
-            synced_timestamp,
-            checkpoint.log_end,
-            accepted,
-            checkpoint.java_derived_timestamp,
-            StoredQueues(files, root).newest_units,
-        )
+        is_clean = was_closed_in_order(files, root)
+        last_exit = exit_with(files, root, read_checkpoint(files, root), is_clean=is_clean)
         divide, _, self._notes = pad_base_log(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)

@@ -7,13 +7,20 @@ Source: RocketMQ `StoreCheckpoint`.
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from store.check.queue_view import QueueView, unreadable_file
-from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, seal_state
+from store.dispatch.checkpoint import (
+    FILE_SIZE_BYTES,
+    NUMBERS_SIZE,
+    SEAL_POSITION,
+    SEAL_SIZE,
+    SealState,
+    decode_checkpoint,
+    seal_state,
+)
 from store.errors import StorageFailed
 from store.model.finding import Area, Finding
 
@@ -24,46 +31,12 @@ if TYPE_CHECKING:
     from store.fs.read_only_files import ReadOnlyFiles
     from store.model.dispatch_batch import DispatchBatch
 
-SIZE = 4096
-_LAYOUT = struct.Struct(">qqqqq")
-# RocketMQ 4 wrote only the three timestamps.
 _REMEDY = "`dledger rebuild` writes it again"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
+# The first of them are times, the others offsets.
+_TIMES_COUNT = 3
 # A replica may be so far behind its master.
 _BEHIND_MAX_BYTES = 1 << 40
-
-
-class MessageCheckpoint(NamedTuple):
-    """The five fields: store timestamps in milliseconds, then offsets; 0: not known.
-
-    Attributes:
-        physic_timestamp: of the last message that is flushed.
-        logics_timestamp: of the last message whose queue unit is made.
-        index_timestamp: of the last message in a full index file.
-        master_flushed_offset: the offset up to which the master has flushed.
-        confirm_offset: where the last message begins that is confirmed.
-    """
-
-    physic_timestamp: int
-    logics_timestamp: int
-    index_timestamp: int
-    master_flushed_offset: int
-    confirm_offset: int
-
-    def named(self) -> dict[str, int]:
-        """Return the fields under RocketMQ's names."""
-        return dict(zip(_NAMES, self, strict=True))
-
-
-def read_checkpoint(files: ReadOnlyFiles, path: str) -> MessageCheckpoint | None:
-    """Return what the file says; None when there is no such file, or too little of it."""
-    content = files.read_bytes(path)
-    return None if content is None else checkpoint_from(content)
-
-
-def checkpoint_from(content: bytes) -> MessageCheckpoint | None:
-    """Return what the content of the file says; None when it is too short."""
-    return MessageCheckpoint(*_LAYOUT.unpack_from(content)) if len(content) >= _LAYOUT.size else None
 
 
 class CheckpointCheck:
@@ -86,7 +59,7 @@ class CheckpointCheck:
             self._content = files.read_bytes(path)
         except StorageFailed as error:
             self._unreadable = unreadable_file(Area.CHECKPOINT, path, error, _REMEDY)
-        self._fields = None if self._content is None else checkpoint_from(self._content)
+        self._numbers = None if self._content is None else _numbers_of(self._content)
         self._known: set[int] = {0}
         self._begin_offset = 0
         self._first_timestamp = -1
@@ -94,15 +67,14 @@ class CheckpointCheck:
 
     def add(self, batch: DispatchBatch) -> None:
         """Take note of the next range of the log."""
-        if self._fields is None or not len(batch):
+        if self._numbers is None or not len(batch):
             return
         if self._first_timestamp < 0:
             self._begin_offset = batch.begin_offset
             self._first_timestamp = int(batch.store_timestamps.min())
         self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
-        wanted = np.array(self._fields[:3])
-        self._known.update(wanted[np.isin(wanted, batch.store_timestamps)].tolist())
-        offsets = np.array(self._fields[3:])
+        times, offsets = np.split(np.array([*self._numbers.values()]), [_TIMES_COUNT])
+        self._known.update(times[np.isin(times, batch.store_timestamps)].tolist())
         ends = batch.physical_offsets + batch.sizes
         is_known = np.isin(offsets, batch.physical_offsets) | np.isin(offsets, ends)
         self._known.update(offsets[is_known].tolist())
@@ -117,15 +89,17 @@ class CheckpointCheck:
         if self._unreadable is not None:
             yield self._unreadable
             return
-        if self._content is None or len(self._content) != SIZE:
+        if self._content is None or len(self._content) != FILE_SIZE_BYTES:
             found = "no file" if self._content is None else f"{len(self._content)} bytes"
-            yield self._finding(0, f"{SIZE} bytes", found, "the next start recovers from the beginning of the log")
-        if self._content is None or self._fields is None:
+            yield self._finding(
+                0, f"{FILE_SIZE_BYTES} bytes", found, "the next start recovers from the beginning of the log"
+            )
+        if self._content is None or self._numbers is None:
             return
         lost = list(self._promise.lost_end(log_end, self._last_timestamp, queues))
         promised = max(self._promise.timestamp, self._promise.derived_timestamp)
-        for number, (name, value) in enumerate(self._fields.named().items()):
-            is_time = number < 3
+        for number, (name, value) in enumerate(self._numbers.items()):
+            is_time = number < _TIMES_COUNT
             if value in self._known:
                 continue
             if is_time and lost and self._last_timestamp < value <= promised:
@@ -152,7 +126,7 @@ class CheckpointCheck:
             meaning = "the next start takes it for a checkpoint of RocketMQ"
             yield self._finding(SEAL_POSITION, "a seal whose checksum fits, or zeros", "other bytes", meaning)
         rest = np.frombuffer(content, np.uint8).copy()
-        rest[: _LAYOUT.size] = rest[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE] = 0
+        rest[:NUMBERS_SIZE] = rest[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE] = 0
         for position in np.flatnonzero(rest)[:1].tolist():
             found = f"{content[position]:#04x}"
             yield self._finding(position, "zeros beside the fields and the seal", found, "nothing reads it")
@@ -174,3 +148,15 @@ class CheckpointCheck:
 
     def _finding(self, position: int, expected: str, found: str, meaning: str) -> Finding:
         return Finding(Area.CHECKPOINT, self._path, position, expected, found, meaning, _REMEDY, self._is_unfinished)
+
+
+def read_numbers(files: ReadOnlyFiles, path: str) -> dict[str, int] | None:
+    """Return the numbers of a checkpoint by RocketMQ's names; None when there is no file, or too little of it."""
+    content = files.read_bytes(path)
+    return None if content is None else _numbers_of(content)
+
+
+def _numbers_of(content: bytes) -> dict[str, int] | None:
+    if len(content) < NUMBERS_SIZE:
+        return None
+    return dict(zip(_NAMES, decode_checkpoint(content), strict=False))

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
+from store.dispatch.checkpoint import FILE_SIZE_BYTES as CHECKPOINT_SIZE
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
 from store.errors import StorageFailed, StoreError
 from store.index.file import IndexLayout

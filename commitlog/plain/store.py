@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.dispatch.catch_up import Progress
+    from store.dispatch.checkpoint import StoreCheckpoint
     from store.fs.ports import Files
 
 LOG_DIRECTORY = "commitlog"
@@ -137,13 +138,24 @@ def open_plain_store(
 
 
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
-    """Return what a store's directory says of its log: how it was left, what was durable, which damage is accepted."""
-    accepted = load_accepted(files, root.path)
+    """Return what the directory of an open store says of its log, as the last process left it."""
+    return exit_with(files, root.path, root.found, is_clean=root.last.is_clean)
+
+
+def exit_with(files: Files, path: str, checkpoint: StoreCheckpoint, *, is_clean: bool) -> LastExit:
+    """Return what a store's directory says of its log: how it was left, what was durable, which damage is accepted.
+
+    Args:
+        files: the file system.
+        path: of the directory.
+        checkpoint: that is there.
+        is_clean: the store was closed in order.
+    """
     return LastExit(
-        root.last.is_clean,
-        root.synced_timestamp,
-        root.log_end,
-        accepted,
-        root.derived_timestamp,
-        StoredQueues(files, root.path).newest_units,
+        is_clean,
+        max(checkpoint.physic_msg_timestamp, 0),
+        checkpoint.log_end,
+        load_accepted(files, path),
+        checkpoint.java_derived_timestamp,
+        StoredQueues(files, path).newest_units,
     )

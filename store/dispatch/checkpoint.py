@@ -49,6 +49,7 @@ LOGICS_POSITION: Final = 8
 SEAL_POSITION: Final = 256
 NO_DIGEST: Final = -1
 _CHECKPOINT = struct.Struct(">qqqqq")
+NUMBERS_SIZE: Final = _CHECKPOINT.size
 _SEAL = struct.Struct(">8sqqqI")
 _CRC = struct.Struct(">I")
 SEAL_SIZE: Final = _SEAL.size + _CRC.size

@@ -25,9 +25,7 @@ class StoreRoot:
     Attributes:
         path: of the directory.
         last: how the last process left queues and index.
-        synced_timestamp: every record of the log stored before was synced; 0: not known.
-        log_end: every record of a plain log below this offset was synced; 0: not known.
-        derived_timestamp: RocketMQ put messages up to this time into queues or index; 0: the checkpoint is ours.
+        found: the checkpoint that the last process left.
     """
 
     def __init__(
@@ -36,7 +34,7 @@ class StoreRoot:
         self._files = files
         self._lock = lock
         self._checkpoint = checkpoint
-        found = checkpoint.checkpoint
+        self.found = found = checkpoint.checkpoint
         self.path = path
         self.last = LastState(
             is_clean,
@@ -46,9 +44,6 @@ class StoreRoot:
             DerivedDigests(found.queues_digest, found.index_digest),
             self.invalidate_derived,
         )
-        self.synced_timestamp = max(found.physic_msg_timestamp, 0)
-        self.log_end = found.log_end
-        self.derived_timestamp = found.java_derived_timestamp
 
     @classmethod
     def open(cls, files: Files, path: str, process_id: int) -> StoreRoot:
@@ -128,7 +123,7 @@ class StoreRoot:
             store.errors.StorageFailed: the store must stop.
         """
         self.last = LastState()
-        if self.write_checkpoint(self.synced_timestamp, 0, 0, log_end=self.log_end):
+        if self.write_checkpoint(self.found.physic_msg_timestamp, 0, 0, log_end=self.found.log_end):
             self.sync_checkpoint()
 
     def restore_exit(self) -> None:

@@ -28,7 +28,7 @@ from cluster.cli.store.common import (
     refuse_raw,
     reported_store_errors,
 )
-from commitlog.offline.checkpoint_check import read_checkpoint
+from commitlog.offline.checkpoint_check import read_numbers
 from commitlog.offline.directory import NotAStore, StoreMode, find_store
 from dledger.storage.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
 from dledger.storage.properties import parse_properties
@@ -93,9 +93,9 @@ def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE
         found = find(directory)
         files = ReadOnlyFiles()
         rows: list[Row] = []
-        fields = read_checkpoint(files, found.checkpoint_path)
-        if fields is not None:
-            rows += [_checkpoint_row(found.checkpoint_path, name, value) for name, value in fields.named().items()]
+        numbers = read_numbers(files, found.checkpoint_path)
+        if numbers is not None:
+            rows += [_checkpoint_row(found.checkpoint_path, name, value) for name, value in numbers.items()]
         if found.node_directory is not None:
             path = f"{found.node_directory}/{NODE_CHECKPOINT_NAME}"
             text = files.read_bytes(path)
