@@ -100,6 +100,8 @@ class NodeFiles:
             memberships = SavedMemberships(membership_file)
             persistent = memberships.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
+            if snapshots is not None:
+                on_failure.callback(snapshots.close)
             acquaintances = Acquaintances.open(files, directory, identity)
             on_failure.pop_all()
         acquaintances.learn(persistent.memberships)

@@ -39,7 +39,7 @@ def choose_replicas(paths: Sequence[str]) -> StoreView:
     stores = _open_all(paths)
     try:
         chosen = _choose(stores, len(paths))
-    except PipelineError:
+    except BaseException:
         _close(stores, None)
         raise
     _close(stores, chosen)

@@ -138,6 +138,8 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._backoff = backoff
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        # Ends the linger of the next batch; one for all that is queued meanwhile.
+        self._linger_end: asyncio.TimerHandle | None = None
         # Armed while anything is queued or under way, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
         # Takes new batches; None: the next batch opens one. The older streams only wait for their last answers.
@@ -178,8 +180,9 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
             await asyncio.wait([self._task])
         for stream in list(self._streams):
             await stream.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._linger_end):
+            if timer is not None:
+                timer.cancel()
         self._policy.fail_queued()
 
     # ------------------------------------------------------------------------------------------------------ sending
@@ -192,13 +195,22 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
             while self._may_send():
                 linger_s = self._policy.linger_left_s()
                 if linger_s > 0:
-                    asyncio.get_running_loop().call_later(linger_s, self._wakeup.set)
+                    self._wake_after(linger_s)
                     break
                 try:
                     await self._send_one()
                 except self._policy.refusal as refusal:
                     if self._policy.paused(refusal):
                         await asyncio.sleep(self._backoff.next_s())
+
+    def _wake_after(self, linger_s: float) -> None:
+        loop, timer = asyncio.get_running_loop(), self._linger_end
+        if timer is not None:
+            # A timer that was too early arms the next one; none that is earlier is ever put off.
+            if loop.time() < timer.when() <= loop.time() + linger_s:
+                return
+            timer.cancel()
+        self._linger_end = loop.call_later(linger_s, self._wakeup.set)
 
     def _may_send(self) -> bool:
         if self._is_closed:

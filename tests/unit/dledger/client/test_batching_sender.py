@@ -219,6 +219,28 @@ def test_lingering_batch_is_sent_when_the_linger_ends_early():
     run(story())
 
 
+def test_all_that_is_queued_during_a_linger_shares_one_timer():
+    async def story():
+        stage, timers = Stage(), set()
+        stage.policy.linger_s = 1000.0
+        for number in range(5):
+            stage.queue(number)
+            await stage.settle()
+            timers.add(stage.sender._linger_end)
+        (timer,) = timers
+        # A batch that must leave sooner is not made to wait for it.
+        stage.policy.linger_s = 0.001
+        stage.sender.wake()
+        await stage.settle()
+        assert timer.cancelled()
+        stage.policy.linger_s = 0.0
+        await until(lambda: stage.sent() == [[0, 1]], "the batches left at the end of the linger")
+        await stage.sender.close()
+        assert stage.sender._linger_end.cancelled()
+
+    run(story())
+
+
 def test_named_leader_is_tried_without_a_pause_a_limited_number_of_times():
     async def story():
         stage = Stage()
