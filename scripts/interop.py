@@ -49,8 +49,8 @@ def _what_is_missing() -> str:
 
 
 def _java_version() -> int:
-    told = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=False)
-    words = (told.stdout or told.stderr).split()
+    version = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=False)
+    words = (version.stdout or version.stderr).split()
     number = words[-1].split(".")[0] if words else ""
     return int(number) if number.isdigit() else 0
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command of `dledger spark` on an existing cluster; the words behind the kind are those of the command.
+# Runs a command of `dledger spark` on an existing cluster; the words after the kind are those of the command.
 #
 #   scripts/spark_submit.sh standalone spark://head:7077 report /data/n0 --page report.html
 #   scripts/spark_submit.sh yarn - audit /data/n0 /data/n1 /data/n2

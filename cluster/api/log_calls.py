@@ -207,16 +207,16 @@ class LogCalls:
             found = log.raw(offset, end, size)
             if found is None:
                 raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: no file holds it")
-            behind = offset + len(found.data)
-            begins = log.begins_within(offset, behind)
+            after = offset + len(found.data)
+            begins = log.begins_within(offset, after)
             yield pb.ReadLogResponse(
                 data=bytes(found.data),
                 header_size=found.header_size,
                 offset=offset,
-                next_offset=behind,
+                next_offset=after,
                 begins=b"" if begins is None else (begins - offset).astype("<i4").tobytes(),
             )
-            offset = behind
+            offset = after
 
     def _of_queue(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
         self._core.readable_topic(request.topic)

@@ -312,7 +312,7 @@ class _Start:
         sources, manifest = decided.sources, decided.manifest
         source = sources[self._attempts % len(sources)] if sources else ""
         # Of files that expired in the whole group nothing is wanted, nor kept.
-        wanted = manifest.behind(statements[source].begin if source else manifest.divide)
+        wanted = manifest.from_offset(statements[source].begin if source else manifest.divide)
         places = self._places
         fetch: BaseLogFetch | None = None
         try:

@@ -56,7 +56,7 @@ class BaseLogManifest:
     divide: int
     files: tuple[BaseLogFile, ...] = ()
 
-    def behind(self, offset: int) -> BaseLogManifest:
+    def from_offset(self, offset: int) -> BaseLogManifest:
         """Return the manifest of the files from `offset` on alone."""
         return BaseLogManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 

@@ -235,7 +235,7 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
 def _file_size_of(found: Sequence[LogFileInfo]) -> int:
     """Return the size that the files were made with: the distance of two names, else the commonest."""
     sizes = [file.size for file in found]
-    sizes += [behind.begin_offset - file.begin_offset for file, behind in itertools.pairwise(found)]
+    sizes += [after.begin_offset - file.begin_offset for file, after in itertools.pairwise(found)]
     return max(sorted(set(sizes), reverse=True), key=sizes.count, default=0)
 
 

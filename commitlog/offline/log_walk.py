@@ -153,15 +153,15 @@ class LogWalk:
         """Return a batch that ends at zeros, together with what is wrong with those, if anything is."""
         file = self._log_files[number]
         data = self._find_data(file, position)
-        behind = len(view)
+        after = len(view)
         if data < len(view):
-            behind = resync(view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size)
+            after = resync(view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size)
         elif not self._holds_records(number + 1):
             return replace(batch, next_offset=file.end_offset)
         found = "zeros" if data == len(view) else f"zeros, and data from byte {data} on"
         offset = file.begin_offset + position
-        skipped = Skipped(file.path, position, offset, behind - position, "a record or a blank", found)
-        return replace(batch, next_offset=file.begin_offset + behind, skipped=(*batch.skipped, skipped))
+        skipped = Skipped(file.path, position, offset, after - position, "a record or a blank", found)
+        return replace(batch, next_offset=file.begin_offset + after, skipped=(*batch.skipped, skipped))
 
     def _holds_records(self, number: int) -> bool:
         """Return whether the file of this number, or a later one, holds a good record anywhere."""
@@ -174,14 +174,14 @@ class LogWalk:
                 batch, stop = self._scan(file, view, position, 1)
                 if len(batch):
                     return True
-                behind = batch.next_offset - file.begin_offset
+                after = batch.next_offset - file.begin_offset
                 if stop is Stop.ZEROS:
-                    behind = resync(
+                    after = resync(
                         view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size
                     )
                 elif stop is Stop.BLANK:
-                    behind = self._after_blank(view, file, position)
-                position = behind if stop is Stop.END else max(behind, position + 1)
+                    after = self._after_blank(view, file, position)
+                position = after if stop is Stop.END else max(after, position + 1)
         return False
 
     def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
@@ -212,13 +212,13 @@ class LogWalk:
         return file.size
 
 
-def _gap(before: LogFileInfo, behind: LogFileInfo) -> Skipped | None:
+def _gap(before: LogFileInfo, after: LogFileInfo) -> Skipped | None:
     """Return what lies between two files that should follow each other."""
-    size = behind.begin_offset - before.end_offset
+    size = after.begin_offset - before.end_offset
     if size <= 0:
         return None
     found = f"the file's end at {before.size}"
-    return Skipped(before.path, before.size, before.end_offset, size, f"bytes up to {behind.path}", found)
+    return Skipped(before.path, before.size, before.end_offset, size, f"bytes up to {after.path}", found)
 
 
 def _nothing(skipped: Skipped) -> DispatchBatch:

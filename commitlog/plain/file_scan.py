@@ -60,10 +60,10 @@ def scan_file(
         return replace(batch, next_offset=begin_offset + _after_blank(view, position, header_size))
     if stop is Stop.ZEROS:
         # Not the end of the log, which is later: there was data here.
-        behind = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
+        after = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
         expected = "an entry" if header_size else "a message record"
-        skipped = Skipped(file.path, position, batch.next_offset, behind - position, expected, "zeros")
-        return replace(batch, next_offset=begin_offset + behind, skipped=(*batch.skipped, skipped))
+        skipped = Skipped(file.path, position, batch.next_offset, after - position, expected, "zeros")
+        return replace(batch, next_offset=begin_offset + after, skipped=(*batch.skipped, skipped))
     return batch
 
 

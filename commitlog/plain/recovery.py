@@ -181,9 +181,9 @@ def recover(
         at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
         if at.number == len(files):
             break
-        behind = _after_accepted(files[at.number], at, last_exit.accepted, notes)
-        if behind is not None:
-            at = behind
+        after = _after_accepted(files[at.number], at, last_exit.accepted, notes)
+        if after is not None:
+            at = after
             continue
         rest = tuple(files[at.number :])
         place = BadRecordPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)

@@ -87,8 +87,8 @@ class BatchProperties:
         mask = (1 << 8 * len(head)) - 1
         is_found = self._heads & np.uint64(mask) == np.uint64(int.from_bytes(head, "little"))
         found = np.flatnonzero(is_found)
-        for behind in range(_NAME_SIZE, len(wanted)):
-            found = found[self.data[self.part_begins[found] + behind] == wanted[behind]]
+        for at in range(_NAME_SIZE, len(wanted)):
+            found = found[self.data[self.part_begins[found] + at] == wanted[at]]
         begins, ends = self.part_begins[found] + len(wanted), self.part_ends[found]
         # The padding cannot be part of a value, but an empty value is none.
         begins, ends = begins[begins < ends], ends[begins < ends]

@@ -217,8 +217,8 @@ def skipped_at(
         )
     if fault is None:
         return None
-    behind = resync(view, bad, end, base_offset=base_offset, header_size=header_size)
-    return Skipped(path, bad, base_offset + bad, behind - bad, fault.expected, fault.found)
+    after = resync(view, bad, end, base_offset=base_offset, header_size=header_size)
+    return Skipped(path, bad, base_offset + bad, after - bad, fault.expected, fault.found)
 
 
 def blank_size(view: memoryview, position: int, header_size: int) -> int:

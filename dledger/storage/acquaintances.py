@@ -114,8 +114,8 @@ class Acquaintances:
         known = next(iter(self.met(peer_id)), None)
         if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
             return False
-        told, behind = self._lives.get(peer_id, ()), known.starts - starts
-        return 0 < behind < len(told) and told[-1 - behind] == lives[-1]
+        known_lives, starts_since = self._lives.get(peer_id, ()), known.starts - starts
+        return 0 < starts_since < len(known_lives) and known_lives[-1 - starts_since] == lives[-1]
 
     def fault_of(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> str | None:
         """Say, for people, what is wrong with the directory of a member that proved its group; else remember it.
@@ -130,8 +130,8 @@ class Acquaintances:
         known = self.met(peer_id)
         last = next(iter(known), None)
         if last is not None and last.directory_id == directory_id:
-            behind = starts - last.starts
-            if behind < 0 or (behind < len(lives) and lives[-1 - behind] != last.life):
+            starts_since = starts - last.starts
+            if starts_since < 0 or (starts_since < len(lives) and lives[-1 - starts_since] != last.life):
                 return (
                     f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it sends start "
                     f"{starts}, and start {last.starts} of another life was met here. What {peer_id} acknowledged "
@@ -151,7 +151,7 @@ class Acquaintances:
             former = tuple(each for each in known if each.directory_id != directory_id)
             self._met[peer_id] = (met, *former)[:DIRECTORIES_MAX]
             self._met = {name: each for name, each in self._met.items() if name in self._members}
-            self._lives = {name: told for name, told in self._lives.items() if name in self._members}
+            self._lives = {name: known_lives for name, known_lives in self._lives.items() if name in self._members}
             self._files.replace(self._path, _content_of(self._met))
         return None
 

@@ -54,7 +54,7 @@ class _Side:
         return bytes(self.view[self.begin : self.end])
 
     @property
-    def behind(self) -> bytes:
+    def following(self) -> bytes:
         return bytes(self.view[self.end : self.end + HEADER_SIZE])
 
     def head(self) -> tuple[int, int]:
@@ -218,7 +218,7 @@ def _differing(good: Sequence[_Side], committed: int) -> Iterator[AuditFinding]:
             continue
         begin = side.file.begin_offset + side.begin
         kind, end = AuditKind.DIFFERENT, side.file.begin_offset + side.end
-        if side.behind != most.behind:
+        if side.following != most.following:
             is_committed = committed == NO_OFFSET or begin < committed
             kind, end = AuditKind.DIVERGENCE if is_committed else AuditKind.UNCOMMITTED_TAIL, side.replica.end
         expected, found = (

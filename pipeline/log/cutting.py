@@ -75,13 +75,13 @@ class LogCutting:
         found = [first]
         pieces = max(1, math.ceil((end - begin) / target))
         for piece in range(1, pieces + 1):
-            behind = last
+            after = last
             if piece < pieces:
                 at = store.places.index_at(begin + (end - begin) * piece // pieces, found[-1], last)
                 if at is None:
                     return None
-                behind = at
-            count = behind - found[-1]
+                after = at
+            count = after - found[-1]
             parts = math.ceil(count / rows_max) if rows_max else min(count, 1)
             start = found[-1]
             found += [start + count * part // parts for part in range(1, parts + 1)]
@@ -96,17 +96,17 @@ class LogCutting:
         is_begin_known = offsets[:1] == [begin]
         offsets[:1] = [begin]
         for number, first in enumerate(indexes[:-1]):
-            behind = offsets[number + 1] if number + 2 < len(indexes) else end
+            after = offsets[number + 1] if number + 2 < len(indexes) else end
             yield Slice(
                 self._store.path,
                 file.path,
                 offsets[number],
-                behind,
+                after,
                 file.header_size,
                 first,
                 indexes[number + 1],
                 is_begin_known=is_begin_known or number > 0,
-                size_bytes=behind - offsets[number],
+                size_bytes=after - offsets[number],
                 limit=self._limit(file),
             )
 
@@ -118,17 +118,17 @@ class LogCutting:
         pieces = max(1, math.ceil((end - begin) / target))
         for piece in range(pieces):
             first = begin + (end - begin) * piece // pieces
-            behind = begin + (end - begin) * (piece + 1) // pieces
-            if first < behind:
+            after = begin + (end - begin) * (piece + 1) // pieces
+            if first < after:
                 yield Slice(
                     self._store.path,
                     file.path,
                     first,
-                    behind,
+                    after,
                     file.header_size,
                     is_begin_known=first in (file.begin_offset, self._store.begin_offset),
-                    is_end_known=behind in (file.end_offset, self._store.end_offset),
-                    size_bytes=behind - first,
+                    is_end_known=after in (file.end_offset, self._store.end_offset),
+                    size_bytes=after - first,
                     limit=self._limit(file),
                 )
 

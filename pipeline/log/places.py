@@ -167,8 +167,8 @@ class LogPlaces:
 
     def _is_left_over(self, last: EntryHead, skipped: Skipped) -> bool:
         """Return whether what follows a bad place was cut from the log: DLedger leaves such entries where they are."""
-        behind = self.next_entry(skipped.offset + skipped.size)
-        return behind is not None and (behind.term < last.term or behind.index <= last.index)
+        after = self.next_entry(skipped.offset + skipped.size)
+        return after is not None and (after.term < last.term or after.index <= last.index)
 
     def is_in_one_file(self, begin: int, end: int) -> bool:
         """Return whether `[begin, end)` is not empty and lies in one file of the log."""
@@ -216,25 +216,25 @@ class LogPlaces:
         number = self.file_at(end - 1)
         while number is not None and number >= 0 and self._log_files[number].header_size:
             file = self._log_files[number]
-            low, behind, step = max(file.begin_offset, begin), min(end, file.end_offset), _STEP_BACK
-            first = behind
+            low, after, step = max(file.begin_offset, begin), min(end, file.end_offset), _STEP_BACK
+            first = after
             while first > low:
-                first, step = max(behind - step, low), step * 4
-                found = self._last_from(self.view(file), first, behind, file.begin_offset)
+                first, step = max(after - step, low), step * 4
+                found = self._last_from(self.view(file), first, after, file.begin_offset)
                 if found is not None:
                     return found
             number = number - 1 if file.begin_offset > begin else None
         return None
 
-    def _last_from(self, view: memoryview, first: int, behind: int, base: int) -> EntryHead | None:
-        """Return the last entry of `[first, behind)` of a file that is reached from a good one."""
+    def _last_from(self, view: memoryview, first: int, after: int, base: int) -> EntryHead | None:
+        """Return the last entry of `[first, after)` of a file that is reached from a good one."""
         head, last = None, None
-        while first < behind:
-            at = base + find_good(view, first - base, behind - base, base_offset=base, header_size=HEADER_SIZE)
-            head = self.entry_at(at) if at < behind else None
-            while head is not None and head.end_offset <= behind:
+        while first < after:
+            at = base + find_good(view, first - base, after - base, base_offset=base, header_size=HEADER_SIZE)
+            head = self.entry_at(at) if at < after else None
+            while head is not None and head.end_offset <= after:
                 last, head = head, self.entry_at(head.end_offset)
-            first = behind if at >= behind or last is None else max(last.end_offset, at + 1)
+            first = after if at >= after or last is None else max(last.end_offset, at + 1)
         return last
 
     def _last_head(self, begin_offset: int) -> int:

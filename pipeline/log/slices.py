@@ -179,14 +179,14 @@ class _Plan:
         first, last = max(wanted[0], view.begin), min(wanted[1], view.end)
         if begin > store.begin_offset:
             first = first_at(view, first, last, store.record_offset(begin))
-        behind = first_at(view, first, last, store.record_offset(certain))
-        is_all = behind == wanted[1]
-        if first >= behind:
+        after = first_at(view, first, last, store.record_offset(certain))
+        is_all = after == wanted[1]
+        if first >= after:
             return None, is_all
-        step = max(1, (behind - first) // _SAMPLE_COUNT)
-        sizes = [unit.size for unit in map(view.unit, range(first, behind, step)) if not unit.is_blank]
-        size = sum(sizes) * (behind - first) // max(len(sizes), 1)
-        return _QueuePart(view.key, view, first, behind, max(size, 1)), is_all
+        step = max(1, (after - first) // _SAMPLE_COUNT)
+        sizes = [unit.size for unit in map(view.unit, range(first, after, step)) if not unit.is_blank]
+        size = sum(sizes) * (after - first) // max(len(sizes), 1)
+        return _QueuePart(view.key, view, first, after, max(size, 1)), is_all
 
     def _span(self, parts: list[_QueuePart]) -> tuple[int, int]:
         """Return between which places of the log the messages of these parts are."""
@@ -218,17 +218,17 @@ class _Plan:
 
     def _of_log(self, begin: int, end: int, lost: list[LostRange]) -> Iterator[Slice]:
         target = self._target_size(end - begin)
-        behind = begin
+        after = begin
         for file in self._store.files:
             if file.end_offset <= begin or file.begin_offset >= end:
                 continue
-            _note_gap(lost, behind, file.begin_offset)
-            behind = file.end_offset
+            _note_gap(lost, after, file.begin_offset)
+            after = file.end_offset
             yield from self._cutting.cut(
                 file, max(begin, file.begin_offset), min(end, file.end_offset), target, self._rows_max
             )
         if begin < end:
-            _note_gap(lost, behind, end)
+            _note_gap(lost, after, end)
 
     def _target_size(self, size: int) -> int:
         return max(1, min(SLICE_SIZE_BYTES, size // self._partitions_min))

@@ -65,8 +65,8 @@ class IndexedReading(Generic[T]):
         """
         first = 0
         while first < len(begins):
-            behind = int(np.searchsorted(begins, begins[first] + BATCH_SIZE_BYTES))
-            last = max(first + 1, min(behind, first + self.reading.batch_rows))
+            after = int(np.searchsorted(begins, begins[first] + BATCH_SIZE_BYTES))
+            last = max(first + 1, min(after, first + self.reading.batch_rows))
             yield from self._batch(first_index + first, begins[first:last], sizes[first:last])
             first = last
 

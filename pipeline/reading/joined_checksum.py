@@ -34,9 +34,9 @@ def joined_checksum(checksums: Checksums, sizes: Int64s) -> int:
     """
     if not len(checksums):
         return 0
-    behind = np.cumsum(sizes[::-1])[::-1] - sizes
-    moved = _move(checksums.astype(np.uint32), behind & ((1 << _BLOCK_BITS) - 1))
-    blocks = behind >> _BLOCK_BITS
+    after = np.cumsum(sizes[::-1])[::-1] - sizes
+    moved = _move(checksums.astype(np.uint32), after & ((1 << _BLOCK_BITS) - 1))
+    blocks = after >> _BLOCK_BITS
     firsts = np.flatnonzero(np.diff(blocks, prepend=-1))
     joined = _move(np.bitwise_xor.reduceat(moved, firsts), blocks[firsts] << _BLOCK_BITS)
     return int(np.bitwise_xor.reduce(joined))

@@ -127,8 +127,8 @@ class Reading(Generic[T]):
         if walked.stop is Stop.BLANK:
             return min(at + blank_size(view, at, header_size), len(view))
         if walked.stop is Stop.ZEROS:
-            behind = resync(view, at, end, base_offset=base, header_size=header_size)
-            return self.skip(Skipped(path, at, base + at, behind - at, "a record or a filler", "zeros"), view)
+            after = resync(view, at, end, base_offset=base, header_size=header_size)
+            return self.skip(Skipped(path, at, base + at, after - at, "a record or a filler", "zeros"), view)
         return at
 
     def _decode_good(
@@ -180,9 +180,9 @@ class Reading(Generic[T]):
 
     def skip(self, skipped: Skipped, view: memoryview) -> int:
         """Do with corrupt bytes of a file as the policy says; return the position after them."""
-        behind = skipped.position + skipped.size
-        self.on_corrupt.handle(skipped, view[skipped.position : behind])
-        return behind
+        after = skipped.position + skipped.size
+        self.on_corrupt.handle(skipped, view[skipped.position : after])
+        return after
 
 
 def _rows(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> tuple[int, RecordRows]:

@@ -162,8 +162,8 @@ class QueueReading(Generic[T]):
 
 def _file_of(log_files: Sequence[LogFileInfo], offset: int) -> tuple[LogFileInfo | None, int]:
     """Return the file that holds an offset, and where it ends; without one, None and where the next one begins."""
-    behind = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
-    file = log_files[behind - 1] if behind else None
+    after = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
+    file = log_files[after - 1] if after else None
     if file is not None and offset < file.end_offset:
         return file, file.end_offset
-    return None, log_files[behind].begin_offset if behind < len(log_files) else offset + _ANYTHING
+    return None, log_files[after].begin_offset if after < len(log_files) else offset + _ANYTHING

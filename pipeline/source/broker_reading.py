@@ -224,10 +224,10 @@ def _walked(taken: _Taken) -> tuple[Int64s, int]:
         starts += found.starts
         position = found.position
         if found.stop is Stop.BLANK:
-            behind = position + blank_size(data, position, header_size)
-            if behind > len(data):
+            after = position + blank_size(data, position, header_size)
+            if after > len(data):
                 break
-            position = behind
+            position = after
         elif found.stop is not Stop.END:
             break
     return np.array(starts, np.int64) - header_size, position

@@ -104,9 +104,9 @@ class ChoiceReading:
                         yield batch
             except Damaged as damaged:
                 if self.planned.topic:
-                    behind = min(self.position + _RUN, end)
-                    yield from self._run(candidate, self.position, behind)
-                    self.position = behind
+                    after = min(self.position + _RUN, end)
+                    yield from self._run(candidate, self.position, after)
+                    self.position = after
                     continue
                 skipped = damaged.skipped
                 yield from self._from(candidate, places, skipped.offset)

@@ -49,10 +49,10 @@ def gathered(chunk: Chunk, broker_range: BrokerRange, reading: Reading[pa.Record
         yield from reading.decode(window, rows, base, path, begin, chunk.header_size, is_topic_known=True)
         first += len(rows)
         if first < last:
-            at, behind, offset = int(begins[first]), int(ends[first]), int(bases[first] + begins[first])
-            fault = find_fault(view, at, behind, physical_offset=offset)
+            at, after, offset = int(begins[first]), int(ends[first]), int(bases[first] + begins[first])
+            fault = find_fault(view, at, after, physical_offset=offset)
             expected, found = ("a message of this queue", "another one") if fault is None else fault[1:]
-            reading.on_corrupt.handle(Skipped(path, at, offset, behind - at, expected, found), view[at:behind])
+            reading.on_corrupt.handle(Skipped(path, at, offset, after - at, expected, found), view[at:after])
             first += 1
 
 

@@ -101,9 +101,9 @@ class QueueView:
                 first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
                 # Backwards, bit by bit: mostly the last units are close to the end of what has blocks.
                 while last > first:
-                    behind, last = last, max(first, last - _CHUNK_UNITS)
+                    after, last = last, max(first, last - _CHUNK_UNITS)
                     # A read, for the first look into a map costs ten times as much; of thousands of queues this is all.
-                    content = opened.read(last * UNIT_SIZE, (behind - last) * UNIT_SIZE)
+                    content = opened.read(last * UNIT_SIZE, (after - last) * UNIT_SIZE)
                     used = np.flatnonzero(np.frombuffer(content, np.uint8))
                     if len(used):
                         self.end = file.begin + last + int(used[-1]) // UNIT_SIZE + 1
@@ -120,8 +120,8 @@ class QueueView:
         while begin < end:
             file = self.file_of(begin)
             if file is None:
-                behind = [other.begin for other in self.queue_files if other.begin > begin]
-                stop = min([end, *behind])
+                after = [other.begin for other in self.queue_files if other.begin > begin]
+                stop = min([end, *after])
                 yield None, begin, np.zeros(stop - begin, UNIT_TYPE)
             else:
                 stop = min(end, file.begin + file.count)
@@ -223,10 +223,10 @@ def load_queue_files(
             findings.append(_wrong_size(path, expected, found))
         if found // UNIT_SIZE and not begin % UNIT_SIZE:
             queue_files.append(QueueFile(path, begin // UNIT_SIZE, min(found, size) // UNIT_SIZE))
-    for file, behind in itertools.pairwise(queue_files):
-        if file.begin * UNIT_SIZE + size < behind.begin * UNIT_SIZE:
+    for file, after in itertools.pairwise(queue_files):
+        if file.begin * UNIT_SIZE + size < after.begin * UNIT_SIZE:
             missing = f"{directory}/{file.begin * UNIT_SIZE + size:0{NAME_DIGITS}d}"
-            findings.append(_missing_file(missing, behind.path))
+            findings.append(_missing_file(missing, after.path))
     return queue_files
 
 
@@ -268,12 +268,12 @@ def _wrong_size(path: str, expected: str, found: int) -> Finding:
     )
 
 
-def _missing_file(path: str, behind: str) -> Finding:
+def _missing_file(path: str, after: str) -> Finding:
     return Finding(
         Area.FILES,
         path,
         0,
-        f"this file before {behind}",
+        f"this file before {after}",
         "none",
         "the messages of its units are not found by queue",
         _REBUILD,

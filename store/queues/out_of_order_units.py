@@ -124,9 +124,9 @@ def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:
     if queue.unit_bytes(queue_offset, 1) == unit:
         return False
     physical_offset = UNIT.unpack(unit)[0]
-    standing, *behind = queue.unit_tuples(queue_offset, 2)
-    is_later = standing[0] > physical_offset
-    is_in_order = not behind or behind[0][0] >= standing[0] + standing[1]
+    stored, *after = queue.unit_tuples(queue_offset, 2)
+    is_later = stored[0] > physical_offset
+    is_in_order = not after or after[0][0] >= stored[0] + stored[1]
     return not (is_later and is_in_order)
 
 

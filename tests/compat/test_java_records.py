@@ -127,10 +127,10 @@ def test_after_damage_anywhere_the_next_record_of_java_is_found(java_store, widt
         walked = walk(view, 0, len(view), header_size=file.header_size)
         good = [start for start in walked.starts if file.base + start in java_store.messages]
         places = [start - file.header_size for start in good]
-        for number, (place, behind) in enumerate(pairwise(places)):
+        for number, (place, after) in enumerate(pairwise(places)):
             damaged = bytearray(file.content)
-            at = place + number * 7 % (behind - place)
-            for position in range(at, min(at + width, behind)):
+            at = place + number * 7 % (after - place)
+            for position in range(at, min(at + width, after)):
                 damaged[position] ^= 0x5A
             found = resync(memoryview(damaged), place, len(view), base_offset=file.base, header_size=file.header_size)
-            assert found == behind
+            assert found == after

@@ -78,5 +78,5 @@ def puts_of(status: BrokerStatusResponse) -> str:
         return "[green]taken[/]"
     if status.role not in ("LEADER", "STANDALONE"):
         return "at the leader" if status.leader.id else "[yellow]no leader[/]"
-    behind = f" ({status.behind_bytes} bytes to go)" if status.behind_bytes else ""
-    return f"[yellow]{escape(status.not_serving_reason or 'not yet')}{behind}[/]"
+    lag = f" ({status.behind_bytes} bytes to go)" if status.behind_bytes else ""
+    return f"[yellow]{escape(status.not_serving_reason or 'not yet')}{lag}[/]"

@@ -177,7 +177,7 @@ def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | No
 def _row(
     endpoint: str, answer: StatusResponse, leader: StatusResponse | None, peer: PeerStatus | None
 ) -> tuple[str, ...]:
-    behind = "-" if leader is None else str(max(leader.end_index - answer.end_index, 0))
+    lag = "-" if leader is None else str(max(leader.end_index - answer.end_index, 0))
     return (
         answer.self_id,
         endpoint,
@@ -185,7 +185,7 @@ def _row(
         str(answer.term),
         f"{answer.begin_index}..{answer.end_index}" if answer.end_index >= answer.begin_index else "empty",
         str(answer.commit_index),
-        behind,
+        lag,
         _state_of(answer, peer),
     )
 

@@ -153,12 +153,12 @@ def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
         place = BadEntryPlace(files[number:], offset, state, 0, _CODEC, is_after_ours=state.chain_crc > NO_CHAIN)
         if not holds_data(place):
             return
-        behind = find_good_after(place)
-        yield _fault_at(place, behind, durable_index)
-        if behind is None:
+        next_good = find_good_after(place)
+        yield _fault_at(place, next_good, durable_index)
+        if next_good is None:
             return
-        number = next(n for n, file in enumerate(files) if file.begin_offset <= behind < file.end_offset)
-        offset = behind - files[number].begin_offset
+        number = next(n for n, file in enumerate(files) if file.begin_offset <= next_good < file.end_offset)
+        offset = next_good - files[number].begin_offset
         state = WalkState(UNKNOWN, state.term, UNKNOWN)
 
 
@@ -192,12 +192,12 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
     return size, state
 
 
-def _fault_at(place: BadEntryPlace, behind: int | None, durable_index: int) -> FileFault:
+def _fault_at(place: BadEntryPlace, next_good: int | None, durable_index: int) -> FileFault:
     """Say what is wrong at a place, and what recovery would make of it."""
     view = place.file.view()
     expected, found = describe_fault(view, place.offset, len(view), place.position, place.state, _CODEC)
-    if behind is not None:
-        meaning = f"corrupt: good entries follow at position {behind}"
+    if next_good is not None:
+        meaning = f"corrupt: good entries follow at position {next_good}"
     elif UNKNOWN < place.state.index <= durable_index:
         meaning = f"corrupt: entries up to {durable_index} were durable, says the checkpoint"
     elif is_ours(place) and not (is_lost_write(place) or is_unfinished_step(place)):

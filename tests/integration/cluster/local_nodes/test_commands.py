@@ -81,8 +81,8 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     assert b"entry %d is a no-op that the leader of term " % no_op in own.stderr
     assert b"wrote, not a client's; it has no body" in own.stderr
     # A leader that was elected since has an entry of its own there.
-    behind = itertools.count(place.index + 1)
-    wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(behind)).stderr, "the end of the log")
+    after = itertools.count(place.index + 1)
+    wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(after)).stderr, "the end of the log")
 
 
 def test_tail_follows_until_it_is_interrupted(cluster: LocalCluster) -> None:

@@ -146,7 +146,7 @@ async def test_a_name_server_that_a_change_has_not_reached_does_not_undo_it() ->
         registration = Registration("b0", "c0", 3, 5 - number, "n0", (BrokerNode("n0", "127.0.0.1:1"),), (queues,))
         async with grpc.aio.insecure_channel(servers[-1][1]) as channel:
             await NameServerStub(channel).Register(register_request(registration, registration.topics))
-    (up_to_date, new_address), (behind, old_address) = servers
+    (up_to_date, new_address), (outdated, old_address) = servers
     try:
         async with RouteFinder([new_address, old_address], InOrder()) as finder:
             (route,) = await finder.find("orders")
@@ -156,4 +156,4 @@ async def test_a_name_server_that_a_change_has_not_reached_does_not_undo_it() ->
             assert await finder.find("orders") == (route,)
     finally:
         await up_to_date.stop(None)
-        await behind.stop(None)
+        await outdated.stop(None)

@@ -62,7 +62,7 @@ async def make_one_lag(group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_wiped", [False, True], ids=["behind", "wiped"])
+@pytest.mark.parametrize("is_wiped", [False, True], ids=["lagging", "wiped"])
 def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(tmp_path, is_wiped):
     async def story():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:

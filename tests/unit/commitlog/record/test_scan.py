@@ -45,7 +45,7 @@ def entries(some_messages, encoded):
     return data, places, len(data)
 
 
-def found_behind(data, place, end, **options):
+def found_after(data, place, end, **options):
     return resync(memoryview(data), place, end, base_offset=BASE, **options)
 
 
@@ -59,7 +59,7 @@ def test_a_walk_takes_every_record_up_to_the_end(records):
 
 
 @pytest.mark.parametrize(
-    ("behind", "stop"),
+    ("after", "stop"),
     [
         (b"", Stop.END),
         (BLANK, Stop.BLANK),
@@ -72,10 +72,10 @@ def test_a_walk_takes_every_record_up_to_the_end(records):
         (struct.pack(">ii", 7, BLANK_MAGIC) + bytes(32), Stop.BAD),
     ],
 )
-def test_a_walk_stops_where_the_records_end_and_reports_why(records, behind, stop):
+def test_a_walk_stops_where_the_records_end_and_reports_why(records, after, stop):
     data, starts, end = records
 
-    walked = walk(memoryview(data + behind), 0, end + len(behind))
+    walked = walk(memoryview(data + after), 0, end + len(after))
 
     assert (walked.starts, walked.position, walked.stop) == (starts, end, stop)
     assert (walked.fault is not None) == (stop == Stop.BAD)
@@ -111,7 +111,7 @@ def test_a_walk_over_entries_passes_those_without_a_record(entries):
 
 
 @pytest.mark.parametrize(
-    ("behind", "stop", "expected"),
+    ("after", "stop", "expected"),
     [
         (struct.pack(">ii", -1, 48) + bytes(40), Stop.BLANK, None),
         (bytes(48), Stop.ZEROS, None),
@@ -121,10 +121,10 @@ def test_a_walk_over_entries_passes_those_without_a_record(entries):
         (HEADER.pack(1, 53, 0, 0, 0, 0, 0, 0, 5) + b"hello", Stop.BAD, "a record of at least 91 bytes"),
     ],
 )
-def test_a_walk_over_entries_stops_where_they_end_and_reports_why(entries, behind, stop, expected):
+def test_a_walk_over_entries_stops_where_they_end_and_reports_why(entries, after, stop, expected):
     data, places, end = entries
 
-    walked = walk(memoryview(data + behind), 0, end + len(behind), header_size=HEADER_SIZE)
+    walked = walk(memoryview(data + after), 0, end + len(after), header_size=HEADER_SIZE)
 
     assert (len(walked.starts), walked.position, walked.stop) == (len(places) - 1, end, stop)
     assert (walked.fault.expected if walked.fault else None) == expected
@@ -143,28 +143,28 @@ def test_an_entry_that_is_longer_than_its_record_is_bad(encoded):
 @pytest.mark.parametrize("size", [0, 1, -1, 90, 91, 1 << 30, -(1 << 31), (1 << 31) - 1])
 def test_a_wrong_size_leads_to_the_next_record(records, size):
     data, starts, end = records
-    for place, behind in pairwise(starts):
+    for place, after in pairwise(starts):
         damaged = bytearray(data)
         struct.pack_into(">i", damaged, place, size)
-        assert found_behind(damaged, place, end) == behind
+        assert found_after(damaged, place, end) == after
 
 
 def test_a_size_that_points_to_any_other_place_leads_to_the_next_record(records):
     data, starts, end = records
-    place, behind = starts[4], starts[5]
+    place, after = starts[4], starts[5]
     damaged = bytearray(data)
     for size in range(end - place + 10):
         struct.pack_into(">i", damaged, place, size)
-        assert found_behind(damaged, place, end) == behind
+        assert found_after(damaged, place, end) == after
 
 
 def test_a_length_inside_that_points_to_any_other_place_leads_to_the_next_record(records):
     data, starts, end = records
-    place, behind = starts[3], starts[4]
+    place, after = starts[3], starts[4]
     damaged = bytearray(data)
     for length in range(-5, end - place + 10):
         struct.pack_into(">i", damaged, place + 84, length)
-        assert found_behind(damaged, place, end) == behind
+        assert found_after(damaged, place, end) == after
 
 
 @given(data=st.data())
@@ -172,12 +172,12 @@ def test_a_length_inside_that_points_to_any_other_place_leads_to_the_next_record
 def test_any_damage_inside_one_record_costs_that_record_only(shared_records, data):
     content, starts, end = shared_records
     number = data.draw(st.integers(0, len(starts) - 2))
-    place, behind = starts[number], starts[number + 1]
-    begin = data.draw(st.integers(place, behind - 1))
-    junk = data.draw(st.binary(min_size=1, max_size=behind - begin))
+    place, after = starts[number], starts[number + 1]
+    begin = data.draw(st.integers(place, after - 1))
+    junk = data.draw(st.binary(min_size=1, max_size=after - begin))
     damaged = content[:begin] + junk + content[begin + len(junk) :]
 
-    assert found_behind(damaged, place, end) == behind
+    assert found_after(damaged, place, end) == after
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_several_consecutive_bad_records_are_skipped_together(records):
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = Random(1).randbytes(starts[6] - starts[2])
 
-    assert found_behind(damaged, starts[2], end) == starts[6]
+    assert found_after(damaged, starts[2], end) == starts[6]
 
 
 def test_zeros_in_the_middle_are_skipped(records):
@@ -204,17 +204,17 @@ def test_zeros_in_the_middle_are_skipped(records):
     damaged = bytearray(data)
     damaged[starts[2] : starts[6]] = bytes(starts[6] - starts[2])
 
-    assert found_behind(damaged, starts[2], end) == starts[6]
+    assert found_after(damaged, starts[2], end) == starts[6]
 
 
 def test_a_body_that_holds_a_whole_record_of_another_place_is_no_record(encoded):
     inner = encoded([Message("T", b"inner")], physical_offset=BASE)
     messages = [Message("T", inner * 3), Message("T", b"next")]
     data = bytearray(encoded(messages, physical_offset=BASE))
-    behind = decode(memoryview(data), 0).size
+    after = decode(memoryview(data), 0).size
     data[0:8] = b"\xff" * 8
 
-    assert found_behind(data, 0, len(data)) == behind
+    assert found_after(data, 0, len(data)) == after
 
 
 @pytest.mark.parametrize("damage", [(0, b"\0\0\0\0"), (8, b"\0\0\0\0"), (84, b"\0\0\0\1"), (90, b"?"), (4, b"\0")])
@@ -224,12 +224,12 @@ def test_a_body_that_claims_its_own_position_is_not_taken_for_a_record(encoded, 
     forged = encoded([Message("T", b"forged")], physical_offset=BASE + fixed + 10)
     messages = [Message("T", b"0123456789" + forged), Message("T", b"next")]
     data = bytearray(encoded(messages, physical_offset=BASE))
-    behind = decode(memoryview(data), 0).size
+    after = decode(memoryview(data), 0).size
     assert decode(memoryview(data), fixed + 10).check(physical_offset=BASE + fixed + 10) is None
     at, junk = damage
     data[at : at + len(junk)] = junk
 
-    assert found_behind(data, 0, len(data)) == behind
+    assert found_after(data, 0, len(data)) == after
 
 
 def test_after_the_last_record_there_is_the_blank_or_the_end(records):
@@ -237,23 +237,23 @@ def test_after_the_last_record_there_is_the_blank_or_the_end(records):
     damaged = bytearray(data)
     damaged[starts[-1] + 89] ^= 1
 
-    assert found_behind(damaged, starts[-1], end) == end
-    assert found_behind(damaged + BLANK, starts[-1], end + len(BLANK)) == end
-    assert found_behind(damaged + bytes(50), starts[-1], end + 50) == end + 50
-    assert found_behind(damaged + b"\xda\xa3\x20\xa7" * 9, starts[-1], end + 36) == end + 36
+    assert found_after(damaged, starts[-1], end) == end
+    assert found_after(damaged + BLANK, starts[-1], end + len(BLANK)) == end
+    assert found_after(damaged + bytes(50), starts[-1], end + 50) == end + 50
+    assert found_after(damaged + b"\xda\xa3\x20\xa7" * 9, starts[-1], end + 36) == end + 36
     damaged[starts[-1] : end] = bytes(end - starts[-1])
-    assert found_behind(damaged, starts[-1], end) == end
+    assert found_after(damaged, starts[-1], end) == end
 
 
 def test_after_a_bad_entry_the_next_good_one_is_found_whatever_its_kind(entries):
     data, places, end = entries
-    for place, behind in pairwise([*places, end]):
-        for at in range(place, behind):
+    for place, after in pairwise([*places, end]):
+        for at in range(place, after):
             damaged = bytearray(data)
             damaged[at] ^= 0xFF
-            found = found_behind(damaged, place, end, header_size=HEADER_SIZE)
+            found = found_after(damaged, place, end, header_size=HEADER_SIZE)
             # A no-op holds nothing to be searched for: only a size that still leads to it finds it.
-            assert found in ((behind, places[4]) if behind == places[3] else (behind,)), (place, at)
+            assert found in ((after, places[4]) if after == places[3] else (after,)), (place, at)
 
 
 def test_a_record_of_another_position_is_bad(encoded, some_messages):
@@ -318,7 +318,7 @@ def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, records):
     damaged = b"\0" * starts[1] + data[starts[1] :]
     for size in range(1, 140):
         monkeypatch.setattr(record_resync, "_SEARCH_SIZE", size)
-        assert found_behind(damaged, 0, end) == starts[1]
+        assert found_after(damaged, 0, end) == starts[1]
 
 
 def test_a_search_among_bytes_that_only_look_like_records_is_bounded(monkeypatch, encoded):
@@ -338,11 +338,11 @@ def test_a_search_among_bytes_that_only_look_like_records_is_bounded(monkeypatch
     monkeypatch.setattr(record_resync, "_WASTE_SIZE_MAX", 10 * len(data))
     monkeypatch.setattr(record_resync, "_is_good_place", lambda view, place, *rest: checked.append(place))
 
-    assert found_behind(data, 0, len(data) - 1) == len(data) - 1
+    assert found_after(data, 0, len(data) - 1) == len(data) - 1
     assert len(checked) == 199
     checked.clear()
     data += encoded([Message("T", b"")], physical_offset=BASE + len(data))
-    found_behind(data, 0, len(data))
+    found_after(data, 0, len(data))
     assert 10 <= len(checked) <= 20
 
 

@@ -101,8 +101,8 @@ def test_tail_torn_at_any_byte_leaves_the_whole_entries_before_it(machine):
         assert [store.get(index).body for index in range(kept)] == [
             machine.body(i, s) for i, s in enumerate(sizes[:kept])
         ]
-        behind = machine.data_image()
-        assert not any(behind[f"{0:020d}"][min(store.end_position, FILE) :]) or store.end_position > FILE
+        content = machine.data_image()
+        assert not any(content[f"{0:020d}"][min(store.end_position, FILE) :]) or store.end_position > FILE
         store.append([b"new"], kept, 9)
         store.abandon()
         again = machine.open()

@@ -207,8 +207,8 @@ def test_a_frame_with_damaged_sizes_gives_no_message(message: Message, at: int, 
     buffer = FrameBuffer()
     buffer.accept_messages()
     with suppress(BadFrame):
-        for control, behind in feed(buffer, bytes(frame) + bytes(64), random.Random(0)):
-            decode(control, behind)
+        for control, after in feed(buffer, bytes(frame) + bytes(64), random.Random(0)):
+            decode(control, after)
             pytest.fail("a message came out of a frame whose sizes are wrong")
 
 

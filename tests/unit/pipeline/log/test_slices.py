@@ -133,8 +133,8 @@ def test_entries_are_selected_by_index(small_store):
                 plan(store, Selection(index_range=(5, 9)))
             return
         end = store.end_index
-        for begin, behind in ((0, end), (0, 1), (17, 430), (end - 1, end), (9, 9)):
-            parts = plan(store, Selection(index_range=(begin, behind)), partitions_min=3)
+        for begin, after in ((0, end), (0, 1), (17, 430), (end - 1, end), (9, 9)):
+            parts = plan(store, Selection(index_range=(begin, after)), partitions_min=3)
             indexes = [
                 index
                 for part in parts
@@ -142,10 +142,10 @@ def test_entries_are_selected_by_index(small_store):
                 for index in batch.column(0).to_pylist()
             ]
 
-            assert set(indexes) <= set(range(begin, behind))
+            assert set(indexes) <= set(range(begin, after))
             # Leaders' own entries, one a term, are no messages.
-            assert behind - begin - 4 <= len(indexes) <= behind - begin
-            assert bool(parts) == (begin < behind)
+            assert after - begin - 4 <= len(indexes) <= after - begin
+            assert bool(parts) == (begin < after)
 
 
 def test_at_least_as_many_slices_as_asked_for(small_store):

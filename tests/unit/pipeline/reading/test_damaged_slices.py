@@ -97,7 +97,7 @@ def test_only_the_damaged_messages_are_missing(small_store, damaged, tmp_path, h
     spans = {(messages[number].entry_offset, messages[number].offset + messages[number].size) for number in hit}
     assert all(any(offset <= begin and end <= offset + size for offset, size in kept) for begin, end in spans)
     covered = sorted((offset, offset + size) for offset, size in kept)
-    assert all(before[1] <= behind[0] for before, behind in itertools.pairwise(covered))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(covered))
 
 
 @pytest.mark.parametrize("count", [1, 3])

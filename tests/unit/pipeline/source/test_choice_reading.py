@@ -203,18 +203,18 @@ def test_a_host_is_known_by_the_names_that_spark_gives_it(replicas, monkeypatch)
 
 def test_a_replica_that_lags_is_not_read(tmp_path):
     planned = make_replicated(tmp_path / "a", 300)
-    behind = tmp_path / "b"
-    shutil.copytree(planned, behind)
+    lagging = tmp_path / "b"
+    shutil.copytree(planned, lagging)
     last = append_uncommitted(planned, 50, 7, committed=353)
     uncommitted = tmp_path / "c"
     shutil.copytree(planned, uncommitted)
-    shutil.copy(behind / "dledger-n0/checkpoint", uncommitted / "dledger-n0/checkpoint")
+    shutil.copy(lagging / "dledger-n0/checkpoint", uncommitted / "dledger-n0/checkpoint")
     shutil.rmtree(uncommitted / "consumequeue", ignore_errors=True)
-    shutil.copytree(behind / "consumequeue", uncommitted / "consumequeue", dirs_exist_ok=True)
+    shutil.copytree(lagging / "consumequeue", uncommitted / "consumequeue", dirs_exist_ok=True)
     parts = parts_of([str(planned)], local=("/x",), partitions_min=40)
 
     assert 353 == last
-    for other in (behind, uncommitted):
+    for other in (lagging, uncommitted):
         used = [
             part
             for part in parts
@@ -309,12 +309,12 @@ def test_a_task_reads_the_files_of_its_own_hosts_node_and_asks_the_broker_for_th
     real = HowToRead._of_broker
     monkeypatch.setattr(HowToRead, "_of_broker", lambda how, *given: asked.append(given) or real(how, *given))
 
-    behind = read_of(options)
+    later = read_of(options)
     is_asked = bool(asked)
     asked.clear()
     whole = read_of(options | {"localPath": str(one.path)})
 
-    assert sorted(behind) == sorted(whole)
+    assert sorted(later) == sorted(whole)
     assert len(whole) == (20 if topic else 300)
     assert not asked
     assert is_asked == (topic is None)
