@@ -179,7 +179,7 @@ class Harness:
         entries = client.read(0, mode="local", endpoint=self.cluster.endpoint_of(node_id), include_internal=True)
         return [(entry.index, entry.term, entry.magic, entry.body) for entry in entries]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the outcomes at the clients, counted in entries."""
         counts = Counter[str]()
         for attempt in (attempt for writer in self.writers for attempt in writer.attempts):
@@ -188,7 +188,7 @@ class Harness:
 
     def judge(self, logs: dict[str, list[LogEntry]]) -> None:
         """Compare every outcome at a client with the logs of the nodes."""
-        print(f"entries: {self.told()}")
+        print(f"entries: {self.summary()}")
         first, *others = logs.values()
         for other in others:
             assert first == other

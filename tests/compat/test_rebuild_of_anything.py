@@ -80,12 +80,12 @@ def test_rebuild_replaces_anything_in_place_of_derived_files(store, derived, str
             path.unlink()
         STRANGE[strange](path)
 
-    told = dledger("verify", store)
+    reported = dledger("verify", store)
     done = dledger("rebuild", store, *SIZES)
 
-    assert told.exit_code == 1, told.output
-    missing = [path for path in paths if str(path) not in told.stderr]
-    assert missing == [] or strange == "a link to nothing", told.output  # it reads as if nothing were there
+    assert reported.exit_code == 1, reported.output
+    missing = [path for path in paths if str(path) not in reported.stderr]
+    assert missing == [] or strange == "a link to nothing", reported.output  # it reads as if nothing were there
     assert done.exit_code == 0, done.output
     assert dledger("verify", store).exit_code == 0
     open_small(store).close()

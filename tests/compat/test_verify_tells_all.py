@@ -188,9 +188,9 @@ def results_as_nobody(folder):
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        told = stream.read().decode()
+        reported = stream.read().decode()
     os.waitpid(child, 0)
-    return told
+    return reported
 
 
 @pytest.fixture
@@ -208,10 +208,10 @@ def test_commands_report_a_directory_without_permission(stores, readable, store)
         CliRunner().invoke(app, [*command, str(copy)])
     copy.parent.chmod(0)
 
-    told = results_as_nobody(copy)
+    reported = results_as_nobody(copy)
 
     copy.parent.chmod(0o700)
-    assert told == "end"
+    assert reported == "end"
 
 
 @pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])

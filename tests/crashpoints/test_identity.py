@@ -38,7 +38,7 @@ class Workload:
     def __init__(self, see):
         self.see = see
         self.disk = SimDisk(Random(3), FaultCounts())
-        self.told = None
+        self.greeted = None
         self.met = {}
         self.step = ""
         self.random = Random(5)
@@ -50,7 +50,7 @@ class Workload:
         for number in range(1, 4):
             self.step = f"start {number}"
             hard_state, acquaintances = start(files_on(self.disk, self.before_operation), self.random.randrange)
-            self.told = acquaintances.own
+            self.greeted = acquaintances.own
             self.step = f"start {number}, vote"
             hard_state.save(HardState(number, "n1"))
             for peer_id in ("n1", "n2"):
@@ -69,15 +69,15 @@ class Inspector:
         self.crashes = Crashes(SECOND_CRASH_STRIDE)
 
     def see(self, place, work):
-        self.crashes.see(place, work.disk, partial(self.look, work.told, dict(work.met)))
+        self.crashes.see(place, work.disk, partial(self.look, work.greeted, dict(work.met)))
 
     @staticmethod
-    def look(told, met, disk, before_operation):
+    def look(greeted, met, disk, before_operation):
         _, found = start(files_on(disk, before_operation), Random(6).randrange)
-        if told is not None:
-            assert found.own.directory_id == told.directory_id
-            assert found.own.starts > told.starts
-            assert told.lives[-1] in found.own.lives, "peers would take this start for one of an old copy"
+        if greeted is not None:
+            assert found.own.directory_id == greeted.directory_id
+            assert found.own.starts > greeted.starts
+            assert greeted.lives[-1] in found.own.lives, "peers would take this start for one of an old copy"
         for peer_id, starts in met.items():
             assert "old copy" in str(found.fault_of(peer_id, 7, starts - 1, LIVES[: starts - 1]))
             later = starts + 2  # which may have been met already when it crashed

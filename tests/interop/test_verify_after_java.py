@@ -38,9 +38,9 @@ def test_only_what_the_next_start_repairs_is_reported_after_java_was_killed(java
     store.close()
     places += java.write(directory, puts_of_every_kind(seed=64, count=200), is_halted=True)
 
-    told = findings_of(directory)
+    reported = findings_of(directory)
 
-    assert [finding for finding in told if not finding.is_unfinished] == []
+    assert [finding for finding in reported if not finding.is_unfinished] == []
     OurStore(directory, clock=clock_after(places)).close()
     assert findings_of(directory) == []
 

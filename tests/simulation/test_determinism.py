@@ -29,9 +29,9 @@ def test_different_seeds_are_different_runs():
 def test_printing_the_story_does_not_change_it():
     story: list[str] = []
 
-    told = run_seed(SEEDS[0], emit=story.append)
+    result = run_seed(SEEDS[0], emit=story.append)
 
-    assert told == run_seed(SEEDS[0])
+    assert result == run_seed(SEEDS[0])
     assert any("LEADER" in line for line in story)
 
 

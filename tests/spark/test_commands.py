@@ -59,9 +59,9 @@ def test_the_command_writes_a_page_and_figures(spark, sample, tmp_path):
     result = run("report", folder, "--page", str(page), "--json", str(figures), "--topic", "orders", "--topic", "mails")
 
     assert result.exit_code == 0, result.output
-    told = json.loads(figures.read_text())
-    assert {topic["topic"] for topic in told["topics"]} == {"orders", "mails"}
-    assert 0 < told["messages"] < count
+    reported = json.loads(figures.read_text())
+    assert {topic["topic"] for topic in reported["topics"]} == {"orders", "mails"}
+    assert 0 < reported["messages"] < count
     assert "<svg" in page.read_text()
     assert "spark-submit" in result.stderr
 
@@ -113,8 +113,8 @@ def test_an_audit_in_tasks_finds_a_flipped_bit_and_exits_with_1(spark, sample, t
     content = bytearray(data.read_bytes())
     content[500_000] ^= 0x10
     data.write_bytes(content)
-    told = run("audit", *paths, "--json", str(tmp_path / "audit.json"))
-    assert told.exit_code == 1
+    reported = run("audit", *paths, "--json", str(tmp_path / "audit.json"))
+    assert reported.exit_code == 1
     (finding,) = json.loads((tmp_path / "audit.json").read_text())["findings"]
     assert (finding["kind"], finding["replica"], finding["isError"]) == ("bad_checksum", paths[1], True)
     assert finding["path"] == str(data)
@@ -131,14 +131,14 @@ def broker(tmp_path_factory):
 
 
 def test_a_report_of_a_running_broker_is_that_of_its_files(spark, broker, tmp_path):
-    told = []
+    reported = []
     for number, source in enumerate((broker.endpoints, str(broker.path))):
         page, figures = tmp_path / f"{number}.html", tmp_path / f"{number}.json"
         result = run("report", source, "--page", str(page), "--json", str(figures))
         assert result.exit_code == 0, result.output
-        told.append(json.loads(figures.read_text()) | {"title": None})
-    assert told[0] == told[1]
-    assert {each["topic"]: each["messages"] for each in told[0]["topics"]} == {"orders": 120, "mails": 30}
+        reported.append(json.loads(figures.read_text()) | {"title": None})
+    assert reported[0] == reported[1]
+    assert {each["topic"]: each["messages"] for each in reported[0]["topics"]} == {"orders": 120, "mails": 30}
 
     figures = tmp_path / "mails.json"
     words = ["--page", str(tmp_path / "page.html"), "--json", str(figures), "--topic", "mails"]
@@ -182,10 +182,10 @@ def test_count_and_sql_read_files_and_a_running_broker(spark, broker, kind):
 
 
 def test_tail_prints_the_messages_of_a_stream(spark, broker):
-    told = run_command(
+    reported = run_command(
         "tail", broker.endpoints, "--topic", "mails", "--from", "earliest", "--columns", "topic,queueOffset"
     )
 
-    assert told.exit_code == 0
-    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert reported.exit_code == 0
+    rows = [json.loads(line) for line in reported.stdout.splitlines()]
     assert sorted(row["queueOffset"] for row in rows) == list(range(30))

@@ -116,14 +116,14 @@ def test_damaged_records_are_refused_skipped_quarantined_or_read_from_another_re
     assert frame(spark, options | {"onCorrupt": "skip"}).count() == COUNT
     quarantine = options | {"onCorrupt": "quarantine", "quarantinePath": str(kept)}
     assert frame(spark, quarantine).count() == COUNT
-    (told,) = [json.loads(path.read_text()) for path in kept.glob("*.json")]
-    assert (told["offset"], "read_from" in told) == (message.physical_offset, False)
+    (reported,) = [json.loads(path.read_text()) for path in kept.glob("*.json")]
+    assert (reported["offset"], "read_from" in reported) == (message.physical_offset, False)
     shutil.rmtree(kept)
     assert frame(spark, quarantine | {"localPath": str(whole)}).count() == COUNT + 1
     assert frame(spark, quarantine | {"path": f"{bad},{whole}"}).count() == COUNT + 1
     assert frame(spark, quarantine | {"path": str(whole), "localPath": str(bad)}).count() == COUNT + 1
-    (told,) = [json.loads(path.read_text()) for path in kept.glob("*.json")]
-    assert str(whole) in told["read_from"]
+    (reported,) = [json.loads(path.read_text()) for path in kept.glob("*.json")]
+    assert str(whole) in reported["read_from"]
 
 
 def run_stream(spark, folder, options):

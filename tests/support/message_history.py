@@ -84,7 +84,7 @@ class History:
         """How many messages were acknowledged."""
         return sum(len(sent.keys) for sent in self.sent if sent.fate is Fate.APPENDED)
 
-    def told(self):
+    def summary(self):
         """Return the answers that clients got, as a line."""
         counts = Counter()
         for sent in self.sent:

@@ -91,7 +91,7 @@ class MixedLoad:
                     task.result()
             return condition()
 
-        await until(holds, lambda: f"{claim} ({self.history.told()})", timeout_s)
+        await until(holds, lambda: f"{claim} ({self.history.summary()})", timeout_s)
 
     async def settle(self):
         """Send no more; let readers and consumers come to the end of all queues, and end."""
@@ -297,4 +297,4 @@ async def mixed_load(broker, addresses, seed):
         async with load:
             yield load
     finally:
-        print(f"seed {seed}: {load.history.told()}")
+        print(f"seed {seed}: {load.history.summary()}")

@@ -144,10 +144,10 @@ def test_exactly_once_stores_each_row_once_after_a_failure_at_any_point(broker, 
     # Till then the window knows all that it was given.
     broker.wait_dispatched()
     written = write(target, batch)
-    told = []
-    again = write(target, batch, on_repeated=told.extend)
+    reported = []
+    again = write(target, batch, on_repeated=reported.extend)
 
-    assert sorted(told) == list(range(5_000))
+    assert sorted(reported) == list(range(5_000))
     assert sorted(map(int, broker.bodies(TOPIC))) == list(range(5_000))
     assert written.rows == 5_000
     assert again.repeated_rows == 5_000

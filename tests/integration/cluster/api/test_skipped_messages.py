@@ -31,7 +31,7 @@ async def put_with_damage(shop, count=5, damaged=(2,), **fields):
     return put.physical_offsets
 
 
-def told(response):
+def skips_of(response):
     return [(each.queue_id, each.begin_offset, each.end_offset, each.cause) for each in response.skipped]
 
 
@@ -41,7 +41,7 @@ def test_get_returns_the_skipped_offsets_with_causes(shop):
             places = await put_with_damage(shop, damaged=(2, 3))
             found = await shop.get(0)
             assert list(found.columns.bodies) == [b"0", b"1", b"4"]
-            assert told(found) == [(0, 2, 4, pb.SKIP_CAUSE_DAMAGED)]
+            assert skips_of(found) == [(0, 2, 4, pb.SKIP_CAUSE_DAMAGED)]
             (note,) = found.skipped
             assert (note.physical_offset, note.file.endswith("commitlog/" + "0" * 20)) == (places[2], True)
             assert "CRC" in note.expected
@@ -57,7 +57,7 @@ def test_long_poll_ends_at_damage_instead_of_waiting_after_it(shop):
         async with shop.open():
             await put_with_damage(shop, count=2, damaged=(1,))
             found = await shop.get(1, wait_ms=30_000)
-            assert (told(found), found.next_offset) == ([(0, 1, 2, pb.SKIP_CAUSE_DAMAGED)], 2)
+            assert (skips_of(found), found.next_offset) == ([(0, 1, 2, pb.SKIP_CAUSE_DAMAGED)], 2)
 
     run(story)
 
@@ -70,12 +70,12 @@ def test_subscription_reports_at_once_and_continues(shop):
             await stream.read()
             first = await stream.read()
             assert list(first.columns.bodies) == [b"1", b"2", b"3"]
-            assert told(first) == [(0, 0, 1, pb.SKIP_CAUSE_DAMAGED), (0, 4, 5, pb.SKIP_CAUSE_DAMAGED)]
+            assert skips_of(first) == [(0, 0, 1, pb.SKIP_CAUSE_DAMAGED), (0, 4, 5, pb.SKIP_CAUSE_DAMAGED)]
             # From offset 4 on there is only damage: it is reported anyway, and later messages follow.
             late = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[4]))
             await late.read()
             only = await late.read()
-            assert (list(only.columns.bodies), told(only)) == ([], [(0, 4, 5, pb.SKIP_CAUSE_DAMAGED)])
+            assert (list(only.columns.bodies), skips_of(only)) == ([], [(0, 4, 5, pb.SKIP_CAUSE_DAMAGED)])
             await shop.put(b"new")
             for each in (stream, late):
                 assert list((await each.read()).columns.bodies) == [b"new"]
@@ -93,7 +93,7 @@ def test_queries_report_damaged_records_that_may_match(shop):
             assert sorted(by_key.columns.bodies) == [b"0", b"1", b"3", b"4"]
             assert [(each.queue_id, each.physical_offset) for each in by_key.skipped] == [(-1, places[2])]
             by_time = await stub.QueryByTime(pb.QueryByTimeRequest(topic=TOPIC))
-            assert told(by_time) == [(0, 2, 3, pb.SKIP_CAUSE_DAMAGED)]
+            assert skips_of(by_time) == [(0, 2, 3, pb.SKIP_CAUSE_DAMAGED)]
             by_id = await stub.QueryById(pb.QueryByIdRequest(topic=TOPIC, unique_key="U2"))
             assert by_id.answer.reason == "CORRUPT_DATA"
             assert not (await stub.QueryById(pb.QueryByIdRequest(topic=TOPIC, unique_key="U3"))).answer.code

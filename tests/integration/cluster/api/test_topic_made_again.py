@@ -40,9 +40,9 @@ def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
 
             with pytest.raises(NotAppended, match="UNKNOWN_TOPIC"):
                 await producer.send("orders", b"while deleted", deadline_s=1.0)
-            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as told:
+            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as refused:
                 await consumer.poll(timeout_s=PATIENCE_S)
-            assert told.value.reason is Reason.UNKNOWN_TOPIC
+            assert refused.value.reason is Reason.UNKNOWN_TOPIC
 
             await asyncio.to_thread(broker.set_topic, "orders", queues)
             for number in range(queues):

@@ -276,17 +276,19 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
             yield pb.JoinGroupResponse(answer=refusal)
             return
         context.add_callback(self._wake)
-        told: list[str] = []
+        sent_ids: list[str] = []
         try:
             while context.is_active():
                 with stored.changed:
                     stored.changed.wait_for(
-                        lambda told=told: not context.is_active() or self.epoch != epoch or sorted(members) != told
+                        lambda sent_ids=sent_ids: (
+                            not context.is_active() or self.epoch != epoch or sorted(members) != sent_ids
+                        )
                     )
-                    told = sorted(members)
+                    sent_ids = sorted(members)
                 if self.epoch != epoch:
                     context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
-                yield pb.JoinGroupResponse(client_ids=told)
+                yield pb.JoinGroupResponse(client_ids=sent_ids)
         finally:
             with stored.changed:
                 members.pop(request.client_id, None)

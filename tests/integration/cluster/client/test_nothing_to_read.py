@@ -25,9 +25,9 @@ def test_an_unknown_topic_is_reported_after_a_while_and_read_once_it_exists(make
     async def main() -> None:
         options = {"mode": mode, "no_route_limit_s": 0.3, "start": "first"}
         async with consumer_of(broker, topics="nothing", **options) as consumer:
-            with pytest.raises(RequestFailed, match="nothing of topic 'nothing' could be read") as told:
+            with pytest.raises(RequestFailed, match="nothing of topic 'nothing' could be read") as failed:
                 await consumer.poll(timeout_s=PATIENCE_S)
-            assert told.value.reason is Reason.UNKNOWN_TOPIC
+            assert failed.value.reason is Reason.UNKNOWN_TOPIC
             with pytest.raises(RequestFailed):
                 await anext(consumer)
             broker.stored.topics["nothing"] = 1
@@ -47,9 +47,9 @@ def test_no_broker_is_reported_after_a_while(make_broker: MakeBroker, mode: str)
 
     async def main() -> None:
         async with consumer_of(broker, mode=mode, no_route_limit_s=0.3) as consumer:
-            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as told:
+            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as failed:
                 await consumer.poll(timeout_s=PATIENCE_S)
-            assert told.value.reason is Reason.NOT_REACHED
+            assert failed.value.reason is Reason.NOT_REACHED
 
     run(main())
 
@@ -62,9 +62,9 @@ def test_a_dead_broker_with_known_routes_is_reported_after_a_while(make_broker: 
     async def main() -> None:
         consumer = Consumer(name_servers=server.address, group="g", topics="orders", no_route_limit_s=0.3)
         async with consumer as opened:
-            with pytest.raises(RequestFailed, match="let the consumer into its group") as told:
+            with pytest.raises(RequestFailed, match="let the consumer into its group") as failed:
                 await opened.poll(timeout_s=PATIENCE_S)
-            assert told.value.reason is Reason.NOT_REACHED
+            assert failed.value.reason is Reason.NOT_REACHED
 
     try:
         run(main())
@@ -81,9 +81,9 @@ def test_a_dead_broker_that_was_read_is_reported_after_a_while(make_broker: Make
         async with consumer_of(broker, no_route_limit_s=0.5, rebalance_interval_s=0.1, start="first") as consumer:
             assert len(await take(consumer, 5)) == 5
             broker.stop()
-            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as told:
+            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as failed:
                 await consumer.poll(timeout_s=PATIENCE_S)
-            assert told.value.reason in (Reason.NOT_REACHED, Reason.ANSWER_LOST)
+            assert failed.value.reason in (Reason.NOT_REACHED, Reason.ANSWER_LOST)
 
     run(main())
 

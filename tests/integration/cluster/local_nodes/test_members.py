@@ -45,11 +45,11 @@ def dledger(cluster: LocalCluster, *arguments: object) -> Result:
 def output_of(cluster: LocalCluster, *arguments: object) -> str:
     """Return what a command prints that may be repeated, as soon as it succeeds: a leader must answer."""
 
-    def told() -> str | None:
+    def succeeded() -> str | None:
         result = dledger(cluster, *arguments)
         return result.stdout if result.exit_code == 0 else None
 
-    return str(wait_until(told, f"success of {arguments}"))
+    return str(wait_until(succeeded, f"success of {arguments}"))
 
 
 def voters_of(admin: AdminClient) -> set[str]:

@@ -142,9 +142,9 @@ def test_killed_node_dispatches_no_more_again_than_its_bound(tmp_path):
                 replica = await group.level()
                 derived = replica.store.derived
                 await until(lambda derived=derived: derived.dispatcher.offset - derived.durable_offset < bound)
-            told = lambda: replica.parts.root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            stored_time = lambda: replica.parts.root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
             log = replica.parts.log
-            await until(lambda: log.offset_at_timestamp(told()) >= derived.durable_offset - 10_000)
+            await until(lambda: log.offset_at_timestamp(stored_time()) >= derived.durable_offset - 10_000)
             end = log.end_offset
             shutil.copytree(root, killed)
         (config,) = configs_in(killed.parent, count=1, store=store)

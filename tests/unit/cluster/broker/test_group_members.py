@@ -6,19 +6,23 @@ from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, JoinedMem
 from cluster.protocol.errors import Reason, RequestFailed
 
 
-def member(client_id="a", instance=1, last_message_ms=0, told=None):
+def member(client_id="a", instance=1, last_message_ms=0, notified=None):
     return JoinedMember(
-        client_id, instance, {}, last_message_ms, (lambda: None) if told is None else lambda: told.append(client_id)
+        client_id,
+        instance,
+        {},
+        last_message_ms,
+        (lambda: None) if notified is None else lambda: notified.append(client_id),
     )
 
 
 def test_all_members_are_notified_of_each_change():
-    members, told = GroupMembers(), []
-    first, second = member("a", told=told), member("b", told=told)
+    members, notified = GroupMembers(), []
+    first, second = member("a", notified=notified), member("b", notified=notified)
     members.join("g", first)
     members.join("g", second)
     members.leave("g", first)
-    assert told == ["a", "a", "b", "b"]
+    assert notified == ["a", "a", "b", "b"]
     assert (members.client_ids("g"), members.version("g"), len(members)) == (["b"], 3, 1)
 
 

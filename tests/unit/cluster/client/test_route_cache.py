@@ -74,7 +74,7 @@ def sized(queues: int, term: int = 1, sequence: int = 0, leader: str = "n0") -> 
     return BrokerRoute(Registration("b0", "c0", term, sequence, leader, NODES, (of_topic,)), of_topic)
 
 
-def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed: bool = False) -> tuple[int, str]:
+def learned(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed: bool = False) -> tuple[int, str]:
     """Pass an answer to the cache; return its number of queues, and its leader."""
     cache.update(["orders"], {"orders": [route]}, now_ms, {"b0"} if unconfirmed else ())
     (known_route,) = cache.get("orders") or ()
@@ -83,31 +83,31 @@ def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed:
 
 def test_queues_of_an_outdated_name_server_replace_no_newer_ones() -> None:
     cache = RouteCache()
-    assert told(cache, sized(8, sequence=5)) == (8, "n0")
+    assert learned(cache, sized(8, sequence=5)) == (8, "n0")
 
-    assert told(cache, sized(4, sequence=4)) == (8, "n0")
-    assert told(cache, sized(16, sequence=6)) == (16, "n0")
+    assert learned(cache, sized(4, sequence=4)) == (8, "n0")
+    assert learned(cache, sized(16, sequence=6)) == (16, "n0")
     # Of an older leader, though it had counted further; and of a newer one.
-    assert told(cache, sized(2, term=0, sequence=9, leader="n1")) == (16, "n0")
-    assert told(cache, sized(20, term=2, sequence=6, leader="n1")) == (20, "n1")
+    assert learned(cache, sized(2, term=0, sequence=9, leader="n1")) == (16, "n0")
+    assert learned(cache, sized(20, term=2, sequence=6, leader="n1")) == (20, "n1")
 
 
 def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:
     cache = RouteCache()
 
-    assert told(cache, sized(4, term=7, sequence=4), now_ms=0, unconfirmed=True) == (4, "n0")
+    assert learned(cache, sized(4, term=7, sequence=4), now_ms=0, unconfirmed=True) == (4, "n0")
     assert cache.due(UNCONFIRMED_INTERVAL_MS) == ["orders"]
     # The leader's word counts, also where a candidate was in a higher term; then no unconfirmed hides it.
-    assert told(cache, sized(8, term=6, sequence=5), now_ms=10) == (8, "n0")
+    assert learned(cache, sized(8, term=6, sequence=5), now_ms=10) == (8, "n0")
     assert cache.due(UNCONFIRMED_INTERVAL_MS + 10) == []
-    assert told(cache, sized(4, term=7, sequence=4, leader="n1"), now_ms=20, unconfirmed=True) == (8, "n1")
-    assert told(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, unconfirmed=True) == (8, "n1")
+    assert learned(cache, sized(4, term=7, sequence=4, leader="n1"), now_ms=20, unconfirmed=True) == (8, "n1")
+    assert learned(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, unconfirmed=True) == (8, "n1")
 
 
 def test_a_broker_that_restarts_its_counters_is_accepted_after_a_long_silence() -> None:
     cache = RouteCache()
-    told(cache, sized(8, term=9, sequence=50), now_ms=0)
+    learned(cache, sized(8, term=9, sequence=50), now_ms=0)
 
-    assert told(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS - 1) == (8, "n0")
-    assert told(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS) == (4, "n0")
-    assert told(cache, sized(5, term=1, sequence=2), OLD_QUEUES_MS + 1) == (5, "n0")
+    assert learned(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS - 1) == (8, "n0")
+    assert learned(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS) == (4, "n0")
+    assert learned(cache, sized(5, term=1, sequence=2), OLD_QUEUES_MS + 1) == (5, "n0")

@@ -28,10 +28,10 @@ def test_slow_start_is_logged_repeatedly_and_ends_in_an_error(tmp_path, monkeypa
     with pytest.raises(ClusterError, match=r"node n0 is not ready in time(.|\n)*recovering"):
         Hanging("node n0", [], log).wait_ready(time.monotonic() + 0.2)
 
-    told = [record.message for record in caplog.records]
-    assert len(told) >= 2
-    assert "node n0 does not serve yet" in told[0]
-    assert str(log) in told[0]
+    reported = [record.message for record in caplog.records]
+    assert len(reported) >= 2
+    assert "node n0 does not serve yet" in reported[0]
+    assert str(log) in reported[0]
 
 
 def test_process_that_serves_logs_nothing(tmp_path, monkeypatch, caplog):

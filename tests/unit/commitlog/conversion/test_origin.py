@@ -79,15 +79,15 @@ def test_log_of_plain_bytes_is_no_log_of_messages():
 
 
 @settings(max_examples=300, deadline=None)
-@given(told=st.binary(min_size=1, max_size=80), count=st.integers(0, 3))
-@example(told=abridge(manifest_of(3))[:-1], count=3)
-@example(told=abridge(manifest_of(3)) + b"\0\0\0\0", count=3)
-@example(told=abridge(replace(manifest_of(3), divide=UNKNOWN_DIVIDE)), count=3)
-@example(told=abridge(replace(manifest_of(3), divide=-(1 << 62))), count=3)
-def test_every_statement_is_checked_and_only_the_same_files_pass(told, count):
+@given(statement=st.binary(min_size=1, max_size=80), count=st.integers(0, 3))
+@example(statement=abridge(manifest_of(3))[:-1], count=3)
+@example(statement=abridge(manifest_of(3)) + b"\0\0\0\0", count=3)
+@example(statement=abridge(replace(manifest_of(3), divide=UNKNOWN_DIVIDE)), count=3)
+@example(statement=abridge(replace(manifest_of(3), divide=-(1 << 62))), count=3)
+def test_every_statement_is_checked_and_only_the_same_files_pass(statement, count):
     manifest = manifest_of(count)
-    difference = difference_of(manifest, told)
-    assert difference is not None or told == abridge(manifest)
+    difference = difference_of(manifest, statement)
+    assert difference is not None or statement == abridge(manifest)
 
 
 def test_long_manifest_is_saved_and_loaded_and_a_changed_byte_of_it_is_found(tmp_path):

@@ -20,7 +20,7 @@ def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it():
     cluster.pass_time([leader], 700, lambda: cluster.settle(NODES))
     cluster.settle(NODES)
     assert leader.node.raft.commit_index == 0
-    sent, told = [], []
+    sent, reported = [], []
     send = cluster.links.send
 
     def garble(sender, peer, message):
@@ -31,15 +31,18 @@ def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it():
 
     cluster.links.send = garble
     for machine, name in ((follower, "on_corrupt_push"), (leader, "on_corrupt_push_refused")):
-        setattr(machine.node, name, lambda peer, what, name=name: told.append((name, peer, what)))
+        setattr(machine.node, name, lambda peer, what, name=name: reported.append((name, peer, what)))
 
     leader.guard(lambda node: node.append([("a", b"body")]))
     cluster.settle(NODES)
 
     (refusal,) = [message for sender, _, message in sent if sender == "n2" and isinstance(message, PushRefused)]
     assert refusal.is_corrupt
-    assert [(name, peer) for name, peer, _ in told] == [("on_corrupt_push", "n1"), ("on_corrupt_push_refused", "n2")]
-    assert told[0][2].index == told[1][2] == 1
+    assert [(name, peer) for name, peer, _ in reported] == [
+        ("on_corrupt_push", "n1"),
+        ("on_corrupt_push_refused", "n2"),
+    ]
+    assert reported[0][2].index == reported[1][2] == 1
     assert leader.node.raft.is_refusing_corrupt("n2")
     assert leader.node.raft.commit_index == 1
     assert follower.node.store.last_index == 0

@@ -138,8 +138,8 @@ def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str
     answer, refused = n0.answer(replace(hello_of(config("n1")), **change))
 
     assert refused is not None
-    told = {answer.group, answer.self_id, answer.client_address, answer.peer_address}
-    assert (told, answer.cluster_digest, answer.group_id, answer.origin, answer.lives) == ({""}, 0, 0, b"", ())
+    answered = {answer.group, answer.self_id, answer.client_address, answer.peer_address}
+    assert (answered, answer.cluster_digest, answer.group_id, answer.origin, answer.lives) == ({""}, 0, 0, b"", ())
     assert not any(word in answer.message for word in ("n0", "'g'", "digest"))
 
 

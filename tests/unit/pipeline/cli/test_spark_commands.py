@@ -70,11 +70,11 @@ def test_an_invalid_time_is_reported_with_its_option_before_spark_starts(tmp_pat
 def test_the_spark_submit_of_a_command_has_its_settings(capsys):
     print_submit(["count", "/data/n 0"], "local[2]", ["spark.executor.memory=4g"])
 
-    told = shlex.split(capsys.readouterr().err.removeprefix("dledger: on a cluster: "))
-    assert told[:3] == ["spark-submit", "--master", "spark://HOST:7077"]
-    settings = [told[at + 1] for at, word in enumerate(told) if word == "--conf"]
+    reported = shlex.split(capsys.readouterr().err.removeprefix("dledger: on a cluster: "))
+    assert reported[:3] == ["spark-submit", "--master", "spark://HOST:7077"]
+    settings = [reported[at + 1] for at, word in enumerate(reported) if word == "--conf"]
     assert settings == ["spark.sql.session.timeZone=UTC", "spark.executor.memory=4g"]
-    assert told[-2:] == ["count", "/data/n 0"]
+    assert reported[-2:] == ["count", "/data/n 0"]
 
 
 def test_a_library_that_is_missing_is_named_with_what_to_install():

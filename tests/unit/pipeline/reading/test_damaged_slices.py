@@ -59,10 +59,10 @@ def quarantined(folder):
     """Return what a quarantine holds: {(offset, size): bytes}; each file of bytes has one that describes it."""
     found = {}
     for path in folder.glob("*.json"):
-        told = json.loads(path.read_text())
-        found[told["offset"], told["size"]] = path.with_suffix(".bin").read_bytes()
-        assert told["expected"]
-        assert told["found"]
+        reported = json.loads(path.read_text())
+        found[reported["offset"], reported["size"]] = path.with_suffix(".bin").read_bytes()
+        assert reported["expected"]
+        assert reported["found"]
     return found
 
 

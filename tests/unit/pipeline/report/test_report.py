@@ -202,9 +202,9 @@ def test_the_page_is_self_contained_and_the_same_each_time(sample, tmp_path):
     assert "<store>" not in content
     assert "#0505" not in content  # every placeholder became a colour of the page
     assert content == pages[1].read_text()
-    told = json.loads((tmp_path / "report.json").read_text())
-    assert told["messages"] == report.messages
-    assert [finding["title"] for finding in told["findings"]] == [finding.title for finding in findings[0]]
+    reported = json.loads((tmp_path / "report.json").read_text())
+    assert reported["messages"] == report.messages
+    assert [finding["title"] for finding in reported["findings"]] == [finding.title for finding in findings[0]]
 
 
 def test_the_page_of_an_empty_log_says_so(tmp_path):

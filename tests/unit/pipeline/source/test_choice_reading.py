@@ -134,8 +134,8 @@ def test_the_policy_applies_only_to_ranges_that_no_replica_has_intact(replicas, 
     ]
     kept = tmp_path / "kept"
     read(parts, paths, on_corrupt=CorruptPolicy.parse("quarantine", str(kept)))
-    told = [json.loads(path.read_text()) for path in sorted(kept.glob("*.json"))]
-    assert [each.get("read_from") for each in told] == [None, paths[1]]
+    reported = [json.loads(path.read_text()) for path in sorted(kept.glob("*.json"))]
+    assert [each.get("read_from") for each in reported] == [None, paths[1]]
 
 
 @pytest.mark.parametrize("into", [0, 30, 100])
@@ -294,9 +294,9 @@ def test_a_range_damaged_at_one_node_is_read_from_another(brokers, caplog, topic
 
     assert sorted(found) == sorted(expected)
     # The brokers run here, too, and report the true state of their disk.
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("pipeline.")]
+    reported = [record.getMessage() for record in caplog.records if record.name.startswith("pipeline.")]
     assert [f"node {brokers[1].endpoints}"] == [
-        message.partition(" were read from ")[2].partition(" instead")[0] for message in told
+        message.partition(" were read from ")[2].partition(" instead")[0] for message in reported
     ]
 
 

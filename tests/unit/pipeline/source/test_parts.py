@@ -24,15 +24,15 @@ from tests.unit.pipeline.source.test_stream_plan import put
 __all__ = ["java_store", "manifest", "unpack"]
 
 
-def cut(files, sizes, told=lambda _begin, _end: ()):
-    """Yield the bytes of files in chunks of such sizes; none spans two files; `told` gives where records begin."""
+def cut(files, sizes, begins_of=lambda _begin, _end: ()):
+    """Yield the bytes of files in chunks of such sizes; none spans two files; `begins_of` gives where records begin."""
     for file in files:
         position = 0
         while position < len(file.content):
             size = next(sizes)
             data = file.content[position : position + size]
             begin, end = file.base + position, file.base + position + len(data)
-            begins = np.array([each - begin for each in told(begin, end)], "<i4").tobytes()
+            begins = np.array([each - begin for each in begins_of(begin, end)], "<i4").tobytes()
             yield Chunk(data, file.header_size, begin, end, begins=begins)
             position += len(data)
 
@@ -62,9 +62,11 @@ def test_chunks_split_at_any_byte_give_every_message_once(java_store, monkeypatc
     end = max(offset + message["size"] for offset, message in java_store.messages.items())
     files = [file for file in java_store.files if file.base < end]
     files[-1].content = files[-1].content[: end - files[-1].base]
-    told = told_of(java_store, kind, draw)
+    begins_of = told_of(java_store, kind, draw)
     monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", block)
-    monkeypatch.setattr(BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), told))
+    monkeypatch.setattr(
+        BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), begins_of)
+    )
 
     part = Part(BrokerRange("127.0.0.1:1", 0, end), EVERYTHING)
     found = [row for batch in HowToRead(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]

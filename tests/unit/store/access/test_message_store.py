@@ -128,10 +128,10 @@ def test_puts_are_refused_while_there_is_a_reason(opened):
 
 def test_failed_write_ends_the_store(opened, monkeypatch):
     store = opened()
-    told = []
+    woken = []
     store.messages.put(numbered(0))
     store.dispatch()
-    store.messages.wait("TopicTest", 0, 1, lambda: told.append("woken"))
+    store.messages.wait("TopicTest", 0, 1, lambda: woken.append("woken"))
 
     def fail(*_):
         raise StorageFailed("log", "write", OSError(5, "input/output error"))
@@ -140,7 +140,7 @@ def test_failed_write_ends_the_store(opened, monkeypatch):
     with pytest.raises(StorageFailed):
         store.messages.put(numbered(1))
 
-    assert told == ["woken"]
+    assert woken == ["woken"]
     assert store.messages.put(numbered(2)).outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
     assert numbers(store.messages.get("TopicTest", 0, 0)) == [0], "what is there can still be read"
     for operation in (store.dispatch, lambda: store.messages.wait("TopicTest", 0, 1, print)):
@@ -163,26 +163,26 @@ def test_queue_offsets_continue_after_a_restart(opened):
 
 
 def test_waiter_is_woken_by_dispatch(opened):
-    store, told = opened(), []
-    waiter = store.messages.wait("TopicTest", 0, 0, lambda: told.append(1))
-    other = store.messages.wait("TopicTest", 1, 0, lambda: told.append(2))
+    store, woken = opened(), []
+    waiter = store.messages.wait("TopicTest", 0, 0, lambda: woken.append(1))
+    other = store.messages.wait("TopicTest", 1, 0, lambda: woken.append(2))
     store.messages.put(numbered(0))
-    assert (told, store.messages.waiters_count) == ([], 2)
+    assert (woken, store.messages.waiters_count) == ([], 2)
 
     store.dispatch()
 
-    assert (told, store.messages.waiters_count) == ([1], 1)
+    assert (woken, store.messages.waiters_count) == ([1], 1)
     waiter.cancel()
     other.cancel()
     assert store.messages.waiters_count == 0
 
 
 def test_waiter_for_an_existing_message_is_woken_at_once(filled):
-    told = []
+    woken = []
 
-    filled.messages.wait("TopicTest", 0, 49, lambda: told.append(1))
+    filled.messages.wait("TopicTest", 0, 49, lambda: woken.append(1))
 
-    assert (told, filled.messages.waiters_count) == ([1], 0)
+    assert (woken, filled.messages.waiters_count) == ([1], 0)
 
 
 def test_waiters_are_bounded(opened):

@@ -205,15 +205,15 @@ def test_read_reports_a_bounded_number_of_skips_and_the_next_one_continues_after
     store.dispatch()
     damage(tmp_path, places[::2])
 
-    told, found, offset = [], [], 0
+    reported, found, offset = [], [], 0
     while offset < 300:
         result = store.messages.get("TopicTest", 0, offset, 300)
         assert len(result.skipped) <= SKIPS_MAX + 1
-        told += [each.begin for each in result.skipped]
+        reported += [each.begin for each in result.skipped]
         found += numbers(result)
         offset = result.next_begin_offset
 
-    assert (told, found) == ([*range(0, 300, 2)], [*range(1, 300, 2)])
+    assert (reported, found) == ([*range(0, 300, 2)], [*range(1, 300, 2)])
 
 
 def test_offsets_without_a_message_and_messages_deleted_during_a_read_are_reported(opened):
@@ -237,8 +237,8 @@ def test_offsets_without_a_message_and_messages_deleted_during_a_read_are_report
     result = store.messages.get("TopicTest", 0, 1, 32_767)
 
     assert result.skipped[0] == (1, 100, SkipCause.REMOVED, None)
-    told = sum(each.end - each.begin for each in result.skipped)
-    assert told + len(result.messages) == result.next_begin_offset - 1
+    reported = sum(each.end - each.begin for each in result.skipped)
+    assert reported + len(result.messages) == result.next_begin_offset - 1
 
 
 def test_damaged_record_that_may_have_a_key_is_reported(opened, tmp_path):

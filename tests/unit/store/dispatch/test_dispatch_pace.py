@@ -230,9 +230,9 @@ def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_aft
         await put(broker, 1)
         assert await broker.wait(message.topic, message.queue_id, 1, PATIENCE_S, "*")
         await put(broker, 1)
-        told = asyncio.Event()
-        broker.store.wait(message.topic, message.queue_id, 2, told.set)
-        await told.wait()
+        woken = asyncio.Event()
+        broker.store.wait(message.topic, message.queue_id, 2, woken.set)
+        await woken.wait()
 
     with_broker(tmp_path, story)
 

@@ -34,7 +34,7 @@ def batch(*rows):
 
 
 @pytest.fixture
-def told():
+def woken():
     return []
 
 
@@ -43,39 +43,39 @@ def waiters():
     return MessageWaiters(5)
 
 
-def test_waiter_is_woken_once_for_its_own_queue(waiters, told):
-    waiters.add(A0, 3, lambda: told.append("a0"))
-    waiters.add(A1, 0, lambda: told.append("a1"))
-    waiters.add(B0, 0, lambda: told.append("b0"))
+def test_waiter_is_woken_once_for_its_own_queue(waiters, woken):
+    waiters.add(A0, 3, lambda: woken.append("a0"))
+    waiters.add(A1, 0, lambda: woken.append("a1"))
+    waiters.add(B0, 0, lambda: woken.append("b0"))
 
     waiters.dispatched(batch((B0, 0, "x", True), (A0, 2, "x", True)))
-    assert told == ["b0"]
+    assert woken == ["b0"]
     waiters.dispatched(batch((A0, 3, "x", True), (A0, 4, "x", True)))
-    assert told == ["b0", "a0"]
+    assert woken == ["b0", "a0"]
     waiters.dispatched(batch((A0, 5, "x", True), (B0, 1, "x", True)))
-    assert told == ["b0", "a0"]
+    assert woken == ["b0", "a0"]
     assert len(waiters) == 1
 
 
-def test_waiter_with_a_filter_sleeps_through_other_tags(waiters, told):
-    waiters.add(A0, 0, lambda: told.append("Aa"), TagFilter.parse("Aa"))
+def test_waiter_with_a_filter_sleeps_through_other_tags(waiters, woken):
+    waiters.add(A0, 0, lambda: woken.append("Aa"), TagFilter.parse("Aa"))
 
     waiters.dispatched(batch((A0, 0, "x", True), (A0, 1, "y", True)))
-    assert told == []
+    assert woken == []
     waiters.dispatched(batch((A0, 2, "BB", True)))
-    assert told == ["Aa"], "the hash is the same: the reader finds out"
+    assert woken == ["Aa"], "the hash is the same: the reader finds out"
 
 
-def test_message_in_no_queue_wakes_no_reader(waiters, told):
-    waiters.add(A0, 0, lambda: told.append("a0"))
+def test_message_in_no_queue_wakes_no_reader(waiters, woken):
+    waiters.add(A0, 0, lambda: woken.append("a0"))
 
     waiters.dispatched(batch((A0, 0, "x", False)))
 
-    assert told == []
+    assert woken == []
 
 
-def test_waiters_are_bounded_and_room_comes_back(waiters, told):
-    kept = [waiters.add(A0, number, lambda: told.append("no")) for number in range(5)]
+def test_waiters_are_bounded_and_room_comes_back(waiters, woken):
+    kept = [waiters.add(A0, number, lambda: woken.append("no")) for number in range(5)]
     with pytest.raises(TooManyWaiters, match="5 readers wait"):
         waiters.add(B0, 0, lambda: None)
 
@@ -83,31 +83,31 @@ def test_waiters_are_bounded_and_room_comes_back(waiters, told):
     kept[2].cancel()
 
     assert len(waiters) == 4
-    waiters.add(B0, 0, lambda: told.append("b0"))
+    waiters.add(B0, 0, lambda: woken.append("b0"))
     waiters.dispatched(batch((A0, 2, "x", True), (B0, 0, "x", True)))
-    assert told == ["no", "no", "b0"]
+    assert woken == ["no", "no", "b0"]
 
 
-def test_woken_waiter_may_wait_again_and_cancel_others(waiters, told):
+def test_woken_waiter_may_wait_again_and_cancel_others(waiters, woken):
     def again():
-        told.append("first")
+        woken.append("first")
         second.cancel()
-        waiters.add(A0, 9, lambda: told.append("again"))
+        waiters.add(A0, 9, lambda: woken.append("again"))
 
     waiters.add(A0, 0, again)
-    second = waiters.add(A0, 0, lambda: told.append("second"))
+    second = waiters.add(A0, 0, lambda: woken.append("second"))
 
     waiters.dispatched(batch((A0, 0, "x", True)))
 
-    assert told == ["first"]
+    assert woken == ["first"]
     assert len(waiters) == 1
 
 
-def test_all_failures_are_reported_at_the_end(waiters, told):
+def test_all_failures_are_reported_at_the_end(waiters, woken):
     for number, key in enumerate((A0, A0, B0)):
-        waiters.add(key, 100, lambda number=number: told.append(number))
+        waiters.add(key, 100, lambda number=number: woken.append(number))
 
     waiters.notify_all()
 
-    assert told == [0, 1, 2]
+    assert woken == [0, 1, 2]
     assert len(waiters) == 0

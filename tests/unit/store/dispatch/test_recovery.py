@@ -176,12 +176,12 @@ def test_store_that_a_process_has_open_is_not_opened_by_another(tmp_path):
 
 def test_progress_is_reported(root):
     shutil.rmtree(root / "consumequeue")
-    told = []
+    reported = []
 
-    open_small(root, on_progress=lambda done, total: told.append((done, total))).close()
+    open_small(root, on_progress=lambda done, total: reported.append((done, total))).close()
 
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1] > 40_000
+    assert reported == sorted(reported)
+    assert reported[-1][0] == reported[-1][1] > 40_000
 
 
 def test_opening_a_cleanly_closed_store_changes_nothing(root):

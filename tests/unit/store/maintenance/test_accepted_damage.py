@@ -131,10 +131,10 @@ def test_damaged_list_is_ignored_and_stops_no_intact_store(root, content):
     (root / FILE_NAME).write_bytes(content)
 
     store = open_small(root)
-    told = [note for note in store.notes if FILE_NAME in note]
+    reported = [note for note in store.notes if FILE_NAME in note]
     store.close()
 
-    assert len(told) == 1
+    assert len(reported) == 1
     result = dledger("verify", root)
     assert (result.exit_code, "a list of accepted damage" in result.stderr) == (1, True)
     reread(root)

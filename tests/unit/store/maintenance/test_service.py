@@ -129,8 +129,8 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
                 await service.put(numbered(number, tag="t", body_size=300))
                 await service.dispatched_to(opened.log.end_offset)
                 await until(lambda: derived.dispatcher.offset - derived.durable_offset < 2 * bound)
-            told = lambda: opened.lifecycle.derived._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
-            await until(lambda: opened.log.offset_at_timestamp(told()) >= derived.durable_offset - 1000)
+            check = lambda: opened.lifecycle.derived._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            await until(lambda: opened.log.offset_at_timestamp(check()) >= derived.durable_offset - 1000)
             count = 300
             if derived.durable_offset == opened.log.end_offset:
                 # The last flush came with the last message: one more, that there is something to dispatch again.
@@ -253,14 +253,14 @@ def ends_of(story):
     return Counter(step for step in story if step != "turn")
 
 
-def while_expiring(tmp_path, monkeypatch, told):
-    """Run `told(service, story, begin)` when the first queues follow the new begin of the log."""
+def while_expiring(tmp_path, monkeypatch, check):
+    """Run `check(service, story, begin)` when the first queues follow the new begin of the log."""
 
     async def run():
         async with expiring(tmp_path, monkeypatch) as (service, story):
             begin = service.store.log.begin_offset
             await until(lambda: ends_of(story)[begin], "the first queues follow the log")
-            await told(service, story, begin)
+            await check(service, story, begin)
 
     asyncio.run(run())
 
@@ -268,7 +268,7 @@ def while_expiring(tmp_path, monkeypatch, told):
 def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, monkeypatch):
     """With a turn's time used up by each queue, the loop does something else after each of them."""
 
-    async def told(service, story, begin):
+    async def check(service, story, begin):
         await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")
         steps = [step != "turn" for step in story]
         assert not any(one and other for one, other in pairwise(steps))
@@ -278,37 +278,37 @@ def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, m
             found = service.store.get("TopicTest", queue_id, queue_offset)
             assert found.messages[0].physical_offset >= begin
 
-    while_expiring(tmp_path, monkeypatch, told)
+    while_expiring(tmp_path, monkeypatch, check)
 
 
 def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkeypatch):
-    async def told(service, story, begin):
+    async def check(service, story, begin):
         service.store.log.delete_before(4 * 16384)
         second = service.store.log.begin_offset
         await until(lambda: ends_of(story)[second] >= QUEUES, "all queues follow the log to its second begin")
         assert second > begin
         assert all(service.store.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
 
-    while_expiring(tmp_path, monkeypatch, told)
+    while_expiring(tmp_path, monkeypatch, check)
 
 
 def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_start(tmp_path, monkeypatch):
-    async def told(service, story, begin):
+    async def check(service, story, begin):
         await service.stop()
         count = ends_of(story)[begin]
         await asyncio.sleep(0)
         assert ends_of(story)[begin] == count
         service.failure.cancel()  # it is stopped already
 
-    while_expiring(tmp_path, monkeypatch, told)
+    while_expiring(tmp_path, monkeypatch, check)
 
     opened = open_small(tmp_path, EXPIRING)
     assert all(opened.messages.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
     opened.close()
 
 
-def while_flush_pauses(tmp_path, monkeypatch, told):
-    """Run `told(service)` while a flush of many queues makes a pause after some of them."""
+def while_flush_pauses(tmp_path, monkeypatch, check):
+    """Run `check(service)` while a flush of many queues makes a pause after some of them."""
     monkeypatch.setattr(store.maintenance.background, "_SPREAD_PART", 1e6)
     config = with_store(SYNC, flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=1)
 
@@ -320,25 +320,25 @@ def while_flush_pauses(tmp_path, monkeypatch, told):
         async with running(tmp_path / "store", config) as service:
             await service.put_many([numbered(number, queues=MANY_QUEUES) for number in range(MANY_QUEUES)])
             await until(lambda: is_pausing(service), "a flush makes a pause")
-            await told(service)
+            await check(service)
 
     asyncio.run(run())
 
 
 def test_service_that_is_stopped_while_a_flush_pauses_ends_it_first(tmp_path, monkeypatch):
-    async def told(service):
+    async def check(service):
         flush = service.background._flushing
         await service.stop()
         assert flush._ticket.queues.is_synced
         service.failure.cancel()  # it is stopped already
 
-    while_flush_pauses(tmp_path, monkeypatch, told)
+    while_flush_pauses(tmp_path, monkeypatch, check)
     store_root = tmp_path / "store"
     assert derived_files(store_root) == rebuilt_files(store_root, tmp_path / "again", SYNC)
 
 
 def test_service_that_fails_while_a_flush_pauses_writes_no_more_queues(tmp_path, monkeypatch):
-    async def told(service):
+    async def check(service):
         ticket = service.background._flushing._ticket
         left_count = ticket.left_count
         service.background.fail(StorageFailed("log", "sync", OSError(5, "I/O error")))
@@ -346,4 +346,4 @@ def test_service_that_fails_while_a_flush_pauses_writes_no_more_queues(tmp_path,
             await service.stop()
         assert ticket.left_count == left_count
 
-    while_flush_pauses(tmp_path, monkeypatch, told)
+    while_flush_pauses(tmp_path, monkeypatch, check)

@@ -41,28 +41,28 @@ def test_gap_becomes_blank(queues):
 def test_single_queue_offset_out_of_order_is_left_out_and_reported(queues):
     for wrong in (1, 9, GAP_UNITS_MAX * 9, -5, 1 << 62):
         queues.remove_all()
-        [told] = queues.append(batch(0, 1, 2, wrong, 4, 5))
+        [reported] = queues.append(batch(0, 1, 2, wrong, 4, 5))
 
-        assert (told.queue_offset, told.physical_offset, told.expected) == (wrong, 30, "queue offset 3")
-        assert "left out" in told.action
+        assert (reported.queue_offset, reported.physical_offset, reported.expected) == (wrong, 30, "queue offset 3")
+        assert "left out" in reported.action
         assert places(queues) == [0, 1, 2, None, 4, 5]
 
 
 def test_queue_offset_far_above_the_end_allocates_nothing_for_the_gap(queues):
     queues.append(batch(0, 1))
 
-    [told] = queues.append(batch(GAP_UNITS_MAX + 3, begin=20))
+    [reported] = queues.append(batch(GAP_UNITS_MAX + 3, begin=20))
 
-    assert str(GAP_UNITS_MAX) in told.action
+    assert str(GAP_UNITS_MAX) in reported.action
     assert places(queues) == [0, 1]
 
 
 def test_queue_offsets_assigned_twice_belong_to_the_later_messages(queues):
     log = batch(0, 1, 2, 3, 4, 2, 3)
 
-    [told] = queues.append(log)
+    [reported] = queues.append(log)
 
-    assert (told.queue_offset, told.physical_offset) == (2, 50)
+    assert (reported.queue_offset, reported.physical_offset) == (2, 50)
     assert places(queues) == [0, 1, 5, 6]
     assert queues.append(log) == []  # the same again changes nothing
     assert places(queues) == [0, 1, 5, 6]
@@ -85,17 +85,17 @@ def test_unit_that_contradicts_the_log_is_corrected(queues, unit):
     queues.append(batch(0, 1, 2, 3, 4, 5))
     queues.get(KEY).overwrite(2, unit)
 
-    [told] = queues.append(batch(0, 1, 2, 3, 4, 5))
+    [reported] = queues.append(batch(0, 1, 2, 3, 4, 5))
 
-    assert (told.queue_offset, told.physical_offset) == (2, 20)
+    assert (reported.queue_offset, reported.physical_offset) == (2, 20)
     assert places(queues) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("topic", ["..", "../../etc", "a/b", "", "a" * 256, "ä", "a\0b", "."])
 def test_invalid_topic_never_becomes_part_of_a_path(queues, tmp_path, topic):
-    [told] = queues.append(batch(0, key=QueueKey(topic, 0)))
+    [reported] = queues.append(batch(0, key=QueueKey(topic, 0)))
 
-    assert "left out" in told.action
+    assert "left out" in reported.action
     assert list(tmp_path.rglob("*")) == []
 
 
