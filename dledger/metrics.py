@@ -65,7 +65,7 @@ TABLE = (
     Row(
         "dledger_disk_sick",
         MetricKind.GAUGE,
-        "1 while the disk stalls: the node neither leads nor stands for election.",
+        "1 while the disk stalls: the node neither leads nor starts elections.",
     ),
     Row("dledger_members", MetricKind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
     Row("dledger_membership_index", MetricKind.GAUGE, "Index of the entry that brought them; -1: the settings did."),

@@ -19,7 +19,7 @@ _TURNS_LEFT_TO_OTHERS: Final = 3
 
 
 def tick(state: State, office: Follower | Candidate) -> None:
-    """Stand for election when no leader has shown itself for a whole random timeout."""
+    """Start an election when no message of a leader came for a whole random timeout."""
     if state.now_ms < office.deadline_ms:
         return
     if _may_campaign(state):
@@ -81,7 +81,7 @@ def has_live_leader(state: State) -> bool:
 
 
 def _may_campaign(state: State) -> bool:
-    """Say whether this node may stand for election.
+    """Say whether this node may start an election.
 
     A node whose disk stalled a short while ago lets its first election timeouts pass for the other nodes. If no leader
     is elected meanwhile, it campaigns: the disks of all nodes may have stalled.

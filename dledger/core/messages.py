@@ -145,7 +145,7 @@ class PushRefused:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow:
-    """Ask the receiver, which has caught up, to stand for election at once (dissertation §3.10)."""
+    """Ask the receiver, which has caught up, to start an election at once (dissertation §3.10)."""
 
     term: int
     group_id: int = NO_GROUP

@@ -114,7 +114,7 @@ def _why_given_up(state: State, target: str) -> str:
     lag = state.log.last_index - progress.match_index
     if lag > 0:
         return f"{target} did not receive the last {lag} entries {within}"
-    return f"{target} has every entry and was asked to stand for election, but was not elected {within}"
+    return f"{target} has every entry and was asked to start an election, but was not elected {within}"
 
 
 def look_for_preferred(state: State) -> None:

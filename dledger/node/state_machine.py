@@ -279,7 +279,7 @@ class StateMachine(Protocol):
 
 @runtime_checkable
 class LoadsInPieces(Protocol):
-    """A state machine with so much state that a running node must not load it in one piece."""
+    """A state machine that loads snapshots in pieces: one whose state is large would block the event loop for long."""
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
         """Do what `StateMachine.snapshot_load` does, a piece for each `next`, of some milliseconds.

@@ -28,7 +28,7 @@ class NodeStatus:
         is_disk_full: appends are refused because the disk is full.
         membership: in force here.
         is_membership_committed: it is known to be committed.
-        is_disk_stalled: the disk stalls; the node neither leads nor stands for election.
+        is_disk_stalled: the disk stalls; the node neither leads nor starts elections.
         is_founding, incarnation: see `dledger.types.HardState`.
         applied_index: last entry that the state machine has applied; -1 without one.
         snapshot_index: last entry in its newest snapshot; -1 without one.

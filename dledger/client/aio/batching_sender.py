@@ -189,7 +189,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
 
     async def _run(self) -> None:
         # What a policy waits for in `open` is not all ours: should it lose a cancellation, the task ends all the same.
-        while not self.is_closed:
+        while not self._is_closed:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._may_send():

@@ -6,7 +6,7 @@
     nodes 3
     campaign 1
     ----
-    n1            stands for election, term 0
+    n1            starts an election, term 0
     ...
 
 A block is some commands, a line `----`, and the story up to the next empty line. Lines that begin with `#` are for

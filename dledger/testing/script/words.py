@@ -87,7 +87,7 @@ def _heartbeat_response(response: HeartbeatResponse) -> str:
 
 
 def _timeout_now(_: TimeoutNow) -> str:
-    return "stand for election now"
+    return "start an election now"
 
 
 def _read_index_request(request: ReadIndexRequest) -> str:

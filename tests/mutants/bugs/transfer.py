@@ -60,7 +60,7 @@ def transfer_that_fails_is_never_given_up(patch):
     patch.setattr(dledger.core.transfer, "tick", lambda state: None)
 
 
-def node_with_a_stalled_disk_stands_for_election(patch):
+def node_with_a_stalled_disk_starts_an_election(patch):
     original = dledger.core.election._may_campaign
 
     def may_stand(state):
@@ -240,7 +240,7 @@ MUTANTS = (
         Scenario("transfer-to-a-dead-node"),
     ),
     Mutant(
-        node_with_a_stalled_disk_stands_for_election,
+        node_with_a_stalled_disk_starts_an_election,
         "a leader with a stuck disk goes",
         Tests(TRANSFER + "test_node_with_a_stalled_disk_lets_others_campaign_first"),
     ),

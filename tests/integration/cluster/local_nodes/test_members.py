@@ -176,9 +176,9 @@ def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     assert f"{target} leads" in output_of(group, "transfer", target)
     assert group.wait_for_leader(PATIENCE_S) == target
     assert dledger(group, "transfer", target).exit_code == 0, "a leader needs no transfer"
-    nobody = dledger(group, "transfer", "n77")
-    assert nobody.exit_code == 1
-    assert "401 UNKNOWN_MEMBER" in nobody.stderr
+    unknown = dledger(group, "transfer", "n77")
+    assert unknown.exit_code == 1
+    assert "401 UNKNOWN_MEMBER" in unknown.stderr
 
     async def by_client() -> str:
         target = follower_of(group)

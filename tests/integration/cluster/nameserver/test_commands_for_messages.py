@@ -196,9 +196,9 @@ def test_errors_name_the_cause_and_what_to_do(server, brokers):
     # "no broker has it", or "not known yet" if the name server has just started.
     assert "topic 'nothing'" in run("consume", "nothing", *of_servers, code=1)
     assert "take one of the two" in run("consume", TOPIC, *of_servers, "--broker", brokers[0].address, code=2)
-    nobody = run("consume", TOPIC, "--name-servers", "127.0.0.1:9", code=1)
-    assert "no name server answers" in nobody
-    assert "--name-servers or DLEDGER_NAME_SERVERS" in nobody
+    unreachable = run("consume", TOPIC, "--name-servers", "127.0.0.1:9", code=1)
+    assert "no name server answers" in unreachable
+    assert "--name-servers or DLEDGER_NAME_SERVERS" in unreachable
     assert "no broker is called x; `dledger brokers list`" in run(
         "topic", "create", "t", "--broker-name", "x", *of_servers, code=1
     )

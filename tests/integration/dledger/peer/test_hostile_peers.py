@@ -34,7 +34,7 @@ from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, Membershi
 from store.fs.linux.files import OsFiles
 from tests.support.waiting import until
 
-NOBODY = Membership((Member("n0"),))
+ONE_MEMBER = Membership((Member("n0"),))
 
 
 class Stranger:
@@ -74,7 +74,7 @@ class Stranger:
 
 def made_up(term: int, group_id: int) -> list:
     """Return all that a false leader or candidate may send."""
-    reset = ResetLog(term, 500, 1 << 20, 1, MembershipEntry(400, NOBODY), group_id=group_id)
+    reset = ResetLog(term, 500, 1 << 20, 1, MembershipEntry(400, ONE_MEMBER), group_id=group_id)
     return [
         Heartbeat(term, 0, 1, group_id=group_id),
         TimeoutNow(term, group_id=group_id),

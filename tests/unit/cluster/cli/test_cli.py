@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOBODY = "127.0.0.1:9"
+UNREACHABLE = "127.0.0.1:9"
 
 
 def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
@@ -126,7 +126,7 @@ def test_error_without_a_reachable_node_names_what_to_do_next(
     # A refusal that comes late on a busy machine is no silence.
     monkeypatch.setattr(sync_nodes, "STATUS_TIMEOUT_S", PATIENCE_S)
 
-    result = dledger(*command, "--endpoints", NOBODY, "--deadline", "0.2", stdin=b"a\n")
+    result = dledger(*command, "--endpoints", UNREACHABLE, "--deadline", "0.2", stdin=b"a\n")
 
     assert 1 == result.exit_code
     assert "127.0.0.1:9 is not reachable (Connection refused)" in result.stderr
@@ -135,13 +135,13 @@ def test_error_without_a_reachable_node_names_what_to_do_next(
 
 
 def test_status_without_an_answer_shows_that_in_the_table_and_in_the_exit_code() -> None:
-    result = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2")
+    result = dledger("status", "--endpoints", UNREACHABLE, "--timeout", "0.2")
 
     assert 1 == result.exit_code
-    assert NOBODY in result.stdout
+    assert UNREACHABLE in result.stdout
     assert "no node answers at 127.0.0.1:9" in result.stderr
-    as_json = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2", "--json")
-    assert NOBODY == json.loads(as_json.stdout)["endpoint"]
+    as_json = dledger("status", "--endpoints", UNREACHABLE, "--timeout", "0.2", "--json")
+    assert UNREACHABLE == json.loads(as_json.stdout)["endpoint"]
 
 
 @pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"], ["transfer", "n1"]])
@@ -153,7 +153,7 @@ def test_bad_endpoint_is_a_fault_of_the_call(command: list[str]) -> None:
 
 
 def test_missing_input_file_is_named(tmp_path: Path) -> None:
-    result = dledger("append", tmp_path / "absent", "--endpoints", NOBODY)
+    result = dledger("append", tmp_path / "absent", "--endpoints", UNREACHABLE)
 
     assert 2 == result.exit_code
     assert f"{tmp_path / 'absent'} cannot be read: No such file" in result.stderr
@@ -163,7 +163,7 @@ def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> N
     file = tmp_path / "input"
     file.write_bytes(bytes(5 << 20))
 
-    result = dledger("append", file, "--endpoints", NOBODY, "--deadline", "0.2")
+    result = dledger("append", file, "--endpoints", UNREACHABLE, "--deadline", "0.2")
 
     assert 1 == result.exit_code
     assert "appended 0 entries" in result.stdout
@@ -176,7 +176,7 @@ def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> N
     [
         (["nonsense"], "no workload is called 'nonsense'"),
         (["--flush", "never"], "expected sync or async"),
-        (["failover", "--endpoints", NOBODY], "runs on its own nodes only"),
+        (["failover", "--endpoints", UNREACHABLE], "runs on its own nodes only"),
     ],
 )
 def test_bench_refuses_invalid_options(arguments: list[str], text: str) -> None:

@@ -25,7 +25,7 @@ from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member
 from tests.support.waiting import PATIENCE_S
 
-NOBODY = "127.0.0.1:9"
+UNREACHABLE = "127.0.0.1:9"
 MEMBERS = [Member(id=f"n{number}", address=f"h:{number}", is_voter=True) for number in range(3)]
 PEERS = [PeerStatus(id="n1", client_address="h:2", is_live=True, is_voter=True, is_counted=True, match_index=5)]
 
@@ -67,8 +67,8 @@ def test_node_that_dies_is_shown_with_its_name_and_again_when_it_returns() -> No
         (node.id, node.state) for node in dead.nodes
     ]
     assert "n1" == taking.group_row("g", dict(alive), {}, 3.0).nodes[1].id
-    nobody = taking.group_row("g", {"h:1": "h:1 x", "h:2": "h:2 x"}, {}, 4.0)
-    assert ("", 0, None) == (nobody.leader, nobody.term, nobody.appends_per_s)
+    unreachable = taking.group_row("g", {"h:1": "h:1 x", "h:2": "h:2 x"}, {}, 4.0)
+    assert ("", 0, None) == (unreachable.leader, unreachable.term, unreachable.appends_per_s)
 
 
 @pytest.mark.parametrize("pairs", [0, 1, PAIRS_MAX, PAIRS_MAX + 1, 5 * PAIRS_MAX])
@@ -125,9 +125,9 @@ def test_numbers_are_short() -> None:
 
 
 def test_once_and_json_serve_scripts() -> None:
-    where = ("--endpoints", NOBODY, "--timeout", "0.1", "--interval", "0.2")
+    where = ("--endpoints", UNREACHABLE, "--timeout", "0.1", "--interval", "0.2")
     found = json.loads(CliRunner().invoke(app, ["top", "--json", "--once", *where]).stdout)
-    assert NOBODY == found["groups"][0]["nodes"][0]["endpoint"]
+    assert UNREACHABLE == found["groups"][0]["nodes"][0]["endpoint"]
     text = CliRunner().invoke(app, ["top", *where])
     assert 0 == text.exit_code
     assert "no leader" in text.stdout
@@ -138,7 +138,7 @@ def test_key_ends_the_live_view_and_leaves_the_terminal_as_it_was() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     before = termios.tcgetattr(theirs)
-    command = [sys.executable, "-m", "cluster.cli", "top", "--endpoints", NOBODY, "--timeout", "0.1"]
+    command = [sys.executable, "-m", "cluster.cli", "top", "--endpoints", UNREACHABLE, "--timeout", "0.1"]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
         seen = b""

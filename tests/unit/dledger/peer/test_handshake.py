@@ -37,8 +37,8 @@ def hello_of(node: NodeConfig, peer_id: str = "n0") -> Hello:
 CASES = {
     "another group": (hello_of(config("n1", group="other")), ResponseCode.UNKNOWN_GROUP),
     "no member, and too many of them": (hello_of(config("n9", ids="n9 n0")), ResponseCode.UNKNOWN_MEMBER),
-    "nobody": (replace(hello_of(config("n1")), self_id=""), ResponseCode.UNEXPECTED_ARGUMENT),
-    "no id": (replace(hello_of(config("n1")), self_id="../n1"), ResponseCode.UNEXPECTED_ARGUMENT),
+    "an empty id": (replace(hello_of(config("n1")), self_id=""), ResponseCode.UNEXPECTED_ARGUMENT),
+    "an illegal id": (replace(hello_of(config("n1")), self_id="../n1"), ResponseCode.UNEXPECTED_ARGUMENT),
     "no address to dial back": (replace(hello_of(config("n1")), peer_address="n1"), ResponseCode.UNEXPECTED_ARGUMENT),
     "meant for another node": (hello_of(config("n1"), "n2"), ResponseCode.UNEXPECTED_MEMBER),
     "calls itself like me": (hello_of(config("n0")), ResponseCode.UNEXPECTED_MEMBER),
