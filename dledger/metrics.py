@@ -1,4 +1,4 @@
-"""All metrics of a node in one table, and the collector that shows them to prometheus.
+"""All metrics of a node in one table, and the collector that exports them to Prometheus.
 
 Observations are plain additions to Python numbers, made once per batch or request, never per entry; a scrape, in the
 metrics server's thread, does the formatting. Every series carries the labels `group` and `self_id`.

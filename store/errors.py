@@ -1,6 +1,6 @@
 """Errors that any store of files can meet: each names the file, the position, what was expected and what was found.
 
-Every message ends with what a person can do next. `Certainty` is here because logs and stores share it. Not here:
+Every message ends with advice for an operator. `Certainty` is here because logs and stores share it. Not here:
 refusals that travel as data (`dledger.errors`).
 """
 
@@ -93,7 +93,7 @@ class StorageFailed(StoreError):
 
 
 def how_to_cut(path: str, expected_bytes: int) -> str:
-    """Say what to do with a file that is longer than `expected_bytes`; no program of ours removes bytes unasked."""
+    """Return the advice for a file that is longer than `expected_bytes`; none of our programs cuts it unasked."""
     cut = f"truncate -s {expected_bytes} {path}"
     return f"keep a copy of the file, then cut it with `{cut}` (--skip-damaged leaves it as it is)"
 

@@ -1,4 +1,4 @@
-"""How the calls of `BrokerService` answer: refusals, reports of messages that a reader does not get, read modes.
+"""Answers of `BrokerService`: refusals, reports of skipped messages, read modes.
 
 Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`), and the rules
 (`cluster.broker.core`).

@@ -109,15 +109,15 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return await answered(self._core, pb.QueryByTimeResponse, self._queries.by_time(request), is_read=True)
 
     async def Offsets(self, request: pb.OffsetsRequest, context: Context) -> pb.OffsetsResponse:
-        """Say where queues begin and end."""
+        """Answer the first and last offset of queues."""
         return await answered(self._core, pb.OffsetsResponse, self._queries.offsets(request), is_read=True)
 
     async def DescribeLog(self, request: pb.DescribeLogRequest, context: Context) -> pb.DescribeLogResponse:
-        """Say what there is to read of topics."""
+        """Answer the readable ranges of topics."""
         return await answered(self._core, pb.DescribeLogResponse, self._log.describe(request), is_read=True)
 
     async def PlanLog(self, request: pb.PlanLogRequest, context: Context) -> pb.PlanLogResponse:
-        """Say what a reader of many queues takes next."""
+        """Answer the next range for a reader of many queues."""
         return await answered(self._core, pb.PlanLogResponse, self._log.plan(request), is_read=True)
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
@@ -181,7 +181,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return await answered(self._core, nameserver_pb2.RouteResponse, self.topics.route(request), is_read=True)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
-        """Say what this node knows of its messages."""
+        """Answer the state of this node's messages."""
         return await answered(self._core, pb.BrokerStatusResponse, self.topics.status(request), is_read=True)
 
 

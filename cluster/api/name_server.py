@@ -166,7 +166,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     # ------------------------------------------------------------------------------------------------- for clients
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
-        """Say which brokers have the topics."""
+        """Answer the brokers that have the topics."""
         routes = await run_cooperatively(self._routes(request.topics))
         response = route_response(routes)
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS

@@ -1,4 +1,4 @@
-"""What `cluster.bench.store` measures on a store with thousands of queues: opening it, and turns of the event loop."""
+"""Measurements of `cluster.bench.store` with thousands of queues: opening the store, and turns of the event loop."""
 
 from __future__ import annotations
 

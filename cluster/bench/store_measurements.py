@@ -1,4 +1,4 @@
-"""What `cluster.bench.store` measures, part by part, on one store."""
+"""Measurements of `cluster.bench.store`, part by part, on one store."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class _Recorder:
         self.end = self._begin + seconds
 
     def record(self, began: float, ended: float) -> None:
-        """Take note of one acknowledged append."""
+        """Record one acknowledged append."""
         if self._begin <= ended <= self.end:
             self.load.entries += self._batch_entries
             self.load.latencies_s.append(ended - began)

@@ -1,4 +1,4 @@
-"""Which consumers are in which group now. Pure.
+"""The consumers that are in each group now. Pure.
 
 A consumer is a member while its stream is open; each change is sent to the members. The list is ordered, so that all of
 them compute the same assignment.

@@ -1,4 +1,4 @@
-"""All metrics of a broker in one table, and the collector that shows them to prometheus.
+"""All metrics of a broker in one table, and the collector that exports them to Prometheus.
 
 As in `dledger.metrics`: plain additions once a request, formatted by a scrape, in the metrics server's thread. Every
 series carries the labels `broker` and `self_id`.

@@ -1,4 +1,4 @@
-"""Which queues of a stream may have a message for it: at first all, then those that dispatch reports.
+"""Selects the queues of a stream that may have a message for it: first all, then those that dispatch reports.
 
 A queue is either ready, and then it is worth reading, or awaited, and then nothing is done for it until dispatch
 reports it. So the cost of a stream grows with the messages that arrive, not with the queues that it waits for.

@@ -1,4 +1,4 @@
-"""What the commands share: options of every client command, how errors are printed, and the consoles."""
+"""Common code of all commands: options of client commands, printing of errors, the consoles."""
 
 from __future__ import annotations
 

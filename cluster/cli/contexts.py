@@ -138,7 +138,7 @@ def load_contexts(*, is_new_allowed: bool = False) -> Contexts:
     """Read the file; without one there are no contexts.
 
     Args:
-        is_new_allowed: `DLEDGER_CONFIG` may name a file that does not exist yet, for it is about to be written.
+        is_new_allowed: `DLEDGER_CONFIG` may name a file that does not exist yet, because it is about to be written.
 
     Raises:
         ContextError: the file cannot be read or trusted, or is no file of contexts; or `DLEDGER_CONFIG` names none.

@@ -1,4 +1,4 @@
-"""What `dledger topic` and `dledger group` share: which brokers they call, and what each of them answers.
+"""Common code of `dledger topic` and `dledger group`: calls to several brokers, and their answers.
 
 With name servers a change goes to all brokers of a cluster, or to those that are named, one after the other: RocketMQ's
 `updateTopic -c CLUSTER` and `-b BROKER`. One that fails hinders no other; the same command again does the rest, for no

@@ -1,4 +1,4 @@
-"""What an entry of any log is, raw or of messages: a client's, or one of the kinds that leaders write themselves.
+"""The kinds of entries in raw logs and logs of messages: of clients, and those that leaders write themselves.
 
 A reader over the network does not know whether a group's log is raw, and needs not: a channel other than 0 counts only
 where the body is a record of the leaders' system topic, which no client can write.

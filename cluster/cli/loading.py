@@ -1,4 +1,4 @@
-"""Where each command of `dledger` is; a command is imported when it is asked for, for all of them take a second."""
+"""The modules of the commands of `dledger`; each is imported on use, because importing all takes a second."""
 
 from __future__ import annotations
 

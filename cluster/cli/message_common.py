@@ -1,4 +1,4 @@
-"""What the commands for messages share: where the broker is, how errors and messages are printed."""
+"""Common code of the commands for messages: the address of the broker, printing of errors and messages."""
 
 from __future__ import annotations
 

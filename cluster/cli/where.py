@@ -1,4 +1,4 @@
-"""Where a client command goes: its options, else the environment, else the context in use, else this machine.
+"""The target of a client command: its options, else the environment, else the current context, else this machine.
 
 `add_context_option` gives `--context` to each command that takes an address from the environment, so that no command
 can be forgotten. An option that is typed wins over all else; `--context` over the environment; the environment over the

@@ -1,4 +1,4 @@
-"""What became of a message that was sent.
+"""The outcomes of a sent message.
 
 | outcome | was it stored? | what to do |
 | --- | --- | --- |

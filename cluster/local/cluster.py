@@ -331,7 +331,7 @@ def _state_file(folder: Path) -> StateFile:
 
 
 def _is_counted(own: StatusResponse, leader: StatusResponse) -> bool:
-    """Say whether a leader counts a node. What it knows of the node may be older than the loss of the node's disk."""
+    """Return whether a leader counts a node. Its knowledge may be older than the loss of the node's disk."""
     incarnations = {member.id: member.incarnation for member in leader.members if member.is_voter}
     counted = {peer.id for peer in leader.peers if peer.is_counted and peer.is_live} | {leader.self_id}
     return not own.is_founding and incarnations.get(own.self_id) == own.incarnation and own.self_id in counted

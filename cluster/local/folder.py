@@ -1,4 +1,4 @@
-"""What a folder of local processes has in common: the file that says what there is, and running while it is open."""
+"""A folder of local processes: the file that describes them, and running them while it is open."""
 
 from __future__ import annotations
 

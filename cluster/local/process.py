@@ -1,4 +1,4 @@
-"""One process of ours on this machine: a command of `dledger` in the background, with a file that takes its output.
+"""One process of ours on this machine: a command of `dledger` in the background, with a file for its output.
 
 It is remembered by id and start time, so that no foreign process is ever signalled. It ends with the program that
 started it, unless it is detached: then a later program may take it over by its `ProcessRef`. Used by code that runs

@@ -188,7 +188,7 @@ class _Reporter:
             await channel.wait_for_state_change(state)
 
     async def _report(self, registration: Registration | None) -> bool:
-        """Say what there is to say; return whether the name server took it."""
+        """Send the registration; return whether the name server accepted it."""
         if registration is None:
             return True
         try:
@@ -241,7 +241,7 @@ class _Reporter:
         return response.is_registered
 
     async def _register_change(self, registration: Registration, accepted: Registration | None) -> bool:
-        """Say what has changed since the name server accepted a registration; return False: all must be said."""
+        """Send the changes since the last accepted registration; return False: all must be sent."""
         if accepted is None or self._topics is None or accepted == registration:
             return False
         if (accepted.broker, accepted.term) != (registration.broker, registration.term):
@@ -253,7 +253,7 @@ class _Reporter:
         return await self._register(register_request(registration, change.topics, extent))
 
     async def _register_all(self, registration: Registration) -> None:
-        """Say all topics, in pieces of which each is made when the one before has gone; once more if one was lost."""
+        """Send all topics in pieces, each created after the previous one was sent; again if one was lost."""
         is_taken = False
         for _ in range(2):
             pieces = _pieces(registration.topics) if self._topics is None else self._topics.pieces()

@@ -1,4 +1,4 @@
-"""What the operating system reports of a process: its identity, memory and processor time.
+"""Reads from the operating system the identity, memory and processor time of a process.
 
 Used by code that starts node processes. A process id alone is not an identity (ids are reused), so a
 process is remembered by id *and* identity, and only ended when both still agree.

@@ -1,4 +1,4 @@
-"""What brokers register and clients receive: nodes, topics, queues and leaders; and the checks of it. Pure.
+"""The route table: nodes, topics, queues and leaders, registered by brokers and read by clients; with checks. Pure.
 
 A *broker* is one Raft group. Not here: the table of all registrations (`cluster.nameserver.registered_brokers`).
 """

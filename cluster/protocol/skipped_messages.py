@@ -45,7 +45,7 @@ class SkippedMessages(NamedTuple):
     found: str = ""
 
     def __str__(self) -> str:
-        """Say what is missing, where, and why."""
+        """Return the missing offsets, their place, and the cause."""
         place = f"topic {self.topic}" if self.queue_id < 0 else f"topic {self.topic}, queue {self.queue_id}"
         place = f"{self.broker}: {place}" if self.broker else place
         if self.begin >= 0:

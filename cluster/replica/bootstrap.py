@@ -1,4 +1,4 @@
-"""Before a node of a broker takes part: makes sure that it has its group's base log (`commitlog.conversion.rule`).
+"""The bootstrap of a broker's node: it obtains the base log of its group (`commitlog.conversion.rule`).
 
 1. What is there? Agreed on before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.

@@ -1,4 +1,4 @@
-"""What the log of a node says when it converts an old store to a group: the settings that all nodes must share.
+"""The settings that a node logs when it converts an old store to a group: all nodes must have the same.
 
 They are read here once for all: nodes compare most of them only when they meet, which is after hours of fetching.
 """

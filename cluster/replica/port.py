@@ -1,4 +1,4 @@
-"""One replica of a broker, as its services see it: the port between what clients ask and what holds the messages.
+"""One replica of a broker: the port between its services and the store of messages.
 
 Two implementations: a store of one machine (`cluster.replica.standalone`), and a node of a Raft group. Services know
 only this. Everything belongs to the event loop.

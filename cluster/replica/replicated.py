@@ -158,7 +158,7 @@ class ReplicatedReplica:
                 lifecycle.flush()
                 is_in_order = True
         except DiskFull as error:
-            # Nothing is lost: the next start finds that the store was not closed in order, and dispatches the rest.
+            # Nothing is lost: the next start finds that the store was not closed cleanly, and dispatches the rest.
             logger.warning("not_flushed error=%r", str(error))
         finally:
             try:
@@ -267,7 +267,7 @@ class ReplicatedReplica:
             listener()
 
     def _reason(self, readiness: Readiness) -> str:
-        """Say why puts are not taken; empty when they are."""
+        """Return why puts are refused; empty when they are accepted."""
         if self._is_stopping:
             return "the node is stopping"
         if readiness.is_ready and self._import.is_due:

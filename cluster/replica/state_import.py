@@ -1,4 +1,4 @@
-"""Takes over, once for a group, what a store knew of topics and groups before it was a group's: through the log.
+"""Imports topics and groups of an old store into a group, once, through the log.
 
 Such a store was RocketMQ's (`config/*.json`) or that of a broker without a group (`cluster.replica.local_state`); the
 latter has taken over the former. The first leader that has such files imports them, before it serves requests: commands

@@ -28,7 +28,7 @@ class Unreadable(StoreError):
 
     def __init__(self, what: str, position: int, expected: str, found: str) -> None:
         super().__init__(
-            f"{what}: expected {expected} at byte {position}, found {found}. The node must stop, for it would lose "
+            f"{what}: expected {expected} at byte {position}, found {found}. The node must stop, or it would lose "
             "track of its group; start it with the version of the program that its leader runs"
         )
         self.position = position

@@ -1,4 +1,4 @@
-"""Takes over what a RocketMQ broker kept beside its messages: `config/*.json` of a store directory.
+"""Imports the configuration of a RocketMQ broker: `config/*.json` of a store directory.
 
 | file | what is taken |
 | --- | --- |

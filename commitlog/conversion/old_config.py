@@ -1,4 +1,4 @@
-"""What a store knew of topics and groups before it was a group's: its files, given to nodes that lack them.
+"""Files with topics and groups of an old store, and their transfer to nodes that lack them.
 
 They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a broker without a group. They do not change
 any more. A node that has none of them gets those of the group's first node that has some, before its base log is

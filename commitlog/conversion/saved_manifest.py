@@ -1,4 +1,4 @@
-"""What a node has agreed on with its group about the base log: the small file `oldfiles` in the node's directory.
+"""The base log on which a node has agreed with its group: the small file `oldfiles` in the node's directory.
 
     state=settled
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}

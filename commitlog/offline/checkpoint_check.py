@@ -1,4 +1,4 @@
-"""Whether the checkpoint of queues and index can be true, seen from the log.
+"""Checks that the checkpoint of queues and index is consistent with the log.
 
 Each of its timestamps is that of some message; none is later than the last one.
 
@@ -45,7 +45,7 @@ class CheckpointCheck:
     Args:
         files: read it.
         path: of it.
-        is_unfinished: the store was not closed in order: messages that the checkpoint knew may be gone.
+        is_unfinished: the store was not closed cleanly: messages that the checkpoint knew may be gone.
         promise: what it promises of the log.
     """
 
@@ -66,7 +66,7 @@ class CheckpointCheck:
         self._last_timestamp = -1
 
     def add(self, batch: DispatchBatch) -> None:
-        """Take note of the next range of the log."""
+        """Record the next range of the log."""
         if self._numbers is None or not len(batch):
             return
         if self._first_timestamp < 0:
@@ -132,7 +132,7 @@ class CheckpointCheck:
             yield self._finding(position, "zeros beside the fields and the seal", found, "nothing reads it")
 
     def _expected(self, log_end: int, value: int, *, is_time: bool) -> str:
-        """Say what a value should have been; empty when it may be so."""
+        """Return the expected value; empty if the found one is plausible."""
         if is_time:
             if value > self._last_timestamp:
                 return f"not above {self._last_timestamp}, when the last message was stored"

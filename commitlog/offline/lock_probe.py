@@ -1,4 +1,4 @@
-"""Which process has a store open, found out without changing or holding anything.
+"""Finds the process that has a store open, without changing or locking anything.
 
 Our nodes lock their lock file as a whole (flock), RocketMQ the first byte of its own (a record lock). Both end with the
 process that holds them.

@@ -1,4 +1,4 @@
-"""Which messages of a store are wanted: by topic, queue, key, and by time or queue offset."""
+"""A filter of messages by topic, queue, key, and by time or queue offset."""
 
 from __future__ import annotations
 

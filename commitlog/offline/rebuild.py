@@ -322,7 +322,7 @@ class Rebuild:
             return None, False
 
     def _write_checkpoint(self) -> None:
-        """Say that log, queues and index are durable up to the log's end, once they are."""
+        """Save a checkpoint up to the log's end, after log, queues and index are durable."""
         directory = self._parts.directory
         for log_file in directory.log_files:
             file = self._files.open(log_file.path)

@@ -76,7 +76,7 @@ class StoreParts:
         index_views: all files of the key index, oldest first.
         findings: what does not belong there.
         accepted: damage of the log that an operator has accepted.
-        is_unfinished: it was not closed in order, or is open.
+        is_unfinished: it was not closed cleanly, or is open.
         promise: what the checkpoint promises of the log; nothing of a store in use.
     """
 
@@ -326,7 +326,7 @@ def tail_finding(walk: LogWalk, skipped: Skipped, *, is_unfinished: bool) -> Fin
     elif is_unfinished:
         meaning, remedy = "a torn tail: a crash cut the last write short", "The next start of the store cuts it off"
     else:
-        meaning, remedy = "no record follows, though the store was closed in order: the log's end is damaged", RESTORE
+        meaning, remedy = "no record follows, though the store was closed cleanly: the log's end is damaged", RESTORE
     return Finding(
         Area.LOG, skipped.path, skipped.position, skipped.expected, skipped.found, meaning, remedy, is_unfinished
     )

@@ -73,7 +73,7 @@ class LastExit:
     newest_units: Callable[[], Iterable[Units]] = _no_units
 
     def has_units_past(self, end_offset: int, store_timestamp: int) -> bool:
-        """Return whether checkpoint and queues prove that a log lost its end after an exit in order.
+        """Return whether checkpoint and queues prove that a log lost its end after a clean exit.
 
         Args:
             end_offset: where the log ends.
@@ -216,7 +216,7 @@ def _check_end(
     """Refuse a log that lost its end, for what was acknowledged is then missing and would be overwritten.
 
     The seal of our checkpoint says up to where records were durable. RocketMQ's only has a time of the last of them,
-    which is certain after an exit in order; after any other one a log that ends earlier is noted. That time may be
+    which is certain after a clean exit; after any other one a log that ends earlier is noted. That time may be
     seconds too early; what the queues hold then proves the loss (`commitlog.plain.units_past_end`).
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the place is at which a recovering log stops being good: its end, a torn tail, or corruption.
+"""Classifies the position at which a recovering log stops: its end, a torn tail, or corruption.
 
 Zeros from there on are simply the end. Otherwise something is bad, and the question is whether it was ever durable, for
 then a client may have relied on it. That is decided by the store timestamps, which never go back along the log: what is
@@ -255,7 +255,7 @@ def _has_zero_piece(text: bytes, begin: int) -> bool:
 
 
 def describe(place: BadRecordPlace) -> RecordFault:
-    """Say what is wrong at the place."""
+    """Return the fault at the position."""
     view = place.file.view()
     if place.position + HEAD.size <= len(view):
         size, magic = HEAD.unpack_from(view, place.position)

@@ -1,8 +1,8 @@
 """Units of consume queues that point past the end of a plain log: with a time, they prove that the log lost its end.
 
 RocketMQ's checkpoint knows less of the log than of the queues: `physicMsgTimestamp` is the time of the last flush
-that its flush service noted, seconds before the last record also after an exit in order. `logicsMsgTimestamp` is the
-time of the last message that was dispatched. So after an exit in order, which syncs log and queues, the end of the log
+that its flush service noted, seconds before the last record also after a clean exit. `logicsMsgTimestamp` is the
+time of the last message that was dispatched. So after a clean exit, which syncs log and queues, the end of the log
 is lost if both are true:
 
 1. messages of a later time than that of the last record were dispatched, or indexed;

@@ -1,4 +1,4 @@
-"""What a few records mean for queues and index, record by record.
+"""The columns of a few records for queues and index, computed record by record.
 
 The same as `commitlog.record.columns`, whose numpy calls cost as much for one record as for a hundred: after a small
 put this way takes a tenth of the time.

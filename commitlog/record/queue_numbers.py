@@ -1,4 +1,4 @@
-"""Which queue each of many records belongs to: topics are distinguished by numpy, not one by one.
+"""Numbers the queues of many records: numpy compares the topics, not one by one.
 
 A topic is looked at in pieces of eight bytes. Rows are put into groups by a hash of their pieces and their queue id;
 then each is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of

@@ -382,7 +382,7 @@ def _host(data: bytes) -> Host:
 
 
 def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> RecordFault:
-    """Say why `decode` did not take a record, in the order of the fields."""
+    """Return why `decode` refused a record, in the order of the fields."""
     size, magic, body_size = fields[0], fields[1], fields[14]
     if magic not in MAGICS:
         return RecordFault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")

@@ -1,4 +1,4 @@
-"""When a new leader may take puts: when it knows every message that any leader before it may have acknowledged.
+"""Decides when a new leader may accept puts: once it has every message that an earlier leader may have acknowledged.
 
 Queue offsets are given out by the leader alone, from what its queues hold. So before its first put
 
@@ -135,7 +135,7 @@ class Leadership:
         return self._node.is_leader and self._node.term == self._ready_term
 
     def invalidate_offsets(self) -> None:
-        """Take note that queue offsets were given out to messages that are not in the log, and will not be."""
+        """Record that queue offsets were given out to messages that are not in the log, and will not be."""
         if self.is_ready:
             self._is_invalidated, self._ready_term = True, NO_TERM
 
@@ -162,7 +162,7 @@ class Leadership:
         return Readiness(True, term, True, dispatched, target, self._ready_term == term, unapplied_count)
 
     def _aim(self, term: int) -> None:
-        """Take note of what must be done before puts are taken: all that is committed now."""
+        """Record what must be done before puts are taken: all that is committed now."""
         self._target, self._is_invalidated = (term, self._end_offset(), self._node.commit_index), False
 
     def _is_own_committed(self, term: int) -> bool:

@@ -1,4 +1,4 @@
-"""What became of a put into the replicated log: DLedger's code, RocketMQ's status, and the truth.
+"""The outcome of a put into the replicated log: DLedger's code, RocketMQ's status, and the certainty.
 
 RocketMQ's names say little of whether a put happened: a quorum that was waited for in vain gives "in sync replicas not
 enough" although the message may be committed a moment later, and most refusals are "page cache busy". So each code has

@@ -1,4 +1,4 @@
-"""One request to change a group from its first attempt to its end; both faces of the admin client use it.
+"""One request to change a group, with all its attempts; the blocking and the asyncio admin client use it.
 
 It does no I/O: it returns the requests to send, and is given the answers.
 

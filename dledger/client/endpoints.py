@@ -1,4 +1,4 @@
-"""Which nodes there are, and which of them to take for the leader. Pure bookkeeping: no network here.
+"""The known nodes, and the node that is taken for the leader. Pure bookkeeping, no network.
 
 Every face of the client asks nodes in its own way and lets `pick_leader` judge their answers.
 """
@@ -71,7 +71,7 @@ class LeaderTracker:
             self._answering |= {address}
 
     def failed(self, address: str) -> None:
-        """Take note that a call to `address` failed: it leads no longer, and may be gone."""
+        """Record that a call to `address` failed: it leads no longer, and may be gone."""
         self.forget(address)
         self._answering -= {address}
 

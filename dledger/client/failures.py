@@ -1,4 +1,4 @@
-"""What a failed gRPC call says about the request: did it ever leave?
+"""Classifies a failed gRPC call: whether the request was sent.
 
 A call that fails may have reached the node and done its work; only the answer is missing. So a failure means "outcome
 unknown", with two exceptions that prove that no node has seen the request:

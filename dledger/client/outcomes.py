@@ -1,4 +1,4 @@
-"""What became of an append, and why a read ended: the answers that a user of the client meets.
+"""The outcomes of an append, and the errors of a read, as a user of the client gets them.
 
 An append ends in exactly one of three ways. `Appended` is returned; the other two are raised, so that none of them can
 be overlooked:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dledger.v1.log_pb2 import AppendResponse, StatusResponse
 
-# Refusals that pass by themselves: another node leads, or the leader is busy. The rest needs a person.
+# Temporary refusals: another node leads, or the leader is busy. All others need an operator.
 _PASSING_CODES = frozenset(
     {
         ResponseCode.NETWORK_ERROR,

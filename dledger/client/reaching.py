@@ -1,4 +1,4 @@
-"""Which host to ask next, of several of which one may be silent.
+"""Chooses the next host to call, of several of which one may be silent.
 
 A host that is switched off, or protected by a firewall, refuses nothing: gRPC gives an attempt to connect three seconds
 (`dledger.client.failures`), and a call waits as long. So a caller with other hosts gives the first `PATIENCE_S`; then

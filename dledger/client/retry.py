@@ -1,4 +1,4 @@
-"""When to try again, and how long to wait before: tenacity's exponential pauses with jitter, bounded by a deadline.
+"""Retries: tenacity's exponential pauses with jitter, bounded by a deadline.
 
 Only a `Refused` whose cause passes is ever tried again: it says that nothing was written. An `AppendUnknown` is never
 tried again, for that could write an entry twice.

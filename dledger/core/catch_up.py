@@ -178,7 +178,7 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
 
 
 def _holds(state: State, index: int, term: int) -> bool:
-    """Say whether everything up to `index`, which is committed and of `term`, is here; such a log is never dropped."""
+    """Return whether the log has everything up to `index`, committed and of `term`; such a log is never dropped."""
     if index <= state.kept_index:
         return True
     return index <= state.log.last_index and state.log.term_at(index) == term

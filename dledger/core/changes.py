@@ -1,4 +1,4 @@
-"""How a leader changes the membership: one member at a time (dissertation §4.1, with the correction of 2015).
+"""Membership changes by a leader: one member at a time (dissertation §4.1, with the correction of 2015).
 
 A change begins only when an entry of the leader's own term is committed and no other change is under way; without the
 first rule two leaders can commit memberships without a common voter. New members begin as learners, which receive the

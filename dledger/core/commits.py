@@ -1,4 +1,4 @@
-"""How a commit index moves: decided by a leader that has counted, learned by its followers."""
+"""Rules that advance the commit index: a leader counts acknowledgements, followers learn it."""
 
 from __future__ import annotations
 

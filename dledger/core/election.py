@@ -68,7 +68,7 @@ def _ask(state: State, *, request_term: int) -> None:
 
 
 def has_live_leader(state: State) -> bool:
-    """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
+    """Return whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
 
     A node that has just started may have had contact with a leader before.
     """
@@ -81,7 +81,7 @@ def has_live_leader(state: State) -> bool:
 
 
 def _may_campaign(state: State) -> bool:
-    """Say whether this node may start an election.
+    """Return whether this node may start an election.
 
     A node whose disk stalled a short while ago lets its first election timeouts pass for the other nodes. If no leader
     is elected meanwhile, it campaigns: the disks of all nodes may have stalled.
@@ -112,7 +112,7 @@ def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
 
 
 def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
-    """Say whether we would vote so: nothing of ours changes, neither term nor timer."""
+    """Return whether we would vote so: nothing of ours changes, neither term nor timer."""
     is_granted = (
         request.term > state.term
         and not has_live_leader(state)
@@ -145,7 +145,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
 
 
 def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
-    """Say whether the candidate's log is at least as up to date as ours (Raft §5.4.1), and can hold what is committed.
+    """Return whether the candidate's log is as up to date as ours (Raft §5.4.1), and has what is known to be committed.
 
     A log that ends before what is known here to be committed wins nowhere. If its last term began after this node
     learned of the commit, the leader of that term is one that Raft excludes: one of its voters had lost entries and did

@@ -85,7 +85,7 @@ def tick(state: State) -> None:
 
 
 def _has_quorum(state: State) -> bool:
-    """Say whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
+    """Return whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
     progress, time_out_ms = state.leader.progress, state.config.max_election_timeout_ms
     live = sum(voter == state.self_id or progress[voter].is_live(state.now_ms, time_out_ms) for voter in state.voters)
     return live >= state.quorum

@@ -186,7 +186,7 @@ class SnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """Say how many bytes of the snapshot up to entry `index` are here; all of them: it is verified and durable."""
+    """The number of received bytes of the snapshot up to entry `index`; all of them: it is verified and durable."""
 
     term: int
     index: int

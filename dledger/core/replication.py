@@ -1,4 +1,4 @@
-"""How a leader sends: pushes within their bounds, probes, heartbeats.
+"""A leader's messages to followers: pushes within their bounds, probes, heartbeats.
 
 What it does with the answers is in `leader`; a follower that lacks what is no longer kept is the business of
 `catch_up`.
@@ -50,7 +50,7 @@ def push(state: State, peer: str) -> None:
 
 
 def _has_room(state: State, progress: Progress) -> bool:
-    """Say whether another push may be under way: to this peer, to all, and within the quota of one that catches up."""
+    """Return whether another push may be sent: bounds for this peer and all, and the quota of one that catches up."""
     config = state.config
     in_flight = progress.in_flight
     if len(in_flight) >= config.max_push_window or progress.in_flight_size_bytes >= config.max_in_flight_size_bytes:

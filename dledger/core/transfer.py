@@ -60,7 +60,7 @@ def _is_fit(state: State, peer: str) -> bool:
 
 
 def _cause_of(state: State, peer: str) -> str:
-    """Return why a voter is not fit: the first cause that hinders it, as an operator mends them one by one."""
+    """Return the first reason why a voter cannot become leader; an operator resolves them one by one."""
     progress = state.leader.progress[peer]
     limit_ms = state.config.min_election_timeout_ms
     if not progress.is_live(state.now_ms, limit_ms):

@@ -181,7 +181,7 @@ def _leave(state: State) -> None:
 
 
 def end_transfer(state: State, leader_id: str) -> None:
-    """Say how a transfer ended: `leader_id` leads now."""
+    """Report the result of a transfer: `leader_id` leads now."""
     transfer, state.transfer = state.transfer, None
     if transfer is None or transfer.request_id is None:
         return

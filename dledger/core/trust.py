@@ -1,4 +1,4 @@
-"""Which messages the core believes at all, before any rule of Raft looks at them.
+"""Rejects messages that no correct member of the group can have sent, before any rule of Raft is applied.
 
 A peer port without authentication accepts messages from any process that reaches it, and a damaged or foreign
 directory makes a correct program send false ones. So a message that no node of this group can have sent is dropped,
@@ -51,7 +51,7 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
 
 
 def _is_too_far(state: State, reset: ResetLog) -> bool:
-    """Say whether no group can have come from our last entry to this beginning, or from there to its commit index."""
+    """Return whether no group can have got from our last entry to this begin, or from there to its commit index."""
     ends = (state.log.last_index, reset.begin_index, max(reset.commit_index, reset.begin_index))
     return any(end - begin > INDEX_JUMP_MAX for begin, end in pairwise(ends))
 

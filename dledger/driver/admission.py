@@ -122,7 +122,7 @@ class Admission:
         return event
 
     def can_lead(self) -> bool:
-        """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
+        """Return whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:

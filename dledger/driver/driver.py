@@ -187,7 +187,7 @@ class Driver:
         self._syncer.start(self._store.begin_flush())
 
     def synced(self, ticket: EntriesTicket, now_ms: int | None = None) -> None:
-        """Take note that `ticket` was synced; begin the next sync if more was written meanwhile.
+        """Record that `ticket` was synced; begin the next sync if more was written meanwhile.
 
         Args:
             ticket: what `Syncer.start` got.
@@ -217,7 +217,7 @@ class Driver:
             self._step(HeadDeleted(log.begin_index, log.begin_prev_term))
 
     def snapshot_saved(self, snapshot: SnapshotInfo) -> None:
-        """Take note of a new snapshot of the state machine: followers that need one get it."""
+        """Record a new snapshot of the state machine: followers that need one get it."""
         self._step(SnapshotSaved(snapshot))
 
     def _step(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""When and where written entries are made durable: group commit, inline or in the storage thread.
+"""Makes written entries durable: group commit, inline or in the storage thread.
 
 Place on the way of an append: the driver hands over a ticket (what is dirty now) after it has written and pushed a
 batch; it keeps one ticket under way at a time, so that whatever is written meanwhile joins the next sync.
@@ -114,7 +114,7 @@ class SyncPolicy:
         self._stalled_until_s = float("-inf")
 
     def observe(self, duration_s: float, now_s: float) -> None:
-        """Take note of a finished sync."""
+        """Record a finished sync."""
         self._slow_s = max(duration_s, self._slow_s * _KEPT)
         if duration_s >= _STALL_S:
             self._stalled_until_s = now_s + _STALL_PENALTY_S

@@ -177,7 +177,7 @@ class Aside:
             self._delete_one(is_waiting=False)
 
     def is_due(self, held_index: int) -> bool:
-        """Say whether there is something to delete, if the new log is committed and durable up to `held_index`."""
+        """Return whether there is something to delete, if the new log is committed and durable up to `held_index`."""
         if self.record is not None:
             return held_index >= self.record.caught_up_index
         return bool(self._names) and not self._has_record

@@ -1,4 +1,4 @@
-"""What is durable: tickets for syncs that run in other threads, and the index up to which they succeeded.
+"""The durable index, and tickets for syncs that run in other threads.
 
 The loop thread takes a ticket, any thread syncs it, and the loop thread hands it back. Entries that were cut off
 meanwhile are taken off every ticket that is still out, for other entries may have their indexes by then.

@@ -1,4 +1,4 @@
-"""Where the log begins: the small file `loghead`, written before old files go, and the intent that opening completes.
+"""The begin of the log: the small file `loghead`, written before old files are deleted; opening completes a deletion.
 
     beginIndex=1000
     beginPosition=1073741824

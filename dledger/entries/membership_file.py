@@ -1,4 +1,4 @@
-"""Which memberships the log holds: the small file `membership`, saved before an entry that brings one is written.
+"""The memberships in the log: the small file `membership`, saved before an entry with a membership is written.
 
     dledger-membership 1 89abcdef
     [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]

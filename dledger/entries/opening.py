@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dledger.storage.checkpoint import Checkpoint
     from store.fs.ports import DirectoryLock, Files
 
-# With the position where the first file that is there begins: a person gives leave to do without what was before it.
+# Followed by the begin of the first existing file: an operator gives up the entries before it.
 _LEAVE_NAME = "begin-at"
 
 
@@ -91,7 +91,7 @@ class OpenLog:
 
 
 def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:
-    """Refuse a log whose first files are gone, unless another program deleted them or a person gives leave.
+    """Refuse a log whose first files are missing, unless another program deleted them or an operator gives them up.
 
     This program says first where the log begins when it deletes old files. DLedger's program does not; but it writes
     `currterm`, without a checksum, whenever it runs, and its entries have no checksums either.

@@ -127,7 +127,7 @@ class NodeGroup:
         return self._request(lambda request_id: TransferLeadership(request_id, target))
 
     def _fault_of(self, action: MembershipAction, member_id: str, address: str) -> RequestResult | None:
-        """Say what no leader would find wrong, because it does not look into names and addresses."""
+        """Return a fault of name or address, which no leader checks; None: there is none."""
         if action is not MembershipAction.ADD:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What a node takes from the machine that it runs on, besides its files and its event loop: time, chance and threads.
+"""A node's access to its machine, besides files and event loop: time, randomness and threads.
 
 A port: production takes what Python offers; the simulator of the shell (`dledger.testing.shell`) brings clocks, random
 numbers and threads that follow from a seed. Whatever the shell of a node needs of this kind comes from here, so that

@@ -1,4 +1,4 @@
-"""Which node leads, as one node knows it."""
+"""The leader, as one node knows it."""
 
 from __future__ import annotations
 

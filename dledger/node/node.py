@@ -333,7 +333,7 @@ class Node:
 
     @property
     def is_retention_held_back(self) -> bool:
-        """Whether old entries would go, but for something that needs them; only while the node runs."""
+        """Whether old entries would be deleted if nothing needed them; only while the node runs."""
         return self._retention.is_held_back
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:

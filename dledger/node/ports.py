@@ -1,4 +1,4 @@
-"""What the parts of a node know of one another.
+"""The ports between the parts of a node.
 
 Each part names the port that it needs; the composition root (`dledger.node.composition`) passes the part that
 implements it.

@@ -113,7 +113,7 @@ class Applier:
             self._results.pop(index, None)
 
     def committed(self, commit_index: int) -> None:
-        """Take note that all entries up to `commit_index` are committed; `step` applies them."""
+        """Record that all entries up to `commit_index` are committed; `step` applies them."""
         self._commit_index = max(self._commit_index, commit_index)
 
     def step(self) -> None:
@@ -191,7 +191,7 @@ class Applier:
         return self._snapshot
 
     def _is_snapshot_lost(self) -> bool:
-        """Say whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
+        """Return whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
         latest = self._snapshots.latest()
         return self._snapshot is not None and (latest is None or latest.index < self._snapshot.index)
 

@@ -1,4 +1,4 @@
-"""What a node knows of itself and, on a leader, of its peers."""
+"""The status of a node and, on a leader, of its peers."""
 
 from __future__ import annotations
 

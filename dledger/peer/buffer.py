@@ -71,7 +71,7 @@ class FrameBuffer:
         return self._view[self._end :]
 
     def received(self, size: int) -> list[Frame]:
-        """Take note that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
+        """Record that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
 
         Raises:
             BadFrame: a frame's head is out of bounds, or was damaged on its way; close the connection.

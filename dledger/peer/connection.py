@@ -1,4 +1,4 @@
-"""One TCP connection between two nodes: greets, cuts frames, writes messages, notices silence.
+"""One TCP connection between two nodes: greets, splits frames, writes messages, detects silence.
 
 Not here: when to dial (`dledger.peer.dialer`), which connection a message takes (`dledger.peer.transport`), which peers
 are let in (`dledger.peer.handshake`).
@@ -128,12 +128,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._buffer.is_large
 
     def prove(self, group_id: int) -> bool:
-        """Say whether the other side's greeting named this group, whose id was not known here then."""
+        """Return whether the other side's greeting named this group, whose id was not known here then."""
         self.is_proven = self.is_proven or self._named_group_id == group_id
         return self.is_proven
 
     def is_of_another_group(self, group_id: int) -> bool:
-        """Say whether the other side's greeting named a group, and not this one."""
+        """Return whether the other side's greeting named a group, and not this one."""
         return self._named_group_id not in (NO_GROUP, group_id)
 
     def close(self, error: DLedgerError) -> None:

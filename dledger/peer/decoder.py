@@ -72,7 +72,7 @@ def decode(control: bytes, payload: bytes) -> Message:
 
 
 def _are_indexes(*values: int) -> bool:
-    """Say whether all are indexes of entries, or -1 for none."""
+    """Return whether all are indexes of entries, or -1 for none."""
     return min(values) >= -1 and max(values) <= INDEX_MAX
 
 

@@ -57,7 +57,7 @@ class Dialer:
         self._is_hurried = False
 
     def ended(self, connection: PeerConnection) -> None:
-        """Take note that `connection` ended, in case it is the one of the present attempt."""
+        """Record that `connection` ended, in case it is the one of the present attempt."""
         if connection is self._connection:
             self._ended.set()
 

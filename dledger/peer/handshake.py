@@ -1,4 +1,4 @@
-"""Which peers this node accepts: both sides judge the other's Hello before anything else is read.
+"""The handshake: each side checks the other's Hello before it reads anything else.
 
 Not here: bytes (`dledger.peer.frames`), sockets (`dledger.peer.connection`).
 

@@ -1,4 +1,4 @@
-"""All connections between this node and one other node, and the dialers that keep half of them.
+"""All connections between this node and one other node, and the dialers that maintain half of them.
 
 Not here: which nodes have a link, and which message takes which connection (`dledger.peer.transport`).
 """

@@ -1,4 +1,4 @@
-"""Which of the four connections between two nodes a message takes, and on which one it arrives."""
+"""The four connections between two nodes, and the messages that each carries."""
 
 from __future__ import annotations
 

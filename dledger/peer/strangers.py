@@ -1,4 +1,4 @@
-"""What peers cost that have not proven to be members: connections that have not greeted, and large frames.
+"""Bounds for peers that have not proven to be members: connections without a greeting, and large frames.
 
 Connections that have not greeted are few from each address, and few in all; the oldest is closed first. So a peer that
 opens connections and sends nothing keeps no other one out. Large frames of all such peers share one bound.

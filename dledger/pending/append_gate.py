@@ -1,4 +1,4 @@
-"""Takes appends into a node, or refuses them at once with the reason.
+"""Accepts appends into a node, or refuses them at once with the reason.
 
 Place on the way of an append: the first thing that `dledger.node.node` asks. Nothing of a refused append was written.
 """

@@ -1,4 +1,4 @@
-"""What a node knows of itself and of its group, as the gRPC services word it."""
+"""The status of a node and of its group, as messages of the gRPC services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large each field of a request may be, and the check of it: lengths are looked at before anything else is done.
+"""Bounds of the fields of a request, and their check: lengths are checked before anything else is done.
 
 A table names every field of every message that a request of a service is made of, with its bound
 (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`); a server with a field that is missing in the

@@ -1,4 +1,4 @@
-"""One gRPC server for all services of a process, with those two that every gRPC tool knows: health and reflection.
+"""One gRPC server for all services of a process, with the standard services health and reflection.
 
 `grpc.health.v1.Health` says SERVING for the empty name and for each service of the server, as long as the server runs:
 what a load balancer or an orchestrator asks. Whether a node leads says its Status. `grpc.reflection` shows tools such

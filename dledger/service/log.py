@@ -258,7 +258,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     # -------------------------------------------------------------------------------------------------------- status
 
     async def Status(self, request: log_pb2.StatusRequest, context: Context) -> log_pb2.StatusResponse:
-        """Say what this node knows of itself and of its peers."""
+        """Answer the status of this node and, on a leader, of its peers."""
         if request.group not in ("", self._group):
             message = self._unknown_group_message(request.group)
             return log_pb2.StatusResponse(code=ResponseCode.UNKNOWN_GROUP, message=message)

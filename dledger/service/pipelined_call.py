@@ -1,4 +1,4 @@
-"""One call of a method that takes a stream and gives a stream: many requests in flight, each answered once decided.
+"""One bidirectional stream: many requests in flight, each answered once it is decided.
 
 Not here: what a request begins, and how its answer reads (`dledger.service.log`, `cluster.api.put_calls`).
 """

@@ -1,4 +1,4 @@
-"""What every request passes before a service sees it: it is not too large, can be read, and keeps to all bounds.
+"""Checks before a request reaches a service: its size, its encoding, and all bounds of its fields.
 
 | request | answer |
 | --- | --- |
@@ -44,11 +44,11 @@ Refuse = Callable[[IllegalRequest, Any, Any], Message]
 
 
 class BadRequest(IllegalRequest):
-    """A request that breaks a bound. Nothing was done; mend the client."""
+    """A request that breaks a bound. Nothing was done; correct the client."""
 
     def __init__(self, field: str, expected: str, found: str) -> None:
         super().__init__(field, expected, found)
-        self.args = (f"{field}: expected {expected}, found {found}. Nothing was done; mend the request",)
+        self.args = (f"{field}: expected {expected}, found {found}. Nothing was done; correct the request",)
 
 
 class Malformed(BadRequest):

@@ -1,4 +1,4 @@
-"""What a node sends about its directory in greetings, and what it remembers of its peers': the small file `peers`.
+"""The directory identity that a node sends in greetings, and those of its peers: the small file `peers`.
 
     n2=5c1f3a…,7,77b0…;20a4d1…,3,0a44…
 

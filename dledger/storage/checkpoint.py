@@ -1,4 +1,4 @@
-"""What a node knew to be durable: the file `checkpoint`, in the text form of DLedger 0.3.
+"""The durable part of the log: the file `checkpoint`, in the text form of DLedger 0.3.
 
     committedIndex=149
     endIndex=149

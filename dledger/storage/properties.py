@@ -57,7 +57,7 @@ def parse_checked(content: bytes) -> dict[str, str]:
 
 
 def is_checked(content: bytes) -> bool:
-    """Say whether `content`, which `parse_checked` has read, has a checksum."""
+    """Return whether `content`, which `parse_checked` has read, has a checksum."""
     return content.startswith(_CHECKED_HEAD)
 
 

@@ -53,7 +53,7 @@ class SnapshotGone(StoreError):
     """A snapshot that is to be read was deleted, because newer ones took its place."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: deleted, for there are newer snapshots. Ask for the newest one")
+        super().__init__(f"{path}: deleted, because there are newer snapshots. Request the newest one")
         self.path = path
 
 

@@ -1,4 +1,4 @@
-"""What people do to a running group: hand the leadership on, change the members, delete old files. Drawn from the seed.
+"""Administrators of a running group: transfers, membership changes, deletion of old files. Drawn from the seed.
 
 Most of it is asked at bad moments and of the wrong node, as it happens; what is refused is counted, too.
 """

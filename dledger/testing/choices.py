@@ -1,4 +1,4 @@
-"""What a run can be made of: operations of the nemesis, and of administrators.
+"""The operations of a run: of the nemesis, and of administrators.
 
 Their random streams are still named after "troubles" and "chores": other names would change the run of every seed.
 """

@@ -1,4 +1,4 @@
-"""What shapes one run, drawn from its seed: how many nodes, how fast, how small, and what goes wrong.
+"""The options of one run, drawn from its seed: number of nodes, speeds, sizes, faults.
 
 Not every fault is on in every run ("swarm testing"): a run in which everything fails all the time shows little,
 because nothing ever gets far. Each seed turns on some faults and draws their rates.

@@ -1,4 +1,4 @@
-"""What a cluster did in a run: kinds of work and how much of each, so that a run that did nothing shows."""
+"""Counts of the work that a cluster did in a run, so that a run without work is noticed."""
 
 from __future__ import annotations
 

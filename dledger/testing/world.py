@@ -1,4 +1,4 @@
-"""What all simulated nodes of a run share, and the production code that they are built from."""
+"""Objects that all simulated nodes of a run share, and the production code that they are built from."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class Archive:
         """Write the mark again; return it, or None where nothing is archived.
 
         It is of the last range that is archived without a gap. A log that begins after the gap may be deleted up to
-        its end; a replica that still has some of the gap deletes nothing, for that is in no archive.
+        its end; a replica that still has some of the gap deletes nothing, because no archive has it.
         """
         covered = self._lake.covered(self._log)
         if not covered:

@@ -1,4 +1,4 @@
-"""One replica as an audit sees it: which part of the log it has, in which files. Small, for every task gets it."""
+"""One replica in an audit: the range and the files of its log. Small, because every task gets it."""
 
 from __future__ import annotations
 

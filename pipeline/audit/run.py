@@ -43,7 +43,7 @@ class Audit:
         findings: by offset.
         size_bytes: read of all replicas.
         suspects: windows that differ.
-        unexamined: how many of them were not looked into, for there were too many.
+        unexamined: windows that were not examined, because there were too many.
     """
 
     replicas: Sequence[AuditedReplica]

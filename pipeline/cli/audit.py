@@ -96,5 +96,5 @@ def _print_result(done: Audit, elapsed_s: float) -> None:
     if len(done.findings) > _SHOWN_MAX:
         notes.print(f"dledger: and {len(done.findings) - _SHOWN_MAX} findings more; --json FILE has all")
     if done.unexamined:
-        notes.print(f"dledger: {done.unexamined} windows more differ; mend these first, and audit again")
+        notes.print(f"dledger: {done.unexamined} windows more differ; repair these first, and audit again")
     notes.print(f"dledger: {done.errors} errors, {len(done.findings) - done.errors + done.unexamined} notes")

@@ -1,4 +1,4 @@
-"""What the commands of `dledger spark` share: where they run, what they read, how they report errors."""
+"""Common code of the commands of `dledger spark`: where they run, their sources, reports of errors."""
 
 from __future__ import annotations
 

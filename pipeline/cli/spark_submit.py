@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: any command of `dledger spark`, in the session that it was given.
+"""The program for `spark-submit`: any command of `dledger spark`, in the given session.
 
 spark-submit --master spark://head:7077 --py-files dledger.zip pipeline/cli/spark_submit.py report /data/n0
 """

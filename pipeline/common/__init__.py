@@ -1,1 +1,1 @@
-"""What all of the pipeline shares: errors, values of options, figures as words, and what must be installed."""
+"""Common code of the pipeline: errors, values of options, figures as text, checks of installed packages."""

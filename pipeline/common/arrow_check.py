@@ -1,4 +1,4 @@
-"""Whether pyarrow is there: the first import of all that Spark loads, so that its absence is said in plain words."""
+"""Checks that pyarrow is installed: the first import of all that Spark loads, for a clear error if it is missing."""
 
 from __future__ import annotations
 

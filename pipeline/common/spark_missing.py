@@ -1,4 +1,4 @@
-"""What to install when a library of the pipeline is missing. Imports nothing but the project's errors."""
+"""Names the package to install when a library of the pipeline is missing. Imports only the project's errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures as a person reads them."""
+"""Formats figures for people."""
 
 from __future__ import annotations
 

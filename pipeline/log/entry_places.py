@@ -1,4 +1,4 @@
-"""Where entries are, by the index files of a node: for looking, beside a node that may run.
+"""Positions of entries, from the index files of a node that may be running; read only.
 
 The unit of entry i is at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
 another index ends what is known. Callers bound it by what they know to be in the log, for units of truncated entries

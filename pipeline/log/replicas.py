@@ -1,7 +1,7 @@
 """Chooses among the directories of several replicas of one log which one is read, and up to which offset.
 
 An entry is committed when a majority of the replicas has it and everything before it. Two replicas with the same term
-at one index are identical up to there (log matching). So entries that only a minority has are not read, for they may
+at one index are identical up to there (log matching). Entries that only a minority has are not read, because they may
 yet be truncated. The checkpoint of one replica may show that more is committed.
 
 Of a plain log, which knows no majorities, the replica that holds most is read.

@@ -1,4 +1,4 @@
-"""What a query asks for: topics, ranges of queues, times, tags, a part of the log.
+"""The selection of a query: topics, ranges of queues, times, tags, a part of the log.
 
 *A query that names topics or queues returns what consumers would get of them*: no half or rolled-back transactions. A
 query that names none returns all messages of the log. No query returns the entries that leaders write for themselves.

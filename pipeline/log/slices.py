@@ -2,7 +2,7 @@
 
 Nothing of the log is scanned, so that a plan of a terabyte takes seconds. Topics and queues are read through their
 consume queues; where most of a range of the log is wanted anyway, the log is scanned and filtered instead. So is what
-consume queues may lack, in a store that is in use or was not closed in order.
+consume queues may lack, in a store that is in use or was not closed cleanly.
 """
 
 from __future__ import annotations

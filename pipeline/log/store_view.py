@@ -9,7 +9,7 @@ committed messages get there. A replicated log that no node has open is read to 
 starts: its commit index is not known (`Tail`).
 
 *What queues are good for.* Up to `certain_offset` every message has its unit. After it (a store in use, or one that
-was not closed in order) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
+was not closed cleanly) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
 """
 
 from __future__ import annotations

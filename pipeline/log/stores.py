@@ -141,7 +141,7 @@ def _newest_queued(view: StoreView, *, is_trusted: bool) -> _Claim | None:
 
     Args:
         view: the store.
-        is_trusted: a unit alone vouches for its message: the store was closed in order, or only committed messages get
+        is_trusted: a unit alone vouches for its message: the store was closed cleanly, or only committed messages get
             into its queues. Otherwise, after a crash of a plain store, units may be durable whose messages are not.
     """
     units = [queue.unit(queue.end - 1) for queue in view.queue_views.values() if queue.end > queue.begin]

@@ -1,4 +1,4 @@
-"""What is done with bytes of a log that hold no good record: refuse, leave out, or leave out and keep a copy.
+"""The policy for damaged bytes of a log: refuse, leave out, or leave out and keep a copy.
 
 A quarantine is a directory. Of each corrupt place it gets two files, named by its offset in the log and its size:
 `<offset>-<size>.bin`, which is exactly those bytes, and `<offset>-<size>.json`, which says where they were and what is

@@ -1,4 +1,4 @@
-"""What the messages of a slice mean for queues and index, batch by batch: what the broker's dispatch makes of them."""
+"""Dispatch of a slice: the queue units and index items of its messages, batch by batch, as the broker computes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is unusual about a log, in sentences: each rule reads a report and yields its findings, or none.
+"""Unusual facts about a log, as sentences: each rule reads a report and yields its findings, or none.
 
 An alarm is something that should not be in any log; a notice is something that its owner should know of.
 """

@@ -1,4 +1,4 @@
-"""What a report needs to know of a range of a log: gathered from columns, merged with what others have gathered.
+"""The partial result of a report for a range of a log: computed from columns, and merged with others.
 
 It takes a few hundred kilobytes, however long the range is. Every task makes one for its slice, the driver merges
 them; the outcome does not depend on how the log was cut, but for what `pipeline.report.sketches` says of its errors.

@@ -1,4 +1,4 @@
-"""Which rows of a partition are in the log already, from an earlier try: what `exactlyOnce` rests on.
+"""Finds the rows of a partition that an earlier attempt stored: the basis of `exactlyOnce`.
 
 A broker recognises a UNIQ_KEY that its dedupe window holds; the window is bounded, and a query may be started again
 days after it failed. So a writer asks the brokers' key index, too, which holds every key that the log still holds:

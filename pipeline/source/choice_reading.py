@@ -4,7 +4,7 @@ A replica that lacks the part, or loses it meanwhile, is followed by the next on
 What is damaged in the replica that is read is looked for in all others, checked against its checksums there, and comes
 in its place; only what no replica has whole is left to the policy (`pipeline.reading.corrupt_policy`).
 
-Of the log exactly the damaged bytes are read elsewhere, for they are at the same place everywhere. Of a queue a run
+Of the log exactly the damaged bytes are read from another replica, at the same position. Of a queue a run
 of messages is, and where no replica has all of the run, its halves.
 """
 

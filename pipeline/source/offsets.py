@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as a user says it: earliest, latest, a time, or an offset for each queue.
+"""Start and end of a read, as a user specifies them: earliest, latest, a time, or an offset for each queue.
 
 An offset is everywhere in the pipeline the one that is read *next*: a range is [begin, end). In JSON: topic, then
 queue, then offset; -2 means earliest and -1 latest, as in Kafka's connector:

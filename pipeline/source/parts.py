@@ -1,4 +1,4 @@
-"""What one task of the source reads, from files or from a broker, and how: the same Arrow batches from both.
+"""The part of a read that one task does, from files or from a broker: the same Arrow batches from both.
 
 A part is small and travels to its task; what is read of it depends on nothing else than the part and `HowToRead`.
 """

@@ -1,4 +1,4 @@
-"""What a query asks for, made definite: its options, held against what there is to read, become ranges of queues."""
+"""Plans a query: its options and the available data determine ranges of queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where else a task finds what its part names: in another replica's directory, at another node of the broker.
+"""Other sources for a task's part: another replica's directory, another node of the broker.
 
 A replica is of use when it is of the same log (`pipeline.log.marks`) and when what is known there to be committed
 covers all of the part. A directory belongs to a task's own host if its name says so (`host:/directory`), or if it

@@ -1,4 +1,4 @@
-"""Where a stream is: what its checkpoint holds of the source, and whether it is this source's.
+"""The position of a stream in its checkpoint, and the check that the checkpoint belongs to this source.
 
 In JSON, as Spark shows it in progress and keeps it in the checkpoint:
 

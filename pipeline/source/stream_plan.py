@@ -1,4 +1,4 @@
-"""What each micro-batch of a stream takes: admission, data loss, new and deleted queues. No Spark here.
+"""Plans each micro-batch of a stream: admission, data loss, new and deleted queues. No Spark here.
 
 A stream takes what comes first in the log (`store.queues.merge_by_offset`), so that no queue runs ahead of the others
 and a batch is one range of the log. It never steps over what is gone unless `failOnDataLoss=false` says so.

@@ -1,4 +1,4 @@
-"""What a query can read, seen at one moment: the port between planning and where the messages are.
+"""The readable range of a source at one moment: the port between planning and the logs.
 
 Two implementations: `pipeline.source.path_view` (files) and `pipeline.source.broker_view` (a running broker).
 """

@@ -1,4 +1,4 @@
-"""What one task reads, as Spark carries it, and how: the same for batches and streams."""
+"""One task's part of a read, as Spark transports it: the same for batches and streams."""
 
 from __future__ import annotations
 

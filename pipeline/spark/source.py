@@ -106,6 +106,6 @@ class FilteringReader(DLedgerReader):
     """The same with the query's filters, which Spark passes: less is read, and Spark filters all the same."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Take note of the filters, and give all of them back."""
+        """Record the filters, and give all of them back."""
         self._filters = list(filters)
         return filters

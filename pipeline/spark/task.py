@@ -1,4 +1,4 @@
-"""What a task of Spark knows of itself: its partition, and the query and batch that it belongs to.
+"""The identity of a task of Spark: its partition, its query and its batch.
 
 Spark passes query and batch to a writer's tasks as local properties, which are not a public interface, so only this
 module reads them.

@@ -1,4 +1,4 @@
-"""One read of a queue: which messages it returns, what it says when there are none, and where to read next.
+"""One read of a queue: its messages, the status of an empty result, and the offset to read next.
 
 | condition, in this order                     | status                 | next_begin_offset             |
 | -------------------------------------------- | ---------------------- | ----------------------------- |

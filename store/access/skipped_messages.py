@@ -1,4 +1,4 @@
-"""What a read of a queue passed over although a reader may have wanted it, so that no message is lost silently.
+"""Messages that a read of a queue skipped although the reader may have wanted them: none is lost silently.
 
 | cause   | what is at the offset                                     | is the message lost?                     |
 | ------- | ------------------------------------------------------------- | ---------------------------------------- |

@@ -60,7 +60,7 @@ class IndexChecker:
         files: all index files, oldest first.
         directory: of the index, for reports.
         log_begin: items of messages before it belong to deleted files of the log; they are not looked at.
-        is_unfinished: the store was not closed in order: what is missing at the end is no damage.
+        is_unfinished: the store was not closed cleanly: what is missing at the end is no damage.
         is_live: a program adds items just now; headers and what comes at the end are not looked at.
 
     Attributes:
@@ -94,7 +94,7 @@ class IndexChecker:
 
     @property
     def is_missing_due(self) -> bool:
-        """Whether a start of the store adds what was missing last: it was not closed in order, and this is the end."""
+        """Whether a start of the store adds what was missing last: it was not closed cleanly, and this is the end."""
         return self._is_unfinished and self.is_at_end
 
     def seek(self, offset: int) -> None:

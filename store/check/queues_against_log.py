@@ -54,7 +54,7 @@ class QueueChecker:
     Args:
         queues: all of them.
         root: their directory, for reports.
-        is_unfinished: the store was not closed in order: what lacks or is left over at an end is no damage.
+        is_unfinished: the store was not closed cleanly: what lacks or is left over at an end is no damage.
         look_again: of a store in use: waits a moment, and returns the queues as they are then; None: no process writes.
     """
 
@@ -107,7 +107,7 @@ class QueueChecker:
     def due(self, batch: DispatchBatch, is_found: Bools) -> Bools:
         """Return which messages of a batch will be in their queue once the store was started again.
 
-        Those are what a start adds after the ends of the queues when the store was not closed in order.
+        Those are what a start adds after the ends of the queues when the store was not closed cleanly.
         """
         is_due = np.zeros(len(batch), np.bool_)
         if self._is_unfinished:

@@ -90,7 +90,7 @@ class DerivedCatchUp:
         return end
 
     def _are_queues_as_closed(self, own_end: int) -> bool:
-        """Return whether the queues of a store that was closed in order are those that it was closed with."""
+        """Return whether the queues of a store that was closed cleanly are those that it was closed with."""
         queues, known = self._queues, self._last.digests.queues
         if known != NO_DIGEST:
             return known == queues.digest()

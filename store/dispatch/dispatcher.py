@@ -98,7 +98,7 @@ class Dispatcher:
         return max(self._log.end_offset - self.offset, 0)
 
     def begin_at(self, queues_offset: int, index_offset: int) -> None:
-        """Say up to where queues and index hold everything."""
+        """Set the offsets up to which queues and index have all messages."""
         self.queues_offset = queues_offset
         self.index_offset = queues_offset if self._index is None else index_offset
 

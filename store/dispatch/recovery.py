@@ -20,7 +20,7 @@ in it can promise anything: messages below a place so found would be in no queue
 given out again. Therefore queues and index of an unclean Java store are built again from the log, once; then the
 checkpoint is sealed.
 
-Likewise, files of a store that was closed in order may be removed, emptied or zeroed while it is closed. The checkpoint
+Likewise, files of a store that was closed cleanly may be removed, emptied or zeroed while it is closed. The checkpoint
 then has digests of where queues and index ended (`DerivedDigests`): if what is loaded has another one, it is not
 believed, and built again from the log.
 

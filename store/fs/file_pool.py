@@ -203,7 +203,7 @@ class FilePool:
     def _with_room(self, make: Callable[[], File]) -> File:
         """Return the file that `make` opens; when there is no descriptor for it, files rest until there is one."""
         if len(self._open) >= self._open_files_max:
-            # Several, for it is the sync that takes its time, and many take hardly longer than one.
+            # Several at once: many syncs take hardly longer than one.
             self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
         elif RESERVE.is_short:
             self._let_rest(-(-len(self._open) // _SHORT_PART))

@@ -1,4 +1,4 @@
-"""One file of a queue: it knows at which offset of the whole queue it begins, and whether it waits for a sync.
+"""One file of a mapped-file queue: its begin offset, and whether it waits for a sync.
 
 Offsets are bytes from the queue's origin; only this class translates them into positions within the file.
 """

@@ -86,7 +86,7 @@ class File(Protocol):
         ...
 
     def advise_random(self) -> None:
-        """Say that little is read, here and there: nothing is to be read ahead, in holes least of all."""
+        """Disable read-ahead: little is read, at scattered positions, and holes must not be read."""
         ...
 
     def sync(self) -> None:

@@ -1,4 +1,4 @@
-"""Which old files of a log go: by age, by how full the disk is, and never before what they hold is needed no more.
+"""Chooses the old files of a log to delete: by age and disk usage, and never while their content is needed.
 
 | when                                     | what goes, oldest first                                            |
 | ---------------------------------------- | ------------------------------------------------------------------ |
@@ -176,7 +176,7 @@ class RetentionPolicy:
 
     Attributes:
         is_disk_full: whether appends are to be refused with DISK_FULL, as the last look found.
-        is_held_back: whether a file would go, but for the floor, as the last look found.
+        is_held_back: whether at the last check the floor alone prevented a deletion.
     """
 
     def __init__(self, rules: RetentionRules, files: Files, directory: str, log: ExpiringLog, found_end: int) -> None:
@@ -207,7 +207,7 @@ class RetentionPolicy:
         return self._is_clock_trusted
 
     def read_clocks(self, now: ClockReading) -> None:
-        """Take note of the clocks: later ones are compared with these. Call it when the process starts."""
+        """Record the clocks: later ones are compared with these. Call it when the process starts."""
         if self._began_s is None:
             self._began_s = now.monotonic_s
         newest_path = self._log.newest_path()

@@ -1,4 +1,4 @@
-"""One thread for disk work that may stall, so that the event loop continues sending heartbeats meanwhile.
+"""One thread for disk work that may stall, so that the event loop can send heartbeats meanwhile.
 
 Not here: what is to be done and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
 """

@@ -1,4 +1,4 @@
-"""What the items of an index file say beside key and message: the older item of their slot, and their time.
+"""The fields of an index item besides key and message: the previous item of its slot, and its time.
 
 Source: RocketMQ `IndexFile.putKey`.
 """

@@ -1,4 +1,4 @@
-"""One file of the key index: which messages have a key of a given hash.
+"""One file of the key index: it maps the hash of a key to messages.
 
 | offset | size | type | field | meaning |
 | ---: | ---: | --- | --- | --- |

@@ -93,7 +93,7 @@ class KeyIndex:
     # ------------------------------------------------------------------------------------------------------ files
 
     def load(self) -> list[str]:
-        """Open all files, as they were closed in order; after a crash `truncate` must follow.
+        """Open all files, as they were closed cleanly; after a crash `truncate` must follow.
 
         Returns:
             What was repaired, and what was found that is no index file, one sentence each.

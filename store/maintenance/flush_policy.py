@@ -1,4 +1,4 @@
-"""When written data is due to be flushed: by time, and by how many pages wait.
+"""Decides when written data is flushed: by time, and by the number of pages.
 
 Every `interval_ms` there is a round. In a round a file is flushed if at least `least_pages` pages of it wait; in a
 *thorough* round, every `thorough_interval_ms`, whatever waits. So a busy log is flushed in few large steps, and the

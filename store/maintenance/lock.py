@@ -1,10 +1,10 @@
-"""Which process has a store open, and whether it was closed in order: the files `lock` and `abort`.
+"""The files `lock` and `abort`: the process that has a store open, and whether the last exit was clean.
 
 `lock` holds the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ
 takes and respects the same lock, so the Java program and this one never have a store open at the same time.
 
 `abort` is there while a store is open, and holds the process's id as text; found at the start it says that the store
-was not closed in order.
+was not closed cleanly.
 
 Source: RocketMQ `DefaultMessageStore` (`start`, `createTempFile`, `isTempFileExist`).
 """
@@ -52,7 +52,7 @@ def was_closed_in_order(files: Files, root: str) -> bool:
 def mark_open(files: Files, root: str, process_id: int) -> None:
     """Note, durably, that the store is open.
 
-    A note that is there already is replaced in one step, so that no crash makes the store look closed in order.
+    A note that is there already is replaced in one step, so that no crash makes the store look closed cleanly.
 
     Raises:
         store.errors.DiskFull: there is no room for the note.

@@ -1,4 +1,4 @@
-"""What runs again and again in an event loop, one job after the other in the order of a list.
+"""Periodic jobs in an event loop, one after the other in the order of a list.
 
 A job does a bounded part of its work in the loop and leaves the rest to later iterations or to another thread; what
 bounds each one is in docs/architecture.md, "Periodic jobs".

@@ -134,7 +134,7 @@ class StoreRetention:
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a file would go, but for something that needs it, as the last look found."""
+        """Whether at the last check a file would have been deleted if nothing needed it."""
         return self._policy.is_held_back
 
     @property
@@ -162,7 +162,7 @@ class StoreRetention:
         self._round_count = 0
 
     def step(self) -> bool:
-        """Look, and delete at most one file, for that takes time; return whether to continue in this round.
+        """Delete at most one file, because that takes time; return whether to continue in this round.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

@@ -98,7 +98,7 @@ class StoreService:
         self.background.start()
 
     async def stop(self) -> None:
-        """End: what is under way is finished, everything is flushed, and the store is closed in order.
+        """End: what is under way is finished, everything is flushed, and the store is closed cleanly.
 
         Raises:
             store.errors.StoreError: it could not be flushed, or had failed before; the files are given back.

@@ -106,7 +106,7 @@ class PendingPut:
             callback(self.outcome)
 
     def end(self, outcome: PutOutcome) -> None:
-        """Say what became of it; only once."""
+        """Set the outcome; only once."""
         assert self.outcome is None, (self.outcome, outcome)
         self.outcome = outcome
         callbacks, self._callbacks = self._callbacks, []

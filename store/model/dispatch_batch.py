@@ -1,4 +1,4 @@
-"""What a range of the log means for queues and index: columns, one row a message.
+"""The messages of a range of the log as columns for queues and index, one row a message.
 
 A `CommitLog` makes it from records (`commitlog.record.scan`), consume queues and the index are built from it; so that
 neither loops over messages one by one.

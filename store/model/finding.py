@@ -1,4 +1,4 @@
-"""What a check of stored files found: one place that is not as it must be, and what that means.
+"""A finding of a check of stored files: its place, expected and found, and its meaning.
 
 Not here: errors that end an operation (`store.errors`). A check continues after what it finds.
 """

@@ -1,4 +1,4 @@
-"""Which messages a reader requests, by their tag: `*`, or tags with `||` between them.
+"""The filter of a reader by tags: `*`, or tags with `||` between them.
 
 A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
 (`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are distinguished

@@ -1,4 +1,4 @@
-"""Which units of a queue a tag filter rules out by the hash alone, many units at once.
+"""Excludes units of a queue by the hash of their tags, many units at once.
 
 Apart from `store.model.tag_filter`, which clients use, too: they need no NumPy.
 """

@@ -1,4 +1,4 @@
-"""One consume queue: for each message of a queue, in order, where it is in the log.
+"""One consume queue: the positions in the log of the messages of a queue, in order.
 
 The unit of queue offset n is at byte 20 * n of the queue's files; the newest units may not be in files yet
 (`store.queues.pending_units`). The queue is a function of the log: after a crash it is cut to its certain part, and the
@@ -95,7 +95,7 @@ class ConsumeQueue:
     # ----------------------------------------------------------------------------------------------------- loading
 
     def load(self) -> list[str]:
-        """Open the files and find the first and the last unit, as a queue that was closed in order has them.
+        """Open the files and find the first and the last unit, as a queue that was closed cleanly has them.
 
         After a crash `truncate` must follow, which looks at every unit that may be wrong.
 

@@ -1,4 +1,4 @@
-"""All consume queues of a store: they are fed with batches of the log, each queue of a batch with one write.
+"""All consume queues of a store; a batch of the log is appended queue by queue.
 
 Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never followed nor made:
 not from the file system, and not from the log.
@@ -84,7 +84,7 @@ class ConsumeQueues:
     # ----------------------------------------------------------------------------------------------------- queues
 
     def load(self, on_damage: OnDamage | None = None, *, is_truncated_next: bool = False) -> list[str]:
-        """Open all queues that are there, as they were closed in order; after a crash `truncate` must follow.
+        """Open all queues that are there, as they were closed cleanly; after a crash `truncate` must follow.
 
         Args:
             is_truncated_next: it will: nothing is believed to be on the disk that is only in the system's memory.

@@ -1,4 +1,4 @@
-"""What one look at the files of a queue shows, if all of it is ordinary: then nothing of it must be opened or searched.
+"""Reads the state of a queue from its files' metadata, if they are ordinary, without opening or searching them.
 
 Ordinary are files of the right sizes and names without a gap, whose data is in one piece, full but for the last one,
 with a message as first and as last unit. Of anything else `seen_queue` says nothing, and `ConsumeQueue.load` looks

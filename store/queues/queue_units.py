@@ -1,4 +1,4 @@
-"""Where the units of one queue are: in its files, in the tail that is written now, in the tail that is filled.
+"""Positions of the units of one queue: in its files, in the tail being written, in the tail being filled.
 
 Files that the writer has made are opened when they are read. Not here: what units mean (`store.queues.consume_queue`).
 """

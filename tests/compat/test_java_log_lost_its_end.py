@@ -1,4 +1,4 @@
-"""A plain store that Java closed in order and that lost the end of its log is refused, though Java's time lags."""
+"""A plain store that Java closed cleanly and that lost the end of its log is refused, though Java's time lags."""
 
 import shutil
 from contextlib import nullcontext

@@ -44,7 +44,7 @@ def digest(folder):
 
 @pytest.fixture(params=CLEAN)
 def clean_store(request, unpack):
-    """Return the folder of a store that Java closed in order."""
+    """Return the folder of a store that Java closed cleanly."""
     return unpack(request.param)
 
 

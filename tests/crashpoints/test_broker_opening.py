@@ -28,7 +28,7 @@ def nothing(disk, clock):
 
 
 def plain_closed(disk, clock):
-    """A plain store that was closed in order."""
+    """A plain store that was closed cleanly."""
     return write_plain(disk, clock, is_closed=True)
 
 
@@ -74,7 +74,7 @@ def entries_killed_after_a_base_log(disk, clock):
 
 
 def entries_of_java(disk, clock):
-    """Entries that no node of ours ever opened, closed in order, with a queue and an index that lack something."""
+    """Entries that no node of ours ever opened, closed cleanly, with a queue and an index that lack something."""
     messages = write_plain(disk, clock, is_closed=True)
     _entries(disk, clock, messages).close()
     places = CONFIG.places

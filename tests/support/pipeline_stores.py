@@ -32,7 +32,7 @@ def message(number, body_size=60, topics=TOPICS, queues=4):
 
 
 def make_plain(root, count, **shape):
-    """Make a plain store that was closed in order."""
+    """Make a plain store that was closed cleanly."""
     clock = Clock()
     store = open_small(root, clock=clock)
     for number in range(count):
@@ -44,7 +44,7 @@ def make_plain(root, count, **shape):
 
 
 def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
-    """Make the store of a node that was closed in order: terms change, and leaders write entries of their own."""
+    """Make the store of a node that was closed cleanly: terms change, and leaders write entries of their own."""
     node = EntryStore.open(OsFiles(), f"{root}/dledger-n0", EntryStoreConfig(file_size, 32 * 512))
     encoder, codec = RecordEncoder(Host(b"\x0a\0\0\1", 10911)), MessageEntryCodec(lambda: now)
     offsets = {}

@@ -185,7 +185,7 @@ def derived_files(root):
 
 
 def check_closed(root, other, directories=DERIVED):
-    """Hold a store that was closed in order against itself; `other` is a directory for copies.
+    """Hold a store that was closed cleanly against itself; `other` is a directory for copies.
 
     1. `dledger verify` finds nothing. 2. Queues and index, or which of them is named, are byte for byte what a rebuild
     makes of the log alone. 3. Each unit of a queue is what its record says, without blanks: every queue offset is

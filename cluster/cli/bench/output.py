@@ -1,4 +1,4 @@
-"""What the bench commands share: which parts are measured, and where the figures go."""
+"""Common code of the bench commands: choosing the parts to measure, and writing the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dledger consume` reads of one broker: where it begins in each queue, what comes, and its committed offsets."""
+"""Reads of `dledger consume` from one broker: start offsets, messages, committed offsets."""
 
 from __future__ import annotations
 

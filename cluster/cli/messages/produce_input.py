@@ -1,4 +1,4 @@
-"""What `dledger produce` reads: lines, JSON lines or whole files become messages, and messages become batches.
+"""Input of `dledger produce`: lines, JSON lines or files to messages, and messages to batches.
 
 | input | a message |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""What the nodes of a broker say of their messages, beneath what `dledger status` says of their logs."""
+"""The rows of `dledger status` about the messages of a broker's nodes."""
 
 from __future__ import annotations
 

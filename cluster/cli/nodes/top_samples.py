@@ -1,4 +1,4 @@
-"""What `dledger top` asks and computes: one sample of all nodes and groups of consumers, and the rates between two.
+"""Samples of `dledger top`: the state of all nodes and consumer groups, and rates between two samples.
 
 The work of a sample is bounded, however large the installation: Status of at most `NODES_MAX` nodes of each of
 `GROUPS_MAX` groups, and the lag of at most `PAIRS_MAX` pairs of consumer group and topic for each broker; where there

@@ -1,4 +1,4 @@
-"""How `dledger top` looks: a heading and a table for each group, then groups of consumers, as many as fit.
+"""The view of `dledger top`: a heading and a table for each group, then as many consumer groups as fit.
 
 Pure: a sample and the size of the terminal in, something that rich can print out.
 """

@@ -1,4 +1,4 @@
-"""What the commands on stored files share: finding the store, its lock, options, and how findings are printed."""
+"""Common code of the commands on stored files: finding the store, its lock, options, printing of findings."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _bound(option: str, text: str | None) -> Bound | None:
 
 
 def print_mode(found: StoreDirectory) -> None:
-    """Say on standard error what is not to be known of a replicated log offline."""
+    """Report on standard error which facts about a replicated log are unknown offline."""
     if found.mode in (StoreMode.DLEDGER, StoreMode.MIXED):
         notes.print(
             "dledger: a replicated log: its commit index is not known offline; all of it is shown",

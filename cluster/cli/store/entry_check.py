@@ -82,7 +82,7 @@ class EntryCheck:
         return self._node is not None and (self._node / ASIDE_NAME / "data").is_dir()
 
     def _without_unit(self, index: int) -> Iterator[Finding]:
-        """Take note of an entry that has no unit; yield the run that it does not continue."""
+        """Record an entry that has no unit; yield the run that it does not continue."""
         if self._missing and self._missing[1] == index - 1:
             self._missing[1] = index
         else:

@@ -193,7 +193,7 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
 
 
 def _fault_at(place: BadEntryPlace, next_good: int | None, durable_index: int) -> FileFault:
-    """Say what is wrong at a place, and what recovery would make of it."""
+    """Return the fault at a position, and what recovery would do."""
     view = place.file.view()
     expected, found = describe_fault(view, place.offset, len(view), place.position, place.state, _CODEC)
     if next_good is not None:

@@ -66,7 +66,7 @@ def messages(
     table marks messages that are in their queue with Q, and messages that are in the index with I. A message that
     cannot be read is reported on standard error and skipped; the exit code is then 1.
 
-    In a store that was not closed in order, queues and index may lag the log; what the next start will add is shown as
+    In a store that was not closed cleanly, queues and index may lag the log; what the next start will add is shown as
     present.
 
     Examples:
@@ -179,7 +179,7 @@ def _print(reader: StoreReader, limit: int, write: Callable[[ReadMessage], objec
         typer.echo(f"dledger: {note}", err=True)
     if reader.due_count:
         typer.echo(
-            "dledger: the store was not closed in order, or is in use: queues or index lack "
+            "dledger: the store was not closed cleanly, or is in use: queues or index lack "
             f"{reader.due_count} of these messages; the next start adds them, and they are shown as if it had",
             err=True,
         )

@@ -48,7 +48,7 @@ def verify(
     snapshots are checked, too.
 
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
-    to do. The exit code is 1 if there was any. Damage needs a person; what is unfinished (after a crash, for example)
+    to do. The exit code is 1 if there was any. Damage needs an operator; an unfinished state (of a crash, for example)
     is repaired by the next start of the store. Damage that was accepted with --skip-damaged is reported as accepted.
 
     In RocketMQ's format the header of a message, unlike its body, has no checksum, unless the store writes property

@@ -1,4 +1,4 @@
-"""Which queues each consumer of a group gets. Pure, and the same for all members, in whatever order they see them.
+"""Assigns queues to the consumers of a group. Pure, and the same for all members, whatever the order of their input.
 
 For queues q0 … q6 and members a, b, c:
 

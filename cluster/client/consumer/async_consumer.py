@@ -173,7 +173,7 @@ class AsyncConsumer:
         self._give_back(message)
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
-        """Say that messages are done with; their offsets are committed once all before them are."""
+        """Mark messages as processed; their offsets are committed once all before them are."""
         for message in (messages,) if isinstance(messages, ReceivedMessage) else messages:
             message.reader.progress.done(message.queue_offset)
 

@@ -162,7 +162,7 @@ class BlockingConsumer:
             self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _REPORT_S))
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
-        """Say that messages are done with. See `AsyncConsumer.acknowledge`."""
+        """Mark messages as processed. See `AsyncConsumer.acknowledge`."""
         self._thread.run(_acknowledge(self._consumer, messages))
 
     def commit(self) -> None:
@@ -191,7 +191,7 @@ class BlockingConsumer:
         self._reported = self._taken
 
     def _report_done(self) -> None:
-        """Say which messages of the chunk are done with: those before the one that is to be handed out."""
+        """Mark the messages of the chunk before the next one as processed."""
         self._reported_at = time.monotonic()
         done = self._chunk[self._reported : self._taken]
         if done and self._is_auto_acknowledged:

@@ -261,7 +261,7 @@ async def _send_known(rows: Sequence[_Row], send: Callable[[Sequence[_Row]], Awa
 
 
 def _refuse(rows: _Rows, failure: RequestFailed) -> None:
-    """Take note that offsets were not committed."""
+    """Record that offsets were not committed."""
     for reader, _ in rows:
         reader.progress.is_refused = not failure.is_worth_repeating
 

@@ -1,4 +1,4 @@
-"""What can be set of a consumer."""
+"""The options of a consumer."""
 
 from __future__ import annotations
 

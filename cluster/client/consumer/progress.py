@@ -43,7 +43,7 @@ class QueueProgress:
         return len(self._undone)
 
     def delivered(self, offsets: Iterable[int], end: int) -> None:
-        """Take note of messages that were handed out.
+        """Record messages that were handed out.
 
         Args:
             offsets: of each, ascending, after all that were handed out before.
@@ -61,13 +61,13 @@ class QueueProgress:
         return not self._undone and (self.is_refused or self.committed >= self.position)
 
     def returned(self, offset: int) -> None:
-        """Take note that messages from this offset on are not handed out to the program after all."""
+        """Record that messages from this offset on are not handed out to the program after all."""
         while self._delivered and self._delivered[-1] >= offset:
             self._undone.discard(self._delivered.pop())
             self._end = offset
 
     def done(self, offset: int) -> None:
-        """Take note that a message is done with; one that is not outstanding changes nothing."""
+        """Record that a message is done with; one that is not outstanding changes nothing."""
         self._undone.discard(offset)
         while self._delivered and self._delivered[0] not in self._undone:
             self._delivered.popleft()

@@ -226,7 +226,7 @@ class Rebalancer:
         self.wanted.set()
 
     def _say_lost(self, topic: str, failure: RequestFailed, *, is_logged: bool = True) -> None:
-        """Take note that a topic cannot be read."""
+        """Record that a topic cannot be read."""
         known = self._lost.get(topic)
         if known is None and is_logged:
             logger.warning("no_route topic=%s: %s", topic, failure)
@@ -393,7 +393,7 @@ class Rebalancer:
 
 
 def _is_idle(reader: QueueReader, now_s: float) -> bool:
-    """Say whether no message of a revoked queue is in work, or its time is over."""
+    """Return whether no message of a revoked queue is in work, or its time is over."""
     return reader.progress.is_settled or now_s >= reader.locked_until
 
 

@@ -1,4 +1,4 @@
-"""What travels on a PutStream call: messages of several callers, joined into batches."""
+"""A batch of a PutStream call: messages of several callers."""
 
 from __future__ import annotations
 

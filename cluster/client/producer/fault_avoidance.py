@@ -1,4 +1,4 @@
-"""Which brokers a producer passes by for a while, because they were slow or failed. Pure.
+"""Brokers that a producer avoids for a while, because they were slow or failed. Pure.
 
 | a call took at least | its broker is passed by for |
 | ---: | ---: |
@@ -39,7 +39,7 @@ class FaultAvoidance:
         self._avoided: OrderedDict[str, tuple[float, bool]] = OrderedDict()
 
     def observed(self, broker: str, latency_ms: float, now_ms: float) -> None:
-        """Take note of how long a broker took to answer."""
+        """Record how long a broker took to answer."""
         avoided = avoidance_ms(latency_ms)
         self._avoided.pop(broker, None)
         if avoided:

@@ -1,4 +1,4 @@
-"""What can be set of a producer."""
+"""The options of a producer."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class BrokerNodes:
         self._stubs: dict[str, BrokerServiceAsyncStub] = {}
 
     def learn(self, routes: Iterable[BrokerRoute]) -> None:
-        """Take note of what routes say of brokers; of a term that is known already their leader counts nothing."""
+        """Record what routes say of brokers; of a term that is known already their leader counts nothing."""
         for route in routes:
             registration = route.registration
             broker = self._brokers.setdefault(registration.broker, _Broker())

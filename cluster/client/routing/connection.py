@@ -1,4 +1,4 @@
-"""What a producer and a consumer both need to reach brokers: routes, and the nodes that they name."""
+"""The connection of a producer or consumer to its brokers: routes, and the nodes that they name."""
 
 from __future__ import annotations
 

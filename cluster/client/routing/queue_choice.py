@@ -1,4 +1,4 @@
-"""Which queue the next message goes to: in turn, or by its key. Pure.
+"""Chooses the queue of the next message: in turn, or by its key. Pure.
 
 In turn, brokers that are slow or have just failed are avoided while others are left; with no better one they are
 taken all the same. By key nothing is avoided: messages of one key stay in one queue, and in order, as long as the

@@ -1,4 +1,4 @@
-"""What travels on an AppendStream call: callers' bodies, joined into batches."""
+"""A batch of an AppendStream call: the bodies of several callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the asyncio client takes from the machine that it runs on: time, chance, and connections.
+"""The asyncio client's access to its machine: time, randomness, and connections.
 
 A port, as `dledger.node.host` is for nodes: the simulator of the shell (`dledger.testing.shell`) brings its own, so
 that a whole client follows from a seed.

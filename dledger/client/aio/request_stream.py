@@ -1,4 +1,4 @@
-"""One bidirectional call to one node: batches out, answers back, and what is lost when it breaks.
+"""One bidirectional call to one node: batches, their answers, and the batches lost when it breaks.
 
 It decides nothing: the sender that owns it gets every answer and the end. Requests and responses are matched by
 their field `request_id`.

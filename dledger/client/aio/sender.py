@@ -120,7 +120,7 @@ class AppendQueue:
         return self._queued_entries < QUEUE_ENTRIES_MAX and self.queued_bytes < QUEUE_SIZE_BYTES_MAX
 
     def fullness(self) -> str:
-        """Say why there is no room."""
+        """Return why there is no room."""
         return f"{self._queued_entries} appends wait in this client already; {self._last_failure}"
 
     def append(self, item: BatchItem) -> None:

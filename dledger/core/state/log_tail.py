@@ -1,4 +1,4 @@
-"""What the core knows of the log: where it begins and ends, and the term of every entry; never a body.
+"""The core's view of the log: its begin, its end, and the term of every entry; never a body.
 
 Terms ascend with the index, so the whole log is a short list of runs: one a leader, not one an entry. Every question
 is a bisection of that list.
@@ -81,7 +81,7 @@ class LogTail:
         return following if following <= last_index else NO_INDEX
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Say whether a log that ends so is at least as up to date as ours (Raft §5.4.1)."""
+        """Return whether a log that ends so is at least as up to date as ours (Raft §5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def append(self, last_index: int, term: int) -> None:

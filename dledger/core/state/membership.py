@@ -1,4 +1,4 @@
-"""Which memberships the log holds, which one is in force, and whose vote counts (dissertation §4.1; ADR 7).
+"""The memberships in the log, the one in force, and whose vote counts (dissertation §4.1; ADR 7).
 
 A membership is in force as soon as it is in the log, committed or not. `State.memberships` holds the newest one
 that is known to be committed, in front, and all that follow it in the log.
@@ -74,7 +74,7 @@ def replace(state: State, entry: MembershipEntry) -> None:
 
 
 def is_changing(state: State) -> bool:
-    """Say whether a membership is in force that is not known to be committed."""
+    """Return whether a membership is in force that is not known to be committed."""
     return len(state.memberships) > 1
 
 

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower, and what it has under way to it (etcd/raft calls this Progress).
+"""A leader's view of one follower, and its messages in flight (etcd/raft calls this Progress).
 
 A follower is *probed* until an answer shows where its log meets ours: one empty push at a time. Then it is
 *replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
@@ -59,7 +59,7 @@ class Progress:
         corrupt_count: pushes that the follower could not verify since it last took one.
         is_contradicting: it said last that other entries are committed than it was sent.
         quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
-        is_throttled: more would have been pushed but for the quota or the bytes in flight to all.
+        is_throttled: the quota, or the bytes in flight to all, prevented a push.
         round: the last heartbeat round that it answered.
         commit_sent: the last commit index that was sent to it.
         commit_due: the commit index that could have been sent at the last tick; mostly a push carries it sooner.
@@ -117,12 +117,12 @@ class Progress:
         self.installation = Installation(snapshot)
 
     def asked(self, now_ms: int) -> None:
-        """Take note of a probe, a reset or a chunk that left."""
+        """Record a probe, a reset or a chunk that left."""
         self.is_waiting = True
         self.sent_ms = now_ms
 
     def sent_push(self, last_index: int, size_bytes: int, now_ms: int) -> None:
-        """Take note of a push that left, ending with `last_index`."""
+        """Record a push that left, ending with `last_index`."""
         if not self.in_flight:
             self.sent_ms = now_ms
         self.in_flight.append((last_index, size_bytes))
@@ -130,7 +130,7 @@ class Progress:
         self.next_index = last_index + 1
 
     def accepted(self, match_index: int, now_ms: int) -> None:
-        """Take note that the logs are equal, and durable there, up to `match_index`."""
+        """Record that the logs are equal, and durable there, up to `match_index`."""
         if match_index > self.match_index:
             self.corrupt_count = 0
             self.is_contradicting = False
@@ -145,13 +145,13 @@ class Progress:
         self.sent_ms = now_ms
 
     def note_contact(self, now_ms: int, gap_ms_max: int) -> None:
-        """Take note of an answer; one that comes after more than `gap_ms_max` begins a new steady time."""
+        """Record an answer; one that comes after more than `gap_ms_max` begins a new steady time."""
         if now_ms - self.contact_ms > gap_ms_max:
             self.steady_since_ms = now_ms
         self.contact_ms = now_ms
 
     def has_quota(self, quota_per_s: int, now_ms: int) -> bool:
-        """Say whether more may leave now to a follower that catches up; the sender subtracts it from `quota_bytes`."""
+        """Return whether a follower that catches up may get more now; the sender subtracts it from `quota_bytes`."""
         earned = (now_ms - self.quota_ms) * quota_per_s // _MS_PER_S
         # It may have gone below zero, so that an entry larger than what is kept passes, too.
         self.quota_bytes = min(self.quota_bytes + earned, quota_per_s * _QUOTA_KEPT_MS // _MS_PER_S)
@@ -159,9 +159,9 @@ class Progress:
         return self.quota_bytes > 0
 
     def is_overdue(self, now_ms: int, time_out_ms: int) -> bool:
-        """Say whether what is under way has been without an answer for too long."""
+        """Return whether what is under way has been without an answer for too long."""
         return (self.is_waiting or bool(self.in_flight)) and now_ms - self.sent_ms >= time_out_ms
 
     def is_live(self, now_ms: int, time_out_ms: int) -> bool:
-        """Say whether the follower answered, in this term, less than `time_out_ms` ago."""
+        """Return whether the follower answered, in this term, less than `time_out_ms` ago."""
         return now_ms - self.contact_ms < time_out_ms

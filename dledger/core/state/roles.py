@@ -1,4 +1,4 @@
-"""What a node remembers in its role: one object a role, replaced at every transition (`core.transitions`).
+"""The state of a node in its role: one object a role, replaced at every transition (`core.transitions`).
 
 So nothing of a role outlives it by oversight: a node that leads again begins with nothing known of the followers, and a
 follower of another leader has compared nothing with it yet. What outlives roles is in `core.state`.

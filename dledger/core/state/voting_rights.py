@@ -1,4 +1,4 @@
-"""What a node may do whose directory was empty, or whose disk was lost, as one table (ADR 7, ADR 18).
+"""The rights of a node whose directory was empty, or whose disk was lost, as one table (ADR 7, ADR 18).
 
 A disk that is empty does not say whether the group is new or the disk was wiped. So a node that begins with nothing is
 *founding* until it meets a leader. If that leader was elected by all voters in the first election of the group, and
@@ -90,7 +90,7 @@ def quiet_until_ms(config: RaftConfig, now_ms: int, *, is_founding: bool) -> int
 
 
 def has_vote(state: State, request: VoteRequest) -> bool:
-    """Say whether this node, as the disk knows it, is the one that the candidate wants a vote of."""
+    """Return whether this node, as the disk knows it, is the one that the candidate wants a vote of."""
     return request.voter_incarnation == state.incarnation
 
 
@@ -102,12 +102,12 @@ def take_vote(candidate: Candidate, voter: str, *, is_founding: bool) -> None:
 
 
 def has_majority(state: State, candidate: Candidate) -> bool:
-    """Say whether a majority of voters that are not founding has voted for this node."""
+    """Return whether a majority of voters that are not founding has voted for this node."""
     return len(candidate.votes) - len(candidate.founding_votes) >= state.quorum
 
 
 def is_founded_by(state: State, candidate: Candidate) -> bool:
-    """Say whether all voters have voted for this node, which has nothing to lose: so a group begins.
+    """Return whether all voters have voted for this node, which has nothing to lose: so a group begins.
 
     Founding voters may have lost what they promised. So a group in which disks were wiped is never begun a second
     time without those that still hold its log. Where a voter is not founding, no founding candidate is elected: so
@@ -145,23 +145,23 @@ def believed_group_id(state: State) -> int:
 
 
 def is_founding_for(state: State, peer: str, progress: Progress) -> bool:
-    """Say whether `peer` has promised nothing yet in a group that this leader's election founded."""
+    """Return whether `peer` has promised nothing yet in a group that this leader's election founded."""
     return progress.incarnation is None and peer in state.leader.founders
 
 
 def is_being_founded(state: State) -> bool:
-    """Say whether only a node with nothing to lose could be elected again, as a majority is still founding."""
+    """Return whether only a node with nothing to lose could be elected again, as a majority is still founding."""
     office = state.leader
     return bool(office.founders) and state.commit_index < office.term_start_index
 
 
 def counts(state: State, peer: str, progress: Progress) -> bool:
-    """Say whether what `peer` answers counts towards a majority."""
+    """Return whether what `peer` answers counts towards a majority."""
     return progress.incarnation is not None and state.incarnations.get(peer) == progress.incarnation
 
 
 def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> bool:
-    """Take note of the name by which a peer answers; False: the answer is of a life before its disk was lost.
+    """Record the name by which a peer answers; False: the answer is of a life before its disk was lost.
 
     An answer may come after those of a later life: what it acknowledges is gone. It is recognised by its name, which
     this leader has met before the present one, or which the membership counts while another one answers: a name that

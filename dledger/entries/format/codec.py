@@ -1,4 +1,4 @@
-"""How a log distinguishes a leader's own entries from those of clients: the port `EntryCodec`, and raw logs.
+"""The port `EntryCodec`, which distinguishes a leader's own entries from those of clients; and raw logs.
 
 A leader writes entries of its own: a no-op when it begins, a membership when the group changes. In a log of raw bytes
 their magic says so:

@@ -1,4 +1,4 @@
-"""Where entries go: one after the other, and to the head of the next data file when there is no room.
+"""Positions of entries: consecutive, or at the begin of the next data file when there is no room.
 
 An entry stays in a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
 replicas place by this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.

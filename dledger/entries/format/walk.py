@@ -132,7 +132,7 @@ def chain_before(begin_index: int) -> int:
 
 
 def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
-    """Say whether a header of an empty entry may have lost just its checksums, and so reads as one of Java's."""
+    """Return whether a header of an empty entry may have lost just its checksums, and so reads as one of Java's."""
     is_checksum_apart = offset % SECTOR_SIZE_BYTES > _LAST_WHOLE_CHECKSUM
     return is_checksum_apart and buffer[next_offset : next_offset + len(_END)] == _END
 
@@ -140,7 +140,7 @@ def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
 def describe_fault(
     buffer: memoryview, offset: int, end: int, position: int, state: WalkState, codec: EntryChecks = RAW_ENTRY_CODEC
 ) -> tuple[str, str]:
-    """Say what is wrong with the entry at `offset`, where `walk` stopped: (expected, found), as text for people."""
+    """Return the fault of the entry at `offset`, where `walk` stopped: (expected, found), as text for people."""
     if end - offset < HEADER_SIZE:
         return f"an entry header of {HEADER_SIZE} bytes", f"only {end - offset} bytes"
     magic, size, index, term, at, channel, chain_crc, body_crc, body_size = HEADER.unpack_from(buffer, offset)

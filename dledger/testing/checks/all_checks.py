@@ -1,4 +1,4 @@
-"""All checks of one run under one roof."""
+"""All checks of one run."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Damage:
         return node_id in self._damaged or node_id in self._repaired
 
     def can_lose(self, node_id: str) -> bool:
-        """Say whether the nodes that lost something stay a minority with this one, whichever membership is in force.
+        """Return whether the nodes that lost something stay a minority with this one, whichever membership is in force.
 
         Learners count as if they voted: they may be promoted before their loss is found.
         """
@@ -85,14 +85,14 @@ class Damage:
         return [node_id for node_id in self._disks if node_id in gone]
 
     def take_away(self, node_id: str) -> bool:
-        """Say whether the group can do without this node; then it must, from now on, until it is given back."""
+        """Return whether the group can do without this node; then it must, from now on, until it is given back."""
         is_spared = self.can_lose(node_id)
         if is_spared:
             self._absent.add(node_id)
         return is_spared
 
     def is_group_known(self) -> bool:
-        """Say whether every founder has stored the group id: before, it trusts all nodes of its settings."""
+        """Return whether every founder has stored the group id: before, it trusts all nodes of its settings."""
         return all(self._believed.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
 
     def give_back(self, node_id: str) -> None:
@@ -140,7 +140,7 @@ class Damage:
         return readmitted
 
     def _is_founded(self) -> bool:
-        """Say whether every founder has met the group: before, a wiped one would forget a promise that others count."""
+        """Return whether every founder has met the group: before, a wiped one would forget a vote that others count."""
         return all(node_id in self._founded for node_id in self._founders)
 
     @property
@@ -264,7 +264,7 @@ class Damage:
         return random.choice(random.choice(kinds))
 
     def look_again(self, node_id: str) -> bool:
-        """Say whether the node has just overwritten all that was damaged: then it is whole again."""
+        """Return whether the node has just overwritten all that was damaged: then it is whole again."""
         disk = self._disks[node_id]
         if node_id in self._damaged and not any(inode.cache_flips or inode.durable_flips for inode in disk.inodes()):
             self._damaged.remove(node_id)
@@ -281,7 +281,7 @@ class Damage:
 
 
 def _is_data(path: str) -> bool:
-    """Say whether a file is part of the log, not of one that was set aside."""
+    """Return whether a file is part of the log, not of one that was set aside."""
     return "/data/" in path and "/aside/" not in path
 
 

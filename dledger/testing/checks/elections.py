@@ -1,6 +1,6 @@
 """Checks of elections: one leader a term (I1), one vote a term, and terms that never go back (I10).
 
-Promises are taken from what a node sends, for that is what others build on: a message proves that its sender's term,
+Promises are derived from the messages of a node, on which others rely: a message proves that its sender's term,
 and a granted vote that the vote, is durable; both are read back from the simulated disk at the moment of sending.
 
 A node whose disk was wiped forgets its votes. Its messages say that it is founding, and candidates do not count its

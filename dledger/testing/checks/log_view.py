@@ -1,4 +1,4 @@
-"""What the checkers know of each node's log, read from its simulated disk and not from the code under test.
+"""The checkers' view of each node's log, read from its simulated disk and not from the code under test.
 
 `LogBook` keeps every entry that was ever on any node, once. Each refers to the entry before it, so that two
 logs with the same last entry are the same log: prefixes are compared by identity, in no time (log matching, Raft
@@ -148,7 +148,7 @@ class LogView:
         return self.records[index - self.begin_index] if self.begin_index <= index <= self.last_index else None
 
     def holds(self, record: LogEntry) -> bool:
-        """Say whether the log is known to hold, at this very place, this very entry."""
+        """Return whether the log is known to hold, at this very place, this very entry."""
         return self.get(record.index) is record
 
     def second_file(self) -> LogEntry | None:
@@ -188,7 +188,7 @@ class LogView:
             records.append(self._book.meet(self.node_id, found, is_first=previous is None and self.begin_index > 0))
 
     def is_durable(self, index: int) -> bool:
-        """Say whether the entries up to `index` would survive a power cut now, as far as bytes go."""
+        """Return whether the entries up to `index` would survive a power cut now, as far as bytes go."""
         while self.durable_index < index:
             record = self.get(self.durable_index + 1)
             if record is None or not self._stands_durable(record):

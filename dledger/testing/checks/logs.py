@@ -49,7 +49,7 @@ class Copy:
     records: list[LogEntry]
 
     def holds(self, record: LogEntry) -> bool:
-        """Say whether it held this entry, or had dropped it as old."""
+        """Return whether it held this entry, or had dropped it as old."""
         offset = record.index - self.begin_index
         return offset < 0 or (offset < len(self.records) and self.records[offset] is record)
 
@@ -183,7 +183,7 @@ class LogChecks:
         self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
 
     def holds_entries(self, node_id: str) -> bool:
-        """Say whether a node's log held any entry when this was looked at last."""
+        """Return whether a node's log held any entry when this was looked at last."""
         return bool(self._views[node_id].records)
 
     def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:

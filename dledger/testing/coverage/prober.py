@@ -273,7 +273,7 @@ def _call(function: str, number: int, value: bool) -> ast.expr:
 
 
 def _is_ellipsis(statement: ast.stmt) -> bool:
-    """Say whether nothing is done: `...`, or a docstring alone."""
+    """Return whether nothing is done: `...`, or a docstring alone."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and (value.value is ... or isinstance(value.value, str))
 

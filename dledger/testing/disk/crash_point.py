@@ -1,4 +1,4 @@
-"""Where a simulated process dies: in one of its operations on disk or network, chosen beforehand."""
+"""The point at which a simulated process dies: an operation on disk or network, chosen beforehand."""
 
 from __future__ import annotations
 

@@ -134,11 +134,11 @@ class SimFiles:
         return FileGlance(name, len(inode.cache), ranges, bytes(inode.cache[: min(GLANCE_SIZE_BYTES, data_end)]), tail)
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or directory of this path exists."""
+        """Return whether a file or directory of this path exists."""
         return path in self._disk.directories or self._disk.lookup(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        """Say whether a directory of this path exists."""
+        """Return whether a directory of this path exists."""
         return path in self._disk.directories
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> SimFile:

@@ -1,4 +1,4 @@
-"""One file of a simulated disk, without its name: page cache, durable copy, what waits between, and flipped bits."""
+"""One file of a simulated disk, without its name: page cache, durable copy, unsynced writes, and flipped bits."""
 
 from __future__ import annotations
 

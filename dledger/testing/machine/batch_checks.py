@@ -1,4 +1,4 @@
-"""What must hold of a simulated node after each batch of events: all checks that look at core and log.
+"""Checks of a simulated node after each batch of events: all that inspect core and log.
 
 Not here: what each check means (`dledger.testing.checks.all_checks` and the modules that it joins).
 """

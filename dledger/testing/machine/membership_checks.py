@@ -35,7 +35,7 @@ class MembershipWatch:
         self._settled: MembershipEntry | None = None
 
     def trust(self, entry: MembershipEntry) -> None:
-        """Take note that `entry` was committed where these checks did not see it: in a group of its own."""
+        """Record that `entry` was committed where these checks did not see it: in a group of its own."""
         self._settled = entry
 
     def look(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:

@@ -32,7 +32,7 @@ class SimReply:
         self._is_done = False
 
     def done(self) -> bool:
-        """Say whether it was answered."""
+        """Return whether it was answered."""
         return self._is_done
 
     def set_result(self, result: AppendResult) -> None:
@@ -68,7 +68,7 @@ class SimReadReply:
         self._is_done = False
 
     def done(self) -> bool:
-        """Say whether it was answered."""
+        """Return whether it was answered."""
         return self._is_done
 
     def set_result(self, index: int) -> None:

@@ -94,7 +94,7 @@ def _identity_path(machine: SimMachine) -> str:
 
 
 def _is_sound(machine: SimMachine) -> bool:
-    """Say whether nothing but its directory keeps this machine's node from starting."""
+    """Return whether nothing but its directory keeps this machine's node from starting."""
     disk = machine.disk
     faults = (disk.read_fault, disk.write_fault, disk.sync_fault)
     is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(fault.is_armed for fault in faults)

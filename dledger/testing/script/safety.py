@@ -1,4 +1,4 @@
-"""What must hold whenever a script pauses: it is looked at after every command, on all logs, entry by entry.
+"""Safety checks of a script, after every command, on all logs, entry by entry.
 
 The logs of a script are short, so nothing is skipped and nothing is remembered but what is committed. (The simulator
 checks much longer runs, incrementally: `dledger.testing.checks.logs`.)

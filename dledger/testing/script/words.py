@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def is_heartbeat(message: Message) -> bool:
-    """Say whether a message only keeps a leader in office."""
+    """Return whether a message only keeps a leader in office."""
     return isinstance(message, (Heartbeat, HeartbeatResponse))
 
 

@@ -1,4 +1,4 @@
-"""What happens to directories: bytes that the disk flips, disks that are replaced, directories that are not the node's.
+"""Faults of directories: flipped bits, replaced disks, directories of other nodes.
 
 One node of a run is the victim: whatever it loses, the others are a majority that lost nothing, so the group must keep
 all that it promised. What runs on a hurt disk is refused by name, or has no vote; it is never obeyed:
@@ -6,7 +6,7 @@ all that it promised. What runs on a hurt disk is refused by name, or has no vot
 | fault | what must come of it |
 | --- | --- |
 | replaced by an empty disk | the node is readmitted in the end |
-| flipped bytes | the node names the file and stops, has no vote, or serves nothing of them; then it is mended |
+| flipped bytes | the node names the file and stops, has no vote, or serves nothing of them; then it is repaired |
 | of another group, with a higher term | no peer takes a term or an entry of it |
 | an older copy of its own, or of the disk before it | a peer that met a later life refuses it, and the node stops |
 | exchanged for that of another node | neither starts |
@@ -54,7 +54,7 @@ _EXCHANGED = "the directory of another node"
 
 
 class DirectoryFaults:
-    """Injects faults into directories, and mends what they left.
+    """Injects faults into directories, and repairs them.
 
     Args:
         world: what the run shares.
@@ -255,11 +255,11 @@ class DirectoryFaults:
         return [machine for machine in self._machines.values() if machine is not self._victim]
 
     def _may_be_hurt(self) -> bool:
-        """Say whether the victim may run on a directory that it must not; a copy that was made comes first."""
+        """Return whether the victim may run on a directory that it must not; a copy that was made comes first."""
         return self._copy is None and self._may_lose()
 
     def _may_lose(self) -> bool:
-        """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.
+        """Return whether the victim may lose its data: at least all others were founded and count as what they are.
 
         Before, a founding node may have promised something that it would forget.
         And one that does not know the group's id yet cannot recognise a foreign directory (ADR 19).

@@ -217,7 +217,7 @@ class NodeProcess:
         return sum(len(link.connections()) for link in links)
 
     def has_met(self, node_id: str) -> bool:
-        """Say whether it is connected to that node, which let it in."""
+        """Return whether it is connected to that node, which let it in."""
         return self.life is not None and self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
     def directories_of(self, node_id: str) -> tuple[Met, ...]:
@@ -450,6 +450,6 @@ def _ignore(_machine: ShellMachine) -> None:
 
 
 def _names_directory(error: BaseException | None, node_id: str) -> bool:
-    """Say whether a node ended because of its directory, and says which one that is."""
+    """Return whether a node ended because of its directory, and says which one that is."""
     is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
     return is_refusal and node_id in str(error)

@@ -88,7 +88,7 @@ class Network:
             self._cut.difference_update(pairs)
 
     def is_cut(self, sender: str, receiver: str) -> bool:
-        """Say whether nothing passes from `sender` to `receiver`."""
+        """Return whether nothing passes from `sender` to `receiver`."""
         return (sender, receiver) in self._cut or sender in self._without_power or receiver in self._without_power
 
     def reset_connections(self, machine_id: str, share: float) -> None:

@@ -1,4 +1,4 @@
-"""What shapes one run of the shell's simulator, drawn from its seed, and the faults that it counts."""
+"""The options of one run of the shell's simulator, drawn from its seed, and the faults that it counts."""
 
 from __future__ import annotations
 

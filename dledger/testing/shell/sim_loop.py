@@ -258,11 +258,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Say whether a step of this loop runs now."""
+        """Return whether a step of this loop runs now."""
         return events._get_running_loop() is self  # noqa: SLF001 - the same
 
     def is_closed(self) -> bool:
-        """Say whether the process is dead."""
+        """Return whether the process is dead."""
         return self.is_dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -201,7 +201,7 @@ class SimTransport(asyncio.Transport):
         return received[size:]
 
     def was_read(self, size_bytes: int) -> None:
-        """Take note that the other process has read so much: the window opens."""
+        """Record that the other process has read so much: the window opens."""
         self._unread_size_bytes -= size_bytes
         if self.is_lost:
             return
@@ -331,5 +331,5 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Say whether the end has begun."""
+        """Return whether the end has begun."""
         return self._is_closing or self.is_lost

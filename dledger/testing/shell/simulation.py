@@ -150,7 +150,7 @@ class ShellSimulation:
                 raise Violation("connections", f"{machine.node_id}: expected {expected} connections, found {count}")
 
     def _has_converged(self) -> bool:
-        """Say whether all nodes run, count, hold and know the same, are connected, and none dials in vain."""
+        """Return whether all nodes run, count, hold and know the same, are connected, and none dials in vain."""
         lives = [machine.process.life if machine.process is not None else None for machine in self._machines.values()]
         expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
         last_index = max((life.store.last_index for life in lives if life is not None), default=-1)

@@ -1,4 +1,4 @@
-"""What shapes the state machine of a run of the shell's simulator, and the faults around its snapshots."""
+"""Options of the state machine in the shell's simulator, and of the faults around its snapshots."""
 
 from __future__ import annotations
 

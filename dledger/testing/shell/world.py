@@ -1,4 +1,4 @@
-"""What all simulated processes of a run share, and where a violation is noted until the run's own loop raises it."""
+"""Objects that all simulated processes of a run share; a violation is kept here until the run's own loop raises it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reading files on the operating system needs, whether or not they may be written, too: one map each, and names.
+"""Reading files, common to writable and read-only ones: one memory map each, and names.
 
 `store.fs.linux.files` adds writing, `store.fs.read_only_files` refuses it.
 """

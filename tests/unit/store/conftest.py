@@ -45,7 +45,7 @@ def filled(opened):
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    """Return a store of 300 messages, 2 s apart, closed in order; several files of each kind."""
+    """Return a store of 300 messages, 2 s apart, closed cleanly; several files of each kind."""
     root, clock = tmp_path_factory.mktemp("template") / "store", Clock()
     store = open_small(root, clock=clock)
     for number in range(0, COUNT, 3):

@@ -13,7 +13,7 @@ from store.fs.linux.files import OsFiles
 from tests.support.message_stores import SMALL, Clock, numbered, open_small, with_log
 
 FILE_SIZE = 1 << 18
-# Four in a file, so that opening a store that was closed in order does not read the first of them.
+# Four in a file, so that opening a store that was closed cleanly does not read the first of them.
 COUNT, BODY_SIZE = 24, 60_000
 OPTIONS = {
     "broker": "broker-a",

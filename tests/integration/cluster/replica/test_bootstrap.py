@@ -100,7 +100,7 @@ def test_different_base_logs_form_no_group_and_both_nodes_name_the_first_differe
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]), dirs_exist_ok=True)
         damaged = f"{places_of(configs[1]).base_directory}/{FILE_SIZE:020d}"
-        # Within a body, in a file that a store closed in order need not read again.
+        # Within a body, in a file that a store closed cleanly need not read again.
         spoil(damaged)
         both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         for error, peer in zip(both, ("n1", "n0"), strict=True):

@@ -1,4 +1,4 @@
-"""One process at a time has a store open, be it Java's; and the next one learns whether it was closed in order."""
+"""One process at a time has a store open, be it Java's; and the next one learns whether it was closed cleanly."""
 
 import os
 import subprocess

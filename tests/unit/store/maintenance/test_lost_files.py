@@ -253,7 +253,7 @@ def test_verify_reports_as_damage_and_rebuild_refuses_what_a_start_refuses(
         open_small(root).close()
     except (CorruptData, WrongFileSize):
         is_refused = True
-    # A start cuts what no record follows also where the store was closed in order: RocketMQ leaves such bytes there.
+    # A start cuts what no record follows also where the store was closed cleanly: RocketMQ leaves such bytes there.
     assert damaged or not is_refused, found
     rebuild = Rebuild(OsFiles(), parts_of(tmp_path / "rebuilt"), Layout())
     if Area.LOG in damaged:

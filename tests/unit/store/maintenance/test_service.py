@@ -173,7 +173,7 @@ def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
 
     asyncio.run(run())
 
-    assert (tmp_path / "abort").exists(), "it was not closed in order"
+    assert (tmp_path / "abort").exists(), "it was not closed cleanly"
 
 
 def test_put_that_waits_for_a_slow_disk_is_answered_in_time(tmp_path):

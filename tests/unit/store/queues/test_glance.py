@@ -24,7 +24,7 @@ SIZE = 100
 
 
 def fill(root, begin, count):
-    """Write a queue as it is closed in order."""
+    """Write a queue as it is closed cleanly."""
     key = QueueKey("orders", 0)
     queues = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
     queues.load()
