@@ -7,8 +7,8 @@ What bad input gets (`cluster.protocol.errors` has the code of each; a read chan
 | a topic that is not here, or may not be read         | DescribeLog leaves it out; else as for Get    |
 | lists of different lengths, negative numbers         | ILLEGAL_REQUEST                               |
 | more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
-| a range of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
-| a range that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
+| a range of the log, or of a queue, that is gone      | PlanLog cuts it; ReadLog: NO_MESSAGE          |
+| a range that this node does not have yet             | SERVICE_NOT_AVAILABLE                         |
 | a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
 | too many streams                                     | TOO_MANY_WAITERS                              |
 

@@ -82,7 +82,7 @@ def say(*words: object) -> None:
 
 
 async def main(client_id: str, options: dict[str, Any]) -> None:
-    """Consume until a line comes from standard input."""
+    """Consume until SIGTERM comes."""
     group_member._BEAT_S = options.pop("beat_s", group_member._BEAT_S)
     work_s = options.pop("work_s", 0.0)
     stopped = asyncio.Event()

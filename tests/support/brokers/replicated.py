@@ -114,10 +114,6 @@ class Group:
         for name in names or list(self.open):
             await self.open.pop(name).stop()
 
-    def configure(self, name, **node_settings):
-        config = self.configs[name]
-        self.configs[name] = replace(config, node=replace(config.node, **node_settings))
-
     async def leader(self):
         """Return the replica that takes puts, when there is one."""
         serving = lambda: [each for each in self.open.values() if each.status().is_serving_puts]  # noqa: E731

@@ -194,14 +194,19 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
     run(main())
 
 
+async def twenty_saved(machine):
+    """Return a host that has applied twenty entries, and their snapshot."""
+    source = Host(machine, threshold=1000)
+    source.append(*(b"%d" % number for number in range(20)))
+    source.machine.committed(19)
+    await source.turn_all()
+    source.machine._save()
+    return source, source.machine.snapshot
+
+
 def test_reset_loads_the_state_of_the_received_snapshot(machine):
     async def main():
-        source = Host(machine, threshold=1000)
-        source.append(*(b"%d" % number for number in range(20)))
-        source.machine.committed(19)
-        await source.turn_all()
-        source.machine._save()
-        snapshot = source.machine.snapshot
+        source, snapshot = await twenty_saved(machine)
         chunks = [(at, source.machine.read_chunk(snapshot, at, 10)) for at in range(0, snapshot.size_bytes, 10)]
         await source.machine.stop()
 
@@ -226,12 +231,7 @@ def test_reset_loads_the_state_of_the_received_snapshot(machine):
 
 def test_state_is_loaded_a_piece_a_turn_and_readers_are_woken_by_the_last(machine):
     async def main():
-        source = Host(machine, threshold=1000)
-        source.append(*(b"%d" % number for number in range(20)))
-        source.machine.committed(19)
-        await source.turn_all()
-        source.machine._save()
-        snapshot = source.machine.snapshot
+        source, snapshot = await twenty_saved(machine)
         content = source.machine.read_chunk(snapshot, 0, snapshot.size_bytes)
         await source.machine.stop()
 
