@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from store.fs.ports import File
     from store.model.dispatch_batch import Bools, Int32s, Int64s
 
-SLOT_OFFSET = HEADER_SIZE = 40
+HEADER_SIZE = 40
 SLOT_SIZE = 4
 ITEM_SIZE = 20
 HEADER = struct.Struct(

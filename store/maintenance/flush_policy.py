@@ -39,10 +39,6 @@ class FlushSettings:
             raise ValueError(f"expected an interval of at least 1 ms, and no negative number, found {self}")
 
 
-COMMIT_LOG_FLUSH = FlushSettings(interval_ms=500, least_pages=4, thorough_interval_ms=10_000)
-CONSUME_QUEUE_FLUSH = FlushSettings(interval_ms=1_000, least_pages=2, thorough_interval_ms=60_000)
-
-
 class FlushPolicy:
     """Says when a round is due, and what to flush in it. Times are milliseconds of any clock that never goes back.
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.outcomes import MessageAppended
 from cluster.v1.broker_pb2 import PutRequest, PutResponse
-from dledger.client.aio.request_stream import RequestStream
 from store.model.message import Host
 
 if TYPE_CHECKING:
@@ -139,9 +138,6 @@ class PutBatch:
             # Not so when the caller was cancelled or its deadline passed.
             if not item.future.done():
                 item.future.set_result(places)
-
-
-PutStream: TypeAlias = RequestStream[PutBatch, PutResponse]
 
 
 def host_of(data: bytes) -> Host:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from dledger.client.aio.request_stream import RequestStream
-from dledger.v1.log_pb2 import AppendRequest, AppendResponse
+from dledger.v1.log_pb2 import AppendRequest
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,6 +45,3 @@ class Batch:
         """Return the request that carries all bodies."""
         bodies = [body for item in self.items for body in item.bodies]
         return AppendRequest(group=self.group, bodies=bodies, request_id=request_id)
-
-
-AppendStream: TypeAlias = RequestStream[Batch, AppendResponse]

@@ -1,6 +1,6 @@
 """The asyncio face of the client: `AsyncLogClient`. For use by the tasks of one event loop.
 
-The way of an append: `append` → `AppendSender` (joins what is there into a batch) → `AppendStream` (one bidirectional
+The way of an append: `append` → `AppendSender` (joins what is there into a batch) → `RequestStream` (one bidirectional
 gRPC call, up to four batches under way) → the answer settles one future a caller.
 """
 

@@ -2,13 +2,11 @@
 
 import pytest
 
-from store.maintenance.flush_policy import (
-    COMMIT_LOG_FLUSH,
-    CONSUME_QUEUE_FLUSH,
-    FlushPolicy,
-    FlushSettings,
-    is_worth_flushing,
-)
+from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
+
+# RocketMQ's numbers.
+COMMIT_LOG_FLUSH = FlushSettings(interval_ms=500, least_pages=4, thorough_interval_ms=10_000)
+CONSUME_QUEUE_FLUSH = FlushSettings(interval_ms=1_000, least_pages=2, thorough_interval_ms=60_000)
 
 
 def rounds(settings, until_ms, step_ms=100):
