@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dledger.entries.format.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from dledger.types import Span, TermRun
@@ -18,7 +17,9 @@ from store.errors import CorruptData
 from store.fs.struct_type import numpy_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from store.fs.mapped_file_queue import MappedFileQueue
 
@@ -27,8 +28,8 @@ UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"
 _CHECK_COUNT = 1 << 15
 
 # magic, position, size, index, term
-_Fields = tuple[int, int, int, int, int]
-_NONE: _Fields = (0, 0, 0, -1, 0)
+Fields = tuple[int, int, int, int, int]
+_NONE: Fields = (0, 0, 0, -1, 0)
 
 
 class EntryIndex:
@@ -48,7 +49,7 @@ class EntryIndex:
         """The files."""
         return self._queue
 
-    def fields(self, index: int) -> _Fields:
+    def fields(self, index: int) -> Fields:
         """Return (magic, position, size, index, term) of an entry that is in the log.
 
         Raises:
@@ -59,7 +60,7 @@ class EntryIndex:
         offset = index * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         if file is not None:
-            unit: _Fields = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
+            unit: Fields = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
             if unit[3] == index:
                 self._newest = unit
                 return unit
@@ -101,7 +102,25 @@ class EntryIndex:
         Raises:
             store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
         """
-        parts, index = list[NDArray[np.int64]](), first_index
+        parts = [units["position"].astype(np.int64) for units in self._units(first_index, last_index)]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def positions_in_row(self, first_index: int, last_index: int) -> NDArray[np.int64]:
+        """Return the positions of one entry or more, each of which begins where the one before ends.
+
+        Raises:
+            store.errors.CorruptData: as `positions`, or a unit says something else.
+        """
+        parts = [(units["position"], units["size"]) for units in self._units(first_index, last_index)]
+        positions, sizes = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+        wrong = np.flatnonzero(positions[1:] != positions[:-1] + sizes[:-1])
+        if len(wrong):
+            raise self.corrupt(first_index + int(wrong[0]))
+        return positions
+
+    def _units(self, first_index: int, last_index: int) -> Iterator[NDArray[np.void]]:
+        """Yield the units of these entries, file by file; raises as `positions`."""
+        index = first_index
         while index <= last_index:
             offset = index * INDEX_UNIT_SIZE
             file = self._queue.find(offset)
@@ -111,9 +130,8 @@ class EntryIndex:
             units = np.frombuffer(file.file.view(), UNIT_TYPE, count, offset - file.begin_offset)
             if not (units["index"] == np.arange(index, index + count)).all():
                 raise self.corrupt(index)
-            parts.append(units["position"].astype(np.int64))
+            yield units
             index += count
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def holds(self, first_index: int, units: bytes) -> bool:
         """Return whether exactly these units are stored from `first_index` on."""

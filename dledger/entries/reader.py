@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dledger.entries.format.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
-from dledger.entries.format.walk import WalkState, describe_fault, walk
+from dledger.entries.format.walk import TELL_TALE, TELL_TALE_MASK, WalkState, describe_fault, walk
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.entries.format.codec import EntryCodec
-    from dledger.entries.index import EntryIndex
+    from dledger.entries.index import EntryIndex, Fields
+    from dledger.entries.log_head import LogHead
     from dledger.types import Span
     from store.fs.mapped_file import MappedFile
     from store.fs.mapped_file_queue import MappedFileQueue
@@ -36,10 +37,12 @@ class EntryReader:
         codec: distinguishes a leader's own entries from those of clients.
     """
 
-    __slots__ = ("_codec", "_data", "_index")
+    __slots__ = ("_codec", "_data", "_index", "_own_ends")
 
     def __init__(self, data: MappedFileQueue, index: EntryIndex, codec: EntryCodec) -> None:
         self._codec = codec
+        # The last bytes of the channels of a leader's own entries.
+        self._own_ends = [channel & _BYTE_MAX for _, channel in codec.kinds if channel]
         self._data = data
         self._index = index
 
@@ -63,39 +66,104 @@ class EntryReader:
             raise CorruptData(file.path, position - file.begin_offset, expected, found)
         return encoded
 
-    def entries_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
-        """Return the indexes of entries whose channel ends with the byte that `channel` ends with.
+    def read(self, span: Span) -> bytes:
+        """Return the entries of a span, as stored in the file, not checked.
 
-        The others are not read: it costs some ten nanoseconds for each of them. All of them must be in one file.
+        Raises:
+            store.errors.CorruptData: the index names a place where no file is.
+        """
+        self._file_with(span.first_index, span.position, span.length)
+        return self._data.read(span.position, span.length)
+
+    def proven(self, index: int) -> Fields:
+        """Return (magic, position, size, index, term) of an entry, if its header says the same.
+
+        No checksum covers the index: what is cut, deleted or promised by it rests on this.
+
+        Raises:
+            store.errors.CorruptData: they differ; opening the store again rebuilds the index.
+        """
+        fields = self._index.fields(index)
+        _, position, size, _, term = fields
+        if size < HEADER_SIZE:
+            raise self._index.corrupt(index)
+        file = self._file_with(index, position, size)
+        header = HEADER.unpack_from(file.view(), position - file.begin_offset)
+        if header[1:4] != (size, index, term):
+            raise self._index.corrupt(index)
+        return fields
+
+    def confirmed(self, index: int, head: LogHead, last_index: int) -> Fields:
+        """Return the unit of an entry if its header, or the units next to it, confirm it.
+
+        Where the header is the damaged one, the entry is still found, so that old files can be deleted.
+
+        Args:
+            index: of the entry.
+            head: where the log begins.
+            last_index: of the log.
+
+        Raises:
+            store.errors.CorruptData: as `proven`.
+        """
+        try:
+            return self.proven(index)
+        except CorruptData:
+            begin, end = max(index - 1, head.begin_index), min(index + 1, last_index) + 1
+            position = head.begin_position if begin == head.begin_index else self._index.fields(begin)[1]
+            if not self._index.is_sound(begin, end, position, self._data.file_size):
+                raise
+            return self._index.fields(index)
+
+    def entries_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
+        """Return the indexes of entries whose channel ends with the byte that `channel` ends with, or may have been it.
+
+        The latter have the mark of a leader's own entry in the body and the channel of none; no checksum covers it, so
+        the caller must check the whole entry. The others are not read: it costs some ten nanoseconds for each of them.
+        All of them must be in one file.
+
+        Raises:
+            store.errors.CorruptData: the index is damaged.
         """
         is_few = last_index - first_index < _FEW_ENTRIES
         find = self._find_few_of_channel if is_few else self._find_of_channel
         return find(first_index, last_index, channel)
 
     def chain_crc_of(self, index: int) -> int:
-        """Return the chain checksum in the header of an entry; not checked."""
-        position = self._index.fields(index)[1]
+        """Return the chain checksum in the header of an entry; it is not checked, but it is that of this entry."""
+        position = self.proven(index)[1]
         file = self._file_with(index, position, HEADER_SIZE)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
         return chain_crc
 
     def _find_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
-        positions = self._index.positions(first_index, last_index)
+        self.proven(first_index)
+        positions = self._index.positions_in_row(first_index, last_index)
         file = self._file_with(last_index, int(positions[-1]), HEADER_SIZE)
-        offsets = positions - (file.begin_offset - _CHANNEL_END)
+        offsets = positions - file.begin_offset
         if offsets[0] < 0:
             raise self._index.corrupt(first_index)
-        ends = np.frombuffer(file.view(), np.uint8)[offsets]
-        found: list[int] = (np.flatnonzero(ends == channel & _BYTE_MAX) + first_index).tolist()
+        content = np.frombuffer(file.view(), np.uint8)
+        ends = content[offsets + _CHANNEL_END]
+        is_found = ends == channel & _BYTE_MAX
+        if self._codec.tell_tale_at >= 0:
+            tales = content[np.minimum(offsets + (HEADER_SIZE + self._codec.tell_tale_at), len(content) - 1)]
+            is_found |= (tales & TELL_TALE_MASK == TELL_TALE) & ~np.isin(ends, self._own_ends)
+        found: list[int] = (np.flatnonzero(is_found) + first_index).tolist()
         return found
 
     def _find_few_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
         """Do the same entry by entry: for a few of them a tenth of the work."""
-        fields, found = self._index.fields, []
+        tell_tale_at, found = self._codec.tell_tale_at, []
         for index in range(first_index, last_index + 1):
-            position = fields(index)[1]
-            file = self._file_with(index, position, HEADER_SIZE)
-            if file.view()[position - file.begin_offset + _CHANNEL_END] == channel & _BYTE_MAX:
+            _, position, size, _, _ = self.proven(index)
+            file = self._file_with(index, position, size)
+            view, offset = file.view(), position - file.begin_offset
+            end, tale = view[offset + _CHANNEL_END], 0
+            if 0 <= tell_tale_at < size - HEADER_SIZE:
+                tale = view[offset + HEADER_SIZE + tell_tale_at]
+            is_lost = tale & TELL_TALE_MASK == TELL_TALE and end not in self._own_ends
+            if end == channel & _BYTE_MAX or is_lost:
                 found.append(index)
         return found
 

@@ -13,6 +13,7 @@ Source: DLedger `DLedgerMmapFileStore`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from dledger.entries.aside import AsideRecord
@@ -31,6 +32,7 @@ from dledger.entries.format.entry import (
 )
 from dledger.entries.format.placement import EntryRun, lay_out
 from dledger.entries.format.walk import UNKNOWN
+from dledger.entries.index import IndexUnit
 from dledger.entries.log_head import LogHead, restart_log
 from dledger.entries.opening import OpenLog, open_log
 from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_payload
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dledger.entries.format.entry import Entry
-    from dledger.entries.index import IndexUnit
     from store.fs.mapped_file import MappedFile
     from store.fs.ports import Files
 
@@ -168,15 +169,21 @@ class EntryStore:
         return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
     def term_before(self, index: int) -> int:
-        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it."""
+        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it.
+
+        Raises:
+            store.errors.CorruptData: index and data disagree; opening the store again rebuilds the index.
+        """
         if index == self.begin_index:
             return self.begin_prev_term
-        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else UNKNOWN_TERM
+        if index == self.last_index + 1:
+            return self.last_term
+        return self.term_at(index - 1) if self.begin_index < index <= self.last_index else UNKNOWN_TERM
 
     def unit(self, index: int) -> IndexUnit:
-        """Return where and what an entry is; raises as `fit`."""
+        """Return where and what an entry is; raises as `position_of`."""
         self._check_held(index)
-        return self._index.unit(index)
+        return IndexUnit(*self._reader.confirmed(index, self.head, self.last_index))
 
     def term_runs(self) -> tuple[TermRun, ...]:
         """Return the terms of all entries."""
@@ -204,19 +211,27 @@ class EntryStore:
         return self._index.span_of(first_index, last_index, self.data_file_size)
 
     def term_at(self, index: int) -> int:
-        """Return the term of an entry; raises as `fit`."""
+        """Return the term of an entry, as index and header say; raises as `position_of` where they differ."""
         self._check_held(index)
-        return self._index.term_at(index)
+        return self._reader.proven(index)[4]
 
     def position_of(self, index: int) -> int:
-        """Return where an entry begins; raises as `fit`."""
+        """Return where an entry begins.
+
+        Raises:
+            EntryNotFound: it is not in the log.
+            store.errors.CorruptData: the index is damaged; opening the store again rebuilds it.
+        """
         self._check_held(index)
-        return self._index.fields(index)[1]
+        return self._reader.confirmed(index, self.head, self.last_index)[1]
 
     def end_position_of(self, index: int) -> int:
-        """Return the position after an entry; raises as `fit`."""
+        """Return the position after an entry; raises as `position_of`."""
         self._check_held(index)
-        _, position, size, _, _ = self._index.fields(index)
+        # At the log's end it is known without a read.
+        if index == self.last_index:
+            return self.end_position
+        _, position, size, _, _ = self._reader.confirmed(index, self.head, self.last_index)
         return position + size
 
     def index_at_position(self, position: int) -> int:
@@ -224,15 +239,24 @@ class EntryStore:
 
         Raises:
             EntryNotFound: none begins there.
+            store.errors.CorruptData: as `position_of`.
         """
-        index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at <= position)
-        if index < self.begin_index or self._index.fields(index)[1] != position:
+        index = self.index_before(position) + 1
+        if index > self.last_index or self._index.fields(index)[1] != position:
             raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
         return index
 
     def index_before(self, position: int) -> int:
-        """Return the last entry that begins before `position`; `begin_index - 1` when there is none."""
-        return self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
+        """Return the last entry that begins before `position`; `begin_index - 1` when there is none.
+
+        Raises:
+            store.errors.CorruptData: as `position_of`.
+        """
+        index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
+        # A wrong unit that misled the search is next to where it ended.
+        for at in range(max(index, self.begin_index), min(index + 1, self.last_index) + 1):
+            self._reader.confirmed(at, self.head, self.last_index)
+        return index
 
     def positions_within(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the positions in `[begin, end)` at which entries begin.
@@ -292,9 +316,7 @@ class EntryStore:
 
     def read_span(self, span: Span) -> bytes:
         """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
-        if span.last_index > self._flush.durable_index:
-            return self._data.read(span.position, span.length)
-        return self.read_checked(span)
+        return self._reader.read(span) if span.last_index > self._flush.durable_index else self.read_checked(span)
 
     def data_file(self, position: int) -> MappedFile | None:
         """Return the data file that holds the byte at `position`, if there is one; to read, as the log says."""
@@ -306,23 +328,17 @@ class EntryStore:
         The file that holds the last entry is not among them.
 
         Raises:
-            store.errors.CorruptData: the index does not know the first entry of a file.
+            store.errors.CorruptData: as `position_of`.
         """
         if self.last_index < self.begin_index:
             return []
         last_begin = self.position_of(self.last_index) // self.data_file_size * self.data_file_size
         older = [file for file in self._data.mapped_files[:count_max] if file.begin_offset < last_begin]
-        try:
-            return [(file.path, self.index_at_position(file.end_offset)) for file in older]
-        except EntryNotFound as error:
-            directory = self._index.queue.directory
-            raise CorruptData(directory, 0, "the entry with which a data file begins", str(error)) from error
+        return [(file.path, self.index_before(file.end_offset) + 1) for file in older]
 
     def newest_path(self) -> str | None:
         """Return the path of the data file that holds the last entry; None when there is none."""
-        if self.last_index < self.begin_index:
-            return None
-        file = self._data.find(self.position_of(self.last_index))
+        file = self._data.find(self.end_position - 1) if self.last_index >= self.begin_index else None
         return None if file is None else file.path
 
     # ------------------------------------------------------------------------------------------------- appending
@@ -485,11 +501,14 @@ class EntryStore:
         """Truncate the log from `first_index` on, durably; also a blank before it.
 
         Raises:
+            store.errors.CorruptData: nothing was changed; the index is damaged, and opening the store rebuilds it.
             store.errors.StorageFailed: the node must stop.
         """
         assert self.begin_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
         if first_index > self.last_index:
             return
+        # Index and header must agree before anything is changed: else a bit in the index cuts what has to stay.
+        last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
         self._flush.cut(first_index)
@@ -499,7 +518,7 @@ class EntryStore:
         self._flushed_index = min(self._flushed_index, first_index)
         self._drop_prepared()
         self.last_index = first_index - 1
-        self.last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
+        self.last_term = last_term
         self.end_position = before.end_position
         self._chain_crc = before.chain_crc
 
@@ -522,10 +541,8 @@ class EntryStore:
         begin_index = self.index_at_position(begin_position)
         if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
             return
-        if begin_index > index:  # a bit of an index unit has changed
-            raise self._index.corrupt(index)
-        chain_crc = self._proven_chain_before(begin_index)
-        head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1), prev_chain_crc=chain_crc)
+        prev_term, chain_crc = self._proven_before(begin_index)
+        head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=chain_crc)
         self._parts.head_file.save(head)
         self._begin_at(head)
         self._data.remove_before(begin_position)
@@ -597,13 +614,14 @@ class EntryStore:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position
         self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
 
-    def _proven_chain_before(self, index: int) -> int:
-        """Return what the chain of an entry starts from, if that fits the entry; UNKNOWN (-1) if either is damaged."""
-        try:
-            self.get(index)
-        except CorruptData:
-            return UNKNOWN
-        return self.chain_crc_before(index)
+    def _proven_before(self, index: int) -> tuple[int, int]:
+        """Return term and chain checksum of the entry before `index`; unknown (-2 and -1) where either is damaged."""
+        term = UNKNOWN_TERM
+        with suppress(CorruptData):
+            term = self.term_before(index)
+            self.get(index)  # fits the chain
+            return term, self.chain_crc_before(index)
+        return term, UNKNOWN
 
     def _check_held(self, *indexes: int) -> None:
         for index in indexes:

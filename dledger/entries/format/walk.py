@@ -26,8 +26,8 @@ _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
 # What follows the last entry in a file, in place of a magic.
 _END: Final = bytes(4)
 # See `EntryChecks.tell_tale_at`.
-_TELL_TALE: Final = 0x04
-_TELL_TALE_MASK: Final = 0x0C
+TELL_TALE: Final = 0x04
+TELL_TALE_MASK: Final = 0x0C
 
 
 def walk(
@@ -66,7 +66,7 @@ def walk(
             break
         body = buffer[offset + header_size : next_offset]
         is_own = channel or magic != normal
-        if is_own or (0 <= tell_tale_at < body_size and body[tell_tale_at] & _TELL_TALE_MASK == _TELL_TALE):
+        if is_own or (0 <= tell_tale_at < body_size and body[tell_tale_at] & TELL_TALE_MASK == TELL_TALE):
             is_known = not is_own or (magic, channel) in codec.kinds
             if not is_known or codec.find_fault(magic, channel, offset + displacement, body):
                 break

@@ -5,10 +5,15 @@ from unittest.mock import ANY
 import dledger.entries.recovery
 import dledger.entries.tail
 import dledger.node.lost_vote
+from dledger.entries.index import EntryIndex
+from dledger.entries.reader import EntryReader
 from dledger.node.lost_vote import VoteGivenUp
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
 LOST_VOTE = "tests/unit/dledger/node/test_vote_given_up.py"
+HIDDEN_COMMANDS = (
+    "tests/unit/commitlog/record/test_system_records.py::test_changed_bit_of_channel_or_index_hides_no_command"
+)
 RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
 
 
@@ -18,6 +23,18 @@ def one_bit_beside_zeros_is_a_torn_write(patch):
 
 def channel_of_a_leaders_entry_is_believed(patch):
     patch.setattr("commitlog.record.system_records._channel_of", lambda body: ANY)
+
+
+def index_is_believed_without_the_header_that_it_points_to(patch):
+    patch.setattr(EntryReader, "proven", lambda self, index: self._index.fields(index))
+
+
+def command_whose_channel_is_lost_is_stepped_over(patch):
+    patch.setattr("dledger.entries.reader.TELL_TALE", 0xFF)
+
+
+def commands_are_looked_for_where_the_index_alone_says(patch):
+    patch.setattr(EntryIndex, "positions_in_row", EntryIndex.positions)
 
 
 def damaged_tail_is_cut_like_a_torn_one(patch):
@@ -96,5 +113,14 @@ MUTANTS = (
         Tests(
             "tests/unit/commitlog/record/test_system_records.py::test_any_change_of_the_channel_is_detected_by_a_walk"
         ),
+    ),
+    Mutant(
+        index_is_believed_without_the_header_that_it_points_to,
+        "no promise is forgotten",
+        Tests("tests/unit/dledger/entries/test_changed_index_bits.py::test_truncation_keeps_all_that_is_before_it"),
+    ),
+    Mutant(command_whose_channel_is_lost_is_stepped_over, "all replicas have the same state", Tests(HIDDEN_COMMANDS)),
+    Mutant(
+        commands_are_looked_for_where_the_index_alone_says, "all replicas have the same state", Tests(HIDDEN_COMMANDS)
     ),
 )

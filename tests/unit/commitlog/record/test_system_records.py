@@ -1,5 +1,8 @@
 """A leader's own entries in a log of messages: records that Java can read, in no queue, marked by the channel."""
 
+from contextlib import suppress
+from random import Random
+
 import pytest
 
 from commitlog.record.encoder import RecordEncoder
@@ -18,6 +21,9 @@ from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, encode_batch
 from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.storage.membership_codec import MembershipUnreadable
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
+from dledger.testing.faults import FaultCounts
 from dledger.types import Member, Membership
 from store.errors import CorruptData, IllegalMessage
 from store.fs.linux.files import OsFiles
@@ -180,3 +186,28 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
     for first, last in ((0, 39), (8, 12)):
         with pytest.raises(CorruptData):
             store.read_channel(first, last, STATE_CHANNEL)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 39), (8, 12)])
+def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
+    """No checksum covers either; a replica that steps over a command has another state than the others from then on."""
+    disk = SimDisk(Random(7), FaultCounts())
+    store = EntryStore.open(SimFiles(disk, Random(7), FaultCounts()), "/n0", EntryStoreConfig(1 << 20, 32 * 64), codec)
+    for index in range(40):
+        body, channel = (codec.record(b"\1%d" % index), STATE_CHANNEL) if index % 7 == 3 else (client_body(), 0)
+        store.append([body], index, 1, channel=channel, stamp_at=STAMP_AT)
+    expected = store.read_channel(first, last, STATE_CHANNEL)
+    entry, unit = store.position_of(10), 10 * 32
+    places = [("data", entry + 32 + bit // 8, bit % 8) for bit in range(32)]
+    places += [("index", unit + 4 + bit // 8, bit % 8) for bit in range(28 * 8)]
+
+    for folder, position, bit in places:
+        store.position_of(0)  # the unit that was read last is remembered
+        content = disk.lookup(f"/n0/{folder}/{0:020d}").cache
+        content[position] ^= 1 << bit
+        with suppress(CorruptData):
+            assert store.read_channel(first, last, STATE_CHANNEL) == expected, (folder, position, bit)
+        content[position] ^= 1 << bit
+
+    assert store.read_channel(first, last, STATE_CHANNEL) == expected
+    store.abandon()
