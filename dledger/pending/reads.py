@@ -93,7 +93,7 @@ class CommitWaiters:
             RequestRefused: the node ended.
         """
         if self._error is not None:
-            raise self._error
+            raise _copy(self._error)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         try:
@@ -114,10 +114,15 @@ class CommitWaiters:
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(_copy(error))
+
+
+def _copy(error: RequestRefused) -> RequestRefused:
+    """Return an exception for one caller: one that is raised twice keeps the frames of both."""
+    return RequestRefused(error.code, error.message)
 
 
 def _refuse(futures: list[asyncio.Future[int]], error: RequestRefused) -> None:
     for future in futures:
         if not future.done():
-            future.set_exception(error)
+            future.set_exception(_copy(error))

@@ -8,7 +8,7 @@ import pytest
 
 from dledger.core.events import ReadIndex
 from dledger.errors import ResponseCode
-from dledger.pending.reads import PendingReads, RequestRefused
+from dledger.pending.reads import CommitWaiters, PendingReads, RequestRefused
 
 
 def futures(count: int) -> list[asyncio.Future[int]]:
@@ -52,5 +52,25 @@ def test_each_kind_of_refusal_has_its_code() -> None:
             with pytest.raises(RequestRefused) as refused:
                 future.result()
             assert refused.value.code is code
+
+    asyncio.run(main())
+
+
+def test_every_waiter_gets_an_exception_of_its_own() -> None:
+    async def main() -> None:
+        waiters, reads = CommitWaiters(), PendingReads(timeout_s=1.0)
+        waiting = [asyncio.create_task(waiters.wait()) for _ in range(2)]
+        asking = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for future in asking:
+            reads.ask(future)
+        await asyncio.sleep(0)
+        end = RequestRefused(ResponseCode.INTERNAL_ERROR, "the node stopped")
+        waiters.end(end)
+        reads.end(end)
+        # Each raise adds to the traceback of an exception; a program may ask a node that ended again and again.
+        late = [asyncio.create_task(waiters.wait()) for _ in range(2)]
+        raised = await asyncio.gather(*waiting, *asking, *late, return_exceptions=True)
+        assert {str(each) for each in raised} == {str(end)}
+        assert len({id(each) for each in raised}) == len(raised)
 
     asyncio.run(main())
