@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
+from cluster.api.name_server_links import ask_leader
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.witnesses import Witnesses
@@ -79,7 +80,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._table = RouteTable()
-        self._witnesses = Witnesses()
+        self._witnesses = Witnesses(ask_leader)
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
 

@@ -18,31 +18,23 @@ import asyncio
 import logging
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
-
-import grpc
-import grpc.aio
 
 from cluster.nameserver.witnesses import LIFE_SIZE_BYTES, life_digest
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
-from cluster.protocol.wire.answers import check_answer, failure_of_call
-from cluster.protocol.wire.routes import register_request
-from cluster.v1 import nameserver_pb2
-from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints
-from dledger.client.failures import CHANNEL_OPTIONS
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
 _RETRY_INTERVAL_S: Final = 3.0
-_CALL_TIMEOUT_S: Final = 3.0
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
+    from cluster.nameserver.ports import Dial
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +68,7 @@ class Registrar:
 
     Args:
         endpoints: `host:port` of all name servers, comma separated or as an iterable.
+        dial: makes the link to each.
         heartbeat_interval_s: how often to say that nothing has changed.
         retry_interval_s: how soon to try a name server again that failed.
 
@@ -86,12 +79,13 @@ class Registrar:
     def __init__(
         self,
         endpoints: str | Iterable[str],
+        dial: Dial,
         *,
         heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
         retry_interval_s: float = _RETRY_INTERVAL_S,
     ) -> None:
         self._reporters = [
-            _Reporter(address, heartbeat_interval_s, retry_interval_s) for address in parse_endpoints(endpoints)
+            _Reporter(address, dial, heartbeat_interval_s, retry_interval_s) for address in parse_endpoints(endpoints)
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -139,7 +133,7 @@ class _Reporter:
         life: the secret that proves to this name server that later requests come from the same process.
     """
 
-    def __init__(self, address: str, heartbeat_interval_s: float, retry_interval_s: float) -> None:
+    def __init__(self, address: str, dial: Dial, heartbeat_interval_s: float, retry_interval_s: float) -> None:
         self.life = secrets.token_bytes(LIFE_SIZE_BYTES)
         self._address = address
         self._heartbeat_interval_s = heartbeat_interval_s
@@ -148,14 +142,16 @@ class _Reporter:
         self._topics: TopicSource | None = None
         self._accepted: Registration | None = None
         self._changed = asyncio.Event()
+        # The process that answers there after a connection has ended may know nothing.
+        self._link = dial(address, self._changed.set)
         # Set while what is wanted was reported, well or not.
         self._settled = asyncio.Event()
         self._settled.set()
         self._is_failing = False
-        self._channel: grpc.aio.Channel | None = None
-        self._watcher: asyncio.Task[None] | None = None
 
     def say(self, registration: Registration | None, topics: TopicSource | None) -> None:
+        if registration is not None:
+            registration = replace(registration, life=self.life)
         if registration != self._wanted:
             self._wanted, self._topics = registration, topics
             self._settled.clear()
@@ -177,22 +173,12 @@ class _Reporter:
         """Return when what is wanted now was reported, well or not."""
         await self._settled.wait()
 
-    async def _watch(self, channel: grpc.aio.Channel) -> None:
-        """Register again whenever a connection has ended: the process that answers there next may know nothing."""
-        before = grpc.ChannelConnectivity.IDLE
-        while True:
-            state = channel.get_state()
-            if before is grpc.ChannelConnectivity.READY and state is not before:
-                self._changed.set()
-            before = state
-            await channel.wait_for_state_change(state)
-
     async def _report(self, registration: Registration | None) -> bool:
         """Send the registration; return whether the name server accepted it."""
         if registration is None:
             return True
         try:
-            if registration != self._accepted or not await self._heartbeat(registration):
+            if registration != self._accepted or not await self._link.heartbeat(registration):
                 accepted, self._accepted = self._accepted, None
                 if not await self._register_change(registration, accepted):
                     await self._register_all(registration)
@@ -219,26 +205,11 @@ class _Reporter:
         registration, self._wanted = self._wanted, None
         if registration is None:
             return
-        request = nameserver_pb2.UnregisterRequest(broker=registration.broker, term=registration.term, life=self.life)
-        with suppress(grpc.aio.AioRpcError):
-            await self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S)
+        with suppress(RequestFailed):
+            await self._link.unregister(registration)
 
     async def close(self) -> None:
-        if self._watcher is not None:
-            await end_tasks([self._watcher])
-        if self._channel is not None:
-            await self._channel.close()
-
-    async def _heartbeat(self, registration: Registration) -> bool:
-        request = nameserver_pb2.HeartbeatRequest(
-            broker=registration.broker, term=registration.term, sequence=registration.sequence, life=self.life
-        )
-        try:
-            response = await self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._lost(error) from error
-        check_answer(response.answer, self._address)
-        return response.is_registered
+        await self._link.close()
 
     async def _register_change(self, registration: Registration, accepted: Registration | None) -> bool:
         """Send the changes since the last accepted registration; return False: all must be sent."""
@@ -250,7 +221,7 @@ class _Reporter:
         if change is None or max(len(change.topics), len(change.deleted)) > TOPICS_PER_REGISTRATION_MAX:
             return False
         extent = Extent(accepted.sequence, change.deleted)
-        return await self._register(register_request(registration, change.topics, extent))
+        return await self._link.register(registration, change.topics, extent)
 
     async def _register_all(self, registration: Registration) -> None:
         """Send all topics in pieces, each created after the previous one was sent; again if one was lost."""
@@ -261,30 +232,10 @@ class _Reporter:
             for number in count():
                 following = next(pieces, None)
                 extent = Extent(piece=number, has_more=following is not None)
-                is_taken = await self._register(register_request(registration, piece, extent))
+                is_taken = await self._link.register(registration, piece, extent)
                 if following is None or not is_taken:
                     break
                 piece = following
             if is_taken:
                 return
         raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} accepts no registration in pieces")
-
-    async def _register(self, request: nameserver_pb2.RegisterRequest) -> bool:
-        """Send one request; return False: the name server does not hold what it adds to."""
-        request.life = self.life
-        try:
-            response = await self._stub().Register(request, timeout=_CALL_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            raise self._lost(error) from error
-        check_answer(response.answer, self._address)
-        return not response.wants_all
-
-    def _lost(self, error: grpc.aio.AioRpcError) -> RequestFailed:
-        return failure_of_call(self._address, error.code(), error.details() or "", "NameServer")
-
-    def _stub(self) -> NameServerAsyncStub:
-        # Made in the loop that uses it.
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-            self._watcher = asyncio.create_task(self._watch(self._channel))
-        return NameServerStub(self._channel)

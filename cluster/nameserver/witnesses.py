@@ -26,16 +26,10 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import grpc
-import grpc.aio
-
 from cluster.protocol.route_table import BROKERS_MAX, BrokerNode, Registration, UnconfirmedRegistration
-from cluster.v1.broker_pb2 import BrokerStatusRequest, BrokerStatusResponse
-from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from dledger.client.failures import CHANNEL_OPTIONS
 
 if TYPE_CHECKING:
-    from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
+    from cluster.nameserver.ports import AskLeader, LeaderReport
 
 LIFE_SIZE_BYTES: Final = 16
 # A group has rarely more; of a larger one the new leader and the first others are asked.
@@ -47,7 +41,6 @@ _CONFIRM_TIMEOUT_S: Final = 2.5
 _PAUSE_S: Final = 0.05
 # Brokers whose nodes are asked at the same time: those that have answered before, and all others.
 _ROUNDS_MAX: Final = 32
-_LEADING: Final = ("LEADER", "STANDALONE")
 
 
 def life_digest(life: bytes) -> bytes:
@@ -57,7 +50,7 @@ def life_digest(life: bytes) -> bytes:
 
 class _Answer(NamedTuple):
     node: BrokerNode
-    status: BrokerStatusResponse
+    report: LeaderReport
 
 
 class _Round:
@@ -67,17 +60,22 @@ class _Round:
         asked: a task for each node; None where the node does not answer as one of the broker.
     """
 
-    def __init__(self, known: Registration, first: str) -> None:
+    def __init__(self, ask: AskLeader, known: Registration, first: str) -> None:
         # The node that the claim is about, then the others in the order of the registration.
         nodes = sorted(known.nodes, key=lambda node: node.id != first)[:NODES_ASKED_MAX]
         loop = asyncio.get_running_loop()
-        self.asked = [loop.create_task(_ask(known.broker, node)) for node in nodes]
+        self.asked = [loop.create_task(_answer_of(ask, known.broker, node)) for node in nodes]
 
 
 class Witnesses:
-    """The known nodes of all brokers. For use by one event loop."""
+    """The known nodes of all brokers. For use by one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        ask: asks one node.
+    """
+
+    def __init__(self, ask: AskLeader) -> None:
+        self._ask = ask
         self._rounds: dict[Registration, asyncio.Task[_Round]] = {}
         self._running: dict[Registration, asyncio.Task[None]] = {}
         self._answering: set[str] = set()
@@ -126,7 +124,7 @@ class Witnesses:
         slots = self._slots[known.broker in self._answering]
         await slots.acquire()
         del self._rounds[known]
-        begun = _Round(known, first)
+        begun = _Round(self._ask, known, first)
         self._running[known] = asyncio.get_running_loop().create_task(self._end_round(known, begun, slots))
         return begun
 
@@ -142,17 +140,12 @@ class Witnesses:
         del self._running[known]
 
 
-async def _ask(broker: str, node: BrokerNode) -> _Answer | None:
-    """Return the status that a node reports; None when it does not answer, or is a node of another broker."""
-    with suppress(TimeoutError, grpc.aio.AioRpcError):
-        # The scheme is named: an address must not be taken for the name of another one.
-        async with (
-            asyncio.timeout(_NODE_TIMEOUT_S),
-            grpc.aio.insecure_channel(f"dns:///{node.address}", options=CHANNEL_OPTIONS) as channel,
-        ):
-            stub: BrokerServiceAsyncStub = BrokerServiceStub(channel)
-            status = await stub.Status(BrokerStatusRequest())
-            return _Answer(node, status) if status.broker == broker else None
+async def _answer_of(ask: AskLeader, broker: str, node: BrokerNode) -> _Answer | None:
+    """Return what a node reports; None when it does not answer in time, or is a node of another broker."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_NODE_TIMEOUT_S):
+            report = await ask(node.address)
+            return _Answer(node, report) if report is not None and report.broker == broker else None
     return None
 
 
@@ -163,11 +156,10 @@ def _answer_in(asked: asyncio.Task[_Answer | None]) -> _Answer | None:
 
 def _confirms(known: Registration, claim: Registration, answer: _Answer) -> bool:
     """Return whether what a known node says confirms a registration: see the table of this module."""
-    status = answer.status
-    if (status.term, status.leader.id) != (claim.term, claim.leader_id):
+    report = answer.report
+    if (report.term, report.leader.id) != (claim.term, claim.leader_id):
         return False
     claimed = BrokerNode(claim.leader_id, claim.leader_address)
     if claimed in known.nodes:
-        is_leading = answer.node == claimed and status.role in _LEADING
-        return is_leading and life_digest(claim.life) in status.life_digests
-    return status.leader.address == claim.leader_address
+        return answer.node == claimed and report.is_leading and life_digest(claim.life) in report.life_digests
+    return report.leader.address == claim.leader_address

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.api.broker_service import BrokerService
+from cluster.api.name_server_links import GrpcNameServer
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
@@ -77,7 +78,7 @@ class Broker:
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
-        self._registrar = Registrar(name_servers) if name_servers else None
+        self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
 

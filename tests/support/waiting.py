@@ -1,6 +1,7 @@
 """Waiting for conditions, long enough that a busy machine is no failure."""
 
 import asyncio
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -65,3 +66,13 @@ def run(story: Coroutine[Any, Any, Any], limit_s: float = STORY_S) -> Any:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(limited())
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run_test(**fixtures: Any) -> None:
+        run(test(**fixtures))
+
+    return run_test

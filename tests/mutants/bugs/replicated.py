@@ -212,7 +212,7 @@ def creation_of_a_topic_is_answered_before_name_servers_know(patch):
 
 def name_server_believes_a_leader_that_does_not_know_its_life(patch):
     def confirms(_known, claim, answer):
-        return (answer.status.term, answer.status.leader.id) == (claim.term, claim.leader_id)
+        return (answer.report.term, answer.report.leader.id) == (claim.term, claim.leader_id)
 
     patch.setattr(cluster.nameserver.witnesses, "_confirms", confirms)
 

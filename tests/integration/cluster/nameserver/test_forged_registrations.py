@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from cluster.api.name_server import NameServer
+from cluster.api.name_server_links import GrpcNameServer
 from cluster.local.node import choose_ports
 from cluster.nameserver import witnesses as registration_witnesses
 from cluster.nameserver.registration import Registrar
@@ -22,10 +23,11 @@ from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
-from tests.integration.cluster.nameserver.test_name_server import in_a_loop, leader_of, until
+from tests.integration.cluster.nameserver.test_name_server import leader_of, until
 from tests.support.brokers.thread import BrokerThread
 from tests.support.silent_host import silent_host
 from tests.support.status_nodes import StatusNode, lead, status_nodes
+from tests.support.waiting import in_a_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -230,7 +232,7 @@ async def test_an_unconfirmed_registration_is_accepted_on_a_retry() -> None:
     async with serving() as server, status_nodes("n0", "n1") as nodes:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""
-        async with Registrar(server.address, retry_interval_s=0.05) as registrar:
+        async with Registrar(server.address, GrpcNameServer, retry_interval_s=0.05) as registrar:
             registrar.say(registration(nodes, nodes[1], 4, b""))
             await until(lambda: asked(nodes[1]), bool)
             # It has learned only now that it leads.

@@ -12,6 +12,7 @@ import pytest
 
 from cluster import Consumer, Producer
 from cluster.api.name_server import TOPICS_PER_PAGE, NameServer
+from cluster.api.name_server_links import GrpcNameServer
 from cluster.local.node import choose_ports
 from cluster.nameserver.registration import Registrar
 from cluster.protocol.errors import RequestFailed
@@ -63,7 +64,11 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
     topics = tuple(TopicQueues(f"t{number:06}", 8, 8, 6) for number in range(100_000))
 
     async def story() -> None:
-        async with Server() as server, Registrar(str(server.address)) as registrar, measured_turns() as turns:
+        async with (
+            Server() as server,
+            Registrar(str(server.address), GrpcNameServer) as registrar,
+            measured_turns() as turns,
+        ):
             registrar.say(Registration("b", "c", 1, 1, "n0", NODES, topics))
             await until(lambda: server.service.topics_count == len(topics))
             # Two pieces, the making of one and the taking of another, may fall into one turn.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import random
 from contextlib import asynccontextmanager
@@ -15,35 +14,25 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from cluster.api import name_server_links
 from cluster.api.name_server import YOUNG_MS, NameServer
+from cluster.api.name_server_links import GrpcNameServer
 from cluster.client.routing import finder as route_finder
 from cluster.client.routing.finder import RouteFinder
-from cluster.nameserver import registration
 from cluster.nameserver.registration import Registrar
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
-from tests.support import waiting
 from tests.support.status_nodes import lead, status_nodes
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 NODES = (BrokerNode("n0", "127.0.0.1:20921"), BrokerNode("n1", "127.0.0.1:20922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n0", NODES, (TopicQueues("orders", 8, 8, 6),))
 T = TypeVar("T")
-
-
-def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in an event loop of its own."""
-
-    @functools.wraps(test)
-    def run(**fixtures: Any) -> None:
-        waiting.run(test(**fixtures))
-
-    return run
 
 
 async def until(ask: Callable[[], Awaitable[T]], is_wanted: Callable[[T], bool]) -> T:
@@ -66,13 +55,13 @@ async def leader_of(address: str, topic: str = "orders") -> str:
 @pytest.fixture(autouse=True)
 def patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a name server that answers late, on a busy machine, not taken for one that is away."""
-    for module in (registration, route_finder):
+    for module in (name_server_links, route_finder):
         monkeypatch.setattr(module, "_CALL_TIMEOUT_S", PATIENCE_S)
 
 
 def registrar(*servers: object) -> Registrar:
     addresses = ",".join(server.address for server in servers)
-    return Registrar(addresses, heartbeat_interval_s=0.1, retry_interval_s=0.1)
+    return Registrar(addresses, GrpcNameServer, heartbeat_interval_s=0.1, retry_interval_s=0.1)
 
 
 @in_a_loop
@@ -127,7 +116,7 @@ async def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 @in_a_loop
 async def test_a_restarted_name_server_gets_registrations_before_the_next_heartbeat(name_server) -> None:
     server = name_server()
-    async with Registrar(server.address, heartbeat_interval_s=3_600, retry_interval_s=0.1) as broker:
+    async with Registrar(server.address, GrpcNameServer, heartbeat_interval_s=3_600, retry_interval_s=0.1) as broker:
         broker.say(REGISTRATION)
         await until(lambda: leader_of(server.address), "n0".__eq__)
 
@@ -149,7 +138,7 @@ async def test_announcement_ends_when_every_reachable_name_server_knows_it(name_
             assert [await leader_of(each.address, f"t{sequence - 1}") for each in (first, second)] == ["n0", "n0"]
 
     slow = SlowNameServer(clock_ms=lambda: 0)
-    async with serving(slow) as address, Registrar(address) as broker:
+    async with serving(slow) as address, Registrar(address, GrpcNameServer) as broker:
         broker.say(REGISTRATION)
         settled = asyncio.ensure_future(broker.settled(PATIENCE_S))
         async with asyncio.timeout(PATIENCE_S):
@@ -180,7 +169,7 @@ async def test_a_topic_is_unknown_only_by_a_name_server_that_has_run_long_enough
         served(lambda: now[0]) as young,
         served(lambda: 0) as other,
         RouteFinder(f"{young},{other}") as finder,
-        Registrar(young) as broker,
+        Registrar(young, GrpcNameServer) as broker,
     ):
         with pytest.raises(RequestFailed, match="no node knows topic 'nothing' yet") as caught:
             await finder.find("nothing")
@@ -332,7 +321,7 @@ def test_a_second_name_server_on_the_same_address_reports_it(name_server) -> Non
 @in_a_loop
 async def test_a_name_server_that_hangs_delays_no_other(name_server, monkeypatch) -> None:
     # The call to the hanging one ends with the name server, not by itself.
-    monkeypatch.setattr(registration, "_CALL_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr(name_server_links, "_CALL_TIMEOUT_S", 3_600.0)
     hanging, other = name_server(), name_server()
     async with registrar(hanging, other) as broker:
         broker.say(REGISTRATION)
@@ -358,7 +347,7 @@ async def test_a_silent_broker_is_dropped_and_those_with_heartbeats_are_not() ->
     await server.start()
 
     def registrar_to_it() -> Registrar:
-        return Registrar(address, heartbeat_interval_s=0.02)
+        return Registrar(address, GrpcNameServer, heartbeat_interval_s=0.02)
 
     async def topics() -> list[str]:
         async with grpc.aio.insecure_channel(address) as channel:

@@ -22,8 +22,8 @@ from cluster.protocol.wire.routes import register_request, route_response
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
 from dledger.client import reaching
-from tests.integration.cluster.nameserver.test_name_server import NODES, in_a_loop, until
-from tests.support.waiting import PATIENCE_S
+from tests.integration.cluster.nameserver.test_name_server import NODES, until
+from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

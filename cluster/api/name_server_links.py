@@ -1,0 +1,122 @@
+"""The calls between brokers and name servers, over our gRPC services: the ports of `cluster.nameserver.ports`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import grpc.aio
+
+from cluster.nameserver.ports import LeaderReport
+from cluster.process.tasks import end_tasks
+from cluster.protocol.route_table import BrokerNode
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.routes import register_request
+from cluster.v1 import nameserver_pb2
+from cluster.v1.broker_pb2 import BrokerStatusRequest
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.failures import CHANNEL_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from cluster.protocol.route_table import Extent, Registration, TopicQueues
+    from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
+    from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
+
+_CALL_TIMEOUT_S: Final = 3.0
+_LEADING: Final = ("LEADER", "STANDALONE")
+
+
+class GrpcNameServer:
+    """One name server: a `cluster.nameserver.ports.NameServerLink`.
+
+    Args:
+        address: `host:port`.
+        on_lost: is called whenever a connection has ended.
+    """
+
+    def __init__(self, address: str, on_lost: Callable[[], None]) -> None:
+        self._address = address
+        self._on_lost = on_lost
+        self._channel: grpc.aio.Channel | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def register(self, registration: Registration, topics: Sequence[TopicQueues], extent: Extent) -> bool:
+        """Send a registration with these topics; return False: the name server does not hold what it adds to."""
+        request = register_request(registration, topics, extent)
+        response = await self._answer(self._stub().Register(request, timeout=_CALL_TIMEOUT_S))
+        return not response.wants_all
+
+    async def heartbeat(self, registration: Registration) -> bool:
+        """Say that nothing has changed; return whether the name server holds the registration."""
+        request = nameserver_pb2.HeartbeatRequest(
+            broker=registration.broker,
+            term=registration.term,
+            sequence=registration.sequence,
+            life=registration.life,
+        )
+        response = await self._answer(self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S))
+        return bool(response.is_registered)
+
+    async def unregister(self, registration: Registration) -> None:
+        """Remove the broker."""
+        request = nameserver_pb2.UnregisterRequest(
+            broker=registration.broker, term=registration.term, life=registration.life
+        )
+        await self._answer(self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S))
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._watcher is not None:
+            await end_tasks([self._watcher])
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _answer(self, call: Awaitable[Any]) -> Any:
+        try:
+            response = await call
+        except grpc.aio.AioRpcError as error:
+            raise failure_of_call(self._address, error.code(), error.details() or "", "NameServer") from error
+        check_answer(response.answer, self._address)
+        return response
+
+    def _stub(self) -> NameServerAsyncStub:
+        # Made in the loop that uses it.
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            self._watcher = asyncio.create_task(self._watch(self._channel))
+        return NameServerStub(self._channel)
+
+    async def _watch(self, channel: grpc.aio.Channel) -> None:
+        """Report each end of a connection."""
+        before = grpc.ChannelConnectivity.IDLE
+        while True:
+            state = channel.get_state()
+            if before is grpc.ChannelConnectivity.READY and state is not before:
+                self._on_lost()
+            before = state
+            await channel.wait_for_state_change(state)
+
+
+async def ask_leader(address: str) -> LeaderReport | None:
+    """Return what the node at an address says of its broker; None when it does not answer.
+
+    The caller limits the time: a cancelled call ends its connection.
+    """
+    with suppress(grpc.aio.AioRpcError):
+        # The scheme is named: an address must not be taken for the name of another one.
+        async with grpc.aio.insecure_channel(f"dns:///{address}", options=CHANNEL_OPTIONS) as channel:
+            stub: BrokerServiceAsyncStub = BrokerServiceStub(channel)
+            status = await stub.Status(BrokerStatusRequest())
+            return LeaderReport(
+                broker=status.broker,
+                term=status.term,
+                leader=BrokerNode(status.leader.id, status.leader.address),
+                is_leading=status.role in _LEADING,
+                life_digests=tuple(status.life_digests),
+            )
+    return None
