@@ -29,6 +29,7 @@ from commitlog.record.system_records import SYSTEM_CHANNELS
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.model.sys_flag import HOST_MASK
+from store.model.topics import DLEDGER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,18 @@ def find_good(view: memoryview, position: int, end: int, *, base_offset: int, he
 def is_entry_kind(magic: int, channel: int) -> bool:
     """Return whether a log of messages has entries of this magic and channel."""
     return magic in ENTRY_MAGICS and (not channel or (magic == ENTRY_NORMAL and channel in SYSTEM_CHANNELS))
+
+
+def is_clients_record(body: memoryview) -> bool:
+    """Return whether the body of an entry is a client's record, for one whose header says that a leader wrote it.
+
+    No checksum covers the channel of an entry, and a scan does not check its magic: one changed bit must not make a
+    client's message one that is in no queue.
+    """
+    try:
+        return decode(body, 0).topic != DLEDGER_TOPIC
+    except BadRecord:
+        return False
 
 
 def _claimed_ends(view: memoryview, position: int, end: int, header_size: int) -> set[int]:

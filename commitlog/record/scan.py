@@ -25,11 +25,11 @@ from commitlog.record.record import (
     decode,
     find_fault,
 )
-from commitlog.record.resync import is_entry_kind, resync
+from commitlog.record.resync import is_clients_record, is_entry_kind, resync
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
 from store.model.dispatch_batch import DispatchBatch, Skipped
-from store.model.topics import DELAY_LEVELS_MS
+from store.model.topics import DELAY_LEVELS_MS, DLEDGER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,7 +293,9 @@ def _system_entry_size(view: memoryview, position: int, end: int, limit: int) ->
     magic, size, channel = _KIND.unpack_from(view, position)
     if (magic == ENTRY_NORMAL and not channel) or not is_entry_kind(magic, channel):
         return 0
-    return size if HEADER_SIZE <= size <= end - position else 0
+    is_within = HEADER_SIZE <= size <= end - position
+    is_own = is_within and not is_clients_record(view[position + HEADER_SIZE : position + size])
+    return size if is_own else 0
 
 
 def _entry_fault(view: memoryview, position: int, end: int) -> RecordFault | None:
@@ -309,6 +311,8 @@ def _entry_fault(view: memoryview, position: int, end: int) -> RecordFault | Non
         record = decode(view, position + HEADER_SIZE, position + size)
     except BadRecord as error:
         return error.fault
-    if size == HEADER_SIZE + record.size:
-        return None
-    return RecordFault(position + 4, f"an entry of {HEADER_SIZE + record.size} bytes, as its record says", f"{size}")
+    if (magic != ENTRY_NORMAL or channel) and record.topic != DLEDGER_TOPIC:
+        expected = f"magic {ENTRY_NORMAL} and channel 0, for a record of topic {record.topic}"
+        return RecordFault(position, expected, f"magic {magic} and channel {channel}")
+    expected = f"an entry of {HEADER_SIZE + record.size} bytes, as its record says"
+    return None if size == HEADER_SIZE + record.size else RecordFault(position + 4, expected, f"{size}")

@@ -77,7 +77,10 @@ class EntryRecords:
         fault = record.check(physical_offset=file.begin_offset + position)
         if fault is not None:
             raise BadRecord(fault).in_file(file.path)
-        return None if channel or record.topic == DLEDGER_TOPIC else record
+        if channel and record.topic != DLEDGER_TOPIC:
+            expected = f"channel 0, for a record of topic {record.topic}"
+            raise CorruptData(file.path, entry, expected, f"channel {channel}")
+        return None if record.topic == DLEDGER_TOPIC else record
 
     # ------------------------------------------------------------------------------------------------- ranges
 

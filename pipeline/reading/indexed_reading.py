@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic
 import numpy as np
 
 from commitlog.record.record import find_fault
-from commitlog.record.resync import is_entry_kind
+from commitlog.record.resync import is_clients_record, is_entry_kind
 from commitlog.record.rows import HEADER_TYPE, RecordRows, gather, good_rows
 from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
@@ -93,7 +93,8 @@ class IndexedReading(Generic[T]):
         is_client = (heads["entry_magic"] == ENTRY_NORMAL) & (heads["channel"] == 0)
         for row in np.flatnonzero(~is_good | ~is_client).tolist():
             kind = int(heads["entry_magic"][row]), int(heads["channel"][row])
-            if is_good[row] and is_entry_kind(*kind):
+            begin, end = int(begins[row]) + HEADER_SIZE, int(begins[row] + sizes[row])
+            if is_good[row] and is_entry_kind(*kind) and not is_clients_record(data.data[begin:end]):
                 continue
             is_client[row] = False
             expected = f"entry {indexes[row]} of {sizes[row]} bytes at {begins[row] + base}"

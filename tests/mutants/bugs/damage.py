@@ -11,9 +11,8 @@ from dledger.node.lost_vote import VoteGivenUp
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
 LOST_VOTE = "tests/unit/dledger/node/test_vote_given_up.py"
-HIDDEN_COMMANDS = (
-    "tests/unit/commitlog/record/test_system_records.py::test_changed_bit_of_channel_or_index_hides_no_command"
-)
+SYSTEM_RECORDS = "tests/unit/commitlog/record/test_system_records.py"
+HIDDEN_COMMANDS = f"{SYSTEM_RECORDS}::test_changed_bit_of_channel_or_index_hides_no_command"
 RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
 
 
@@ -35,6 +34,10 @@ def command_whose_channel_is_lost_is_stepped_over(patch):
 
 def commands_are_looked_for_where_the_index_alone_says(patch):
     patch.setattr(EntryIndex, "positions_in_row", EntryIndex.positions)
+
+
+def entry_with_a_leaders_channel_is_stepped_over_unread(patch):
+    patch.setattr("commitlog.record.scan.is_clients_record", lambda body: False)
 
 
 def damaged_tail_is_cut_like_a_torn_one(patch):
@@ -118,6 +121,11 @@ MUTANTS = (
         index_is_believed_without_the_header_that_it_points_to,
         "no promise is forgotten",
         Tests("tests/unit/dledger/entries/test_changed_index_bits.py::test_truncation_keeps_all_that_is_before_it"),
+    ),
+    Mutant(
+        entry_with_a_leaders_channel_is_stepped_over_unread,
+        "every acknowledged message is read, or reported",
+        Tests(f"{SYSTEM_RECORDS}::test_client_entry_that_one_bit_makes_a_leaders_own_is_reported"),
     ),
     Mutant(command_whose_channel_is_lost_is_stepped_over, "all replicas have the same state", Tests(HIDDEN_COMMANDS)),
     Mutant(

@@ -160,6 +160,22 @@ def test_entry_of_an_unknown_channel_is_bad(codec):
     assert (batch.skipped[0].position, batch.skipped[0].found) == (0, "channel 9")
 
 
+@pytest.mark.parametrize("bit", [*range(32), *range(35 * 8 - 24, 36 * 8)])
+def test_client_entry_that_one_bit_makes_a_leaders_own_is_reported(codec, bit):
+    """No checksum covers the channel, and a scan does not check the chain, which covers the magic."""
+    data = bytearray()
+    for _ in range(3):
+        data += encoded((ENTRY_NORMAL, 0, client_body(), STAMP_AT), 4096 + len(data))
+    size = len(data) // 3
+    data[size + bit // 8] ^= 1 << bit % 8
+
+    batch, stop = scan(memoryview(data), 0, len(data), base_offset=4096, path="f", header_size=48)
+
+    assert stop is Stop.BAD
+    assert (len(batch), batch.next_offset) == (1, 4096 + 2 * size)
+    assert [(each.offset, each.size) for each in batch.skipped] == [(4096 + size, size)]
+
+
 def test_clients_may_not_put_to_the_system_topic():
     with pytest.raises(IllegalMessage, match=DLEDGER_TOPIC):
         check_topic(DLEDGER_TOPIC)

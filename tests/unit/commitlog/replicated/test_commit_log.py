@@ -214,6 +214,18 @@ def test_damaged_record_is_not_read(led, tmp_path):
         led.log.find(place.physical_offset)
 
 
+def test_clients_record_with_a_leaders_channel_is_damaged_and_not_absent(led, tmp_path):
+    pending = put(led, message(b"m" * 100))
+    led.node.commit()
+    place = pending.outcome.places[0]
+    with next((tmp_path / "dledger-n0" / "data").iterdir()).open("r+b") as file:
+        file.seek(place.physical_offset - 48 + 35)
+        file.write(b"\4")
+
+    with pytest.raises(CorruptData, match="channel 0"):
+        led.log.read(place.physical_offset, place.size)
+
+
 def test_clients_record_that_lost_its_channel_is_corruption(led, tmp_path):
     led.node.append_own(led.node.codec.no_op())
     led.node.commit()

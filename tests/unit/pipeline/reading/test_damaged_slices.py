@@ -100,6 +100,22 @@ def test_only_the_damaged_messages_are_missing(small_store, damaged, tmp_path, h
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(covered))
 
 
+@pytest.mark.parametrize("partitions_min", [1, 25])
+@pytest.mark.parametrize(("at", "bit"), [(35, 2), (35, 4), (3, 2)])
+def test_message_that_one_bit_makes_a_leaders_own_entry_is_not_left_out_silently(
+    small_store, damaged, at, bit, partitions_min
+):
+    """The bit is in the channel, or in the magic, of the entry."""
+    messages = small_store.messages
+    if messages[400].entry_offset == messages[400].offset:
+        pytest.skip("a plain log has no entries")
+    parts = planned(damaged({messages[400].entry_offset + at: bit}), partitions_min=partitions_min)
+
+    with pytest.raises(CorruptRecord):
+        read(parts, on_corrupt=FAIL)
+    assert read(parts) == [message.offset for number, message in enumerate(messages) if number != 400]
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_records_with_bad_bodies_at_the_beginning_of_a_slice_are_reported(small_store, damaged, count):
     """Found at random: the reader of a slice begins with a good record; the one of the slice before compared sizes."""
