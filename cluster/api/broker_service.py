@@ -61,7 +61,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self.topics = TopicCalls(core, self.groups.members)
 
     def served(self) -> Served:
-        """Return what a server needs to serve this."""
+        """Return the registration of this service at a server."""
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
         guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True)
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)

@@ -59,7 +59,7 @@ class LogCalls:
     # -------------------------------------------------------------------------------------------------- planning
 
     async def describe(self, request: pb.DescribeLogRequest) -> pb.DescribeLogResponse:
-        """Return what there is to read.
+        """Return the readable ranges.
 
         Raises:
             StoreError, DLedgerError: see the module's table.
@@ -80,7 +80,7 @@ class LogCalls:
         )
 
     async def plan(self, request: pb.PlanLogRequest) -> pb.PlanLogResponse:
-        """Return what is read next, and where it is stored.
+        """Return the next ranges to read, and their positions in the log.
 
         Raises:
             StoreError, DLedgerError: see the module's table.
@@ -135,7 +135,7 @@ class LogCalls:
         return found
 
     def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[UnitRange], list[UnitRange]]]:
-        """Return what is wanted of queues, less what is not there; and those of them that hold messages."""
+        """Return the requested ranges without missing messages; and those ranges that are not empty."""
         store, found, filled = self._core.replica.store, [], []
         for key, (begin, end) in wanted.items():
             yield
@@ -157,7 +157,7 @@ class LogCalls:
         return found
 
     def _front_of(self, offset: int) -> int:
-        """Return where that begins which the log has of a message: it, or its entry's header."""
+        """Return the begin of a message in the log: of its record, or of its entry's header."""
         found = self._core.replica.store.log.raw(offset, offset + 1, 1)
         return offset if found is None else offset - found.header_size
 

@@ -85,7 +85,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         self._begin_ms = clock_ms()
 
     def served(self) -> Served:
-        """Return what a server needs to serve this."""
+        """Return the registration of this service at a server."""
         descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
         guard = Guard(NAME_SERVER_BOUNDS, _refuse)
         return Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, self, descriptor, guard)

@@ -129,7 +129,7 @@ class QueryCalls:
         return _time_response(response, found, request.form, b"")
 
     async def offsets(self, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
-        """Return where queues begin and end.
+        """Return the first and last offset of queues.
 
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.

@@ -198,7 +198,7 @@ class TopicCalls:
         return response
 
     async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
-        """Return what this node knows of its messages."""
+        """Return the state of this node's messages."""
         replica, options = self._core.replica, self._core.options
         status, store, state = replica.status(), replica.store, replica.state
         return pb.BrokerStatusResponse(

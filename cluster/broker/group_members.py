@@ -56,7 +56,7 @@ class GroupMembers:
         self._count = 0
 
     def __len__(self) -> int:
-        """Return how many consumers there are."""
+        """Return the number of consumers."""
         return self._count
 
     def members(self, group: str) -> Mapping[str, JoinedMember]:

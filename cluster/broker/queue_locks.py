@@ -34,7 +34,7 @@ class QueueLocks:
         self._held: dict[tuple[str, str], set[QueueKey]] = {}
 
     def __len__(self) -> int:
-        """Return how many there are, ended ones too."""
+        """Return the number of locks, including ended ones."""
         return len(self._locks)
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueKey], now_ms: int) -> list[QueueKey]:

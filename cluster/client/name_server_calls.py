@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 def ask_each(
     addresses: Sequence[str], ask: Callable[[NameServerStub], Answer], patience_s: float | None = None
 ) -> dict[str, Answer | str]:
-    """Return what each name server answered, or in words why it did not.
+    """Return the answer of each name server, or a text with the cause of its failure.
 
     Args:
         addresses: of all of them.

@@ -108,7 +108,7 @@ def not_appended(reason: Reason | str, message: str) -> MessageNotAppended:
 def outcome_of_failure(
     failure: RequestFailed, unique_keys: tuple[str, ...], *, is_open: bool
 ) -> MessageNotAppended | MessageAppendUnknown:
-    """Return what a failed request means for its messages; an exception of their own.
+    """Return the outcome of the messages of a failed request, as an exception.
 
     Args:
         failure: of the last attempt.

@@ -100,7 +100,7 @@ class BaseLogMetrics:
 
 
 def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirectories:
-    """Return where a node of a broker keeps its logs."""
+    """Return the directories of the logs of a broker's node."""
     root = config.store_base_dir
     sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
     directories = (f"{root}/{LOG_DIRECTORY}", f"{root}/dledger-{config.self_id}")

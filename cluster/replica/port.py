@@ -121,7 +121,7 @@ class Replica(Protocol):
         ...
 
     def serving_puts(self) -> Puts:
-        """Return where to put messages if this node takes puts now: what it knows of topics may be old until then.
+        """Return the port for puts if this node accepts them now: before, its topics may be out of date.
 
         Raises:
             cluster.protocol.errors.RequestFailed: NOT_LEADER, LEADER_NOT_READY, STORE_STOPPED.

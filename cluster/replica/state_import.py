@@ -50,10 +50,10 @@ _HONEST: Final = frozenset({CommandVerdict.TOPIC_EXISTS, CommandVerdict.GROUP_EX
 
 @dataclass(frozen=True, slots=True)
 class OldState:
-    """What a store knew.
+    """The broker state of an old store.
 
     Attributes:
-        commands: what brings a new group there.
+        commands: they create the same state in a group.
         notes: notes for the operator, one sentence each.
         error: why it cannot be read; reported only by the node that would have to import it.
     """
@@ -64,7 +64,7 @@ class OldState:
 
 
 def find_old_state(files: Files, root: str) -> OldState:
-    """Return what the store in `root` knew; nothing is changed.
+    """Return the broker state of the store in `root`; nothing is changed.
 
     Raises:
         store.errors.StorageFailed: it cannot be read.
@@ -100,7 +100,7 @@ class StateImport:
     """The import on one node.
 
     Args:
-        old: what its store knew.
+        old: the state of its store.
         state: of the group, as far as this node has applied it.
         change: proposes a command.
         ended: is called when an import has ended, well or not; with the error after which the node must stop, if any.

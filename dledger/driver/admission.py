@@ -55,7 +55,7 @@ class Admission:
         self._too_large: set[str] = set()
 
     def admit(self, event: Event) -> Event | None:
-        """Return what the core may see of `event`; None: nothing.
+        """Return `event` as the core may see it; None: it is dropped.
 
         Raises:
             store.errors.StorageFailed: stop the node.

@@ -90,7 +90,7 @@ class NodeGroup:
         self._peers.set_members(addresses)
 
     def _address_of(self, member: Member, *, is_from_settings: bool) -> Address | None:
-        """Return where a member listens: as the settings say until the log says it."""
+        """Return the address of a member: from the settings until the log has it."""
         if is_from_settings and member.id in self._settings:
             return self._settings[member.id]
         try:
@@ -166,7 +166,7 @@ def _answered(result: RequestResult) -> asyncio.Future[RequestResult]:
 
 
 def _shown(membership: Membership) -> str:
-    """Return the members as people write them; a learner in brackets."""
+    """Return the members as text; a learner in brackets."""
     return " ".join(
         f"{member.id}-{member.address}" if member.is_voter else f"({member.id}-{member.address})"
         for member in membership.members

@@ -39,14 +39,14 @@ class NodeLeadership:
         self._has_ended = True
 
     def leader(self) -> KnownLeader:
-        """Return where clients find the leader, as far as it is known here."""
+        """Return id and client address of the leader, as far as known here."""
         leader_id = self._raft.leader_id or ""
         if self._has_ended and leader_id == self._raft.state.self_id:
             return KnownLeader()
         return KnownLeader(leader_id, self._addresses.client_address_of(leader_id))
 
     def client_addresses(self) -> dict[str, str]:
-        """Return where clients find each member, by id, as far as it is known here."""
+        """Return the client address of each member, by id, as far as known here."""
         address_of = self._addresses.client_address_of
         return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
 

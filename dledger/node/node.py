@@ -362,11 +362,11 @@ class Node:
         return self._has_joined and self._leadership.is_leader
 
     def leader(self) -> KnownLeader:
-        """Return where clients find the leader, as far as it is known here."""
+        """Return id and client address of the leader, as far as known here."""
         return self._leadership.leader()
 
     def client_addresses(self) -> dict[str, str]:
-        """Return where clients find each member, by id, as far as it is known here; only while the node runs."""
+        """Return the client address of each member, by id, as far as known here; only while the node runs."""
         return self._leadership.client_addresses()
 
     def status(self) -> NodeStatus:

@@ -67,7 +67,7 @@ class FrameBuffer:
         return len(self._view) > _USUAL_SIZE_BYTES
 
     def room(self) -> memoryview:
-        """Return where the next read goes; never empty."""
+        """Return the free part of the buffer for the next read; never empty."""
         return self._view[self._end :]
 
     def received(self, size: int) -> list[Frame]:

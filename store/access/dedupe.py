@@ -103,7 +103,7 @@ class DedupeWindow:
         self._undispatched: dict[_Key, _Put] = {}
 
     def __len__(self) -> int:
-        """Return how many messages of the log are remembered."""
+        """Return the number of messages in the window."""
         return self._count
 
     # ---------------------------------------------------------------------------------------------- what the log says
@@ -243,7 +243,7 @@ class DedupeWindow:
         return _joined([sources[row] for row in range(len(messages))], len(earlier))
 
     def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
-        """Return what was put before, by row: where it is, the put that it is part of, or an earlier row."""
+        """Return repeated messages by row: the first one's place, the put with it, or an earlier row."""
         given = [key for key in keys if key is not None]
         hashes = each_key_hash(given)
         if (
@@ -309,7 +309,7 @@ def _rows_of(batch: DispatchBatch) -> _Rows:
 
 
 def _key_of(message: Message) -> _Key | None:
-    """Return what a message is recognised by, if it is."""
+    """Return the key by which a message is recognised; None without one."""
     if message.reconsume_times or transaction_type(message.sys_flag):
         return None
     properties = message.properties

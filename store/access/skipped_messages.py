@@ -94,12 +94,12 @@ class SkipNotes:
 
 
 def damaged_record(physical_offset: int, size: int, error: CorruptData) -> Skipped:
-    """Return what is known of a record that cannot be read."""
+    """Return the report of an unreadable record."""
     return Skipped(error.path, error.position, physical_offset, size, error.expected, error.found)
 
 
 def wrong_unit(queue: ConsumeQueue, queue_offset: int, message: StoredMessage) -> Skipped:
-    """Return what is known of a unit that leads to a message which is not at that queue offset."""
+    """Return the report of a unit that points to a message with another queue offset."""
     path, position = queue.place_of(queue_offset)
     return Skipped(
         path,

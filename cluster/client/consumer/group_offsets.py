@@ -61,7 +61,7 @@ class GroupOffsets:
         self._warnings = RepeatedWarnings(logger)
 
     async def beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
-        """Return where to begin in queues of one topic of one broker; queues that the topic lacks are left out.
+        """Return the start offsets of queues of one topic of one broker; queues that the topic lacks are left out.
 
         Raises:
             RequestFailed: the broker does not answer, or has none of the queues.
@@ -91,7 +91,7 @@ class GroupOffsets:
         return found
 
     async def ends(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
-        """Return where queues end; queues that the topic lacks are left out.
+        """Return the end offsets of queues; queues that the topic lacks are left out.
 
         Raises:
             RequestFailed: the broker does not answer, or has none of the queues.

@@ -67,7 +67,7 @@ class OtherNodes:
         return []
 
     async def _ask(self, address: str, begin: int, end: int) -> list[ReceivedMessage] | None:
-        """Return what one node has of the messages; None: it gives no answer now."""
+        """Return the messages that one node has; None: it does not answer now."""
         asked_at = time.monotonic()
         try:
             found = await self._read_at(address, begin, end)
@@ -82,7 +82,7 @@ class OtherNodes:
         return found
 
     async def _read_at(self, address: str, begin: int, end: int) -> list[ReceivedMessage]:
-        """Return what one node has of the messages.
+        """Return the messages that one node has.
 
         Raises:
             RequestFailed: it gives no answer, or none now.

@@ -120,7 +120,7 @@ class RouteCache:
 
 
 def _newest(known: _Entry, found: Sequence[BrokerRoute], unconfirmed: Collection[str], now_ms: int) -> _Entry:
-    """Return what is newer, of what is known and what was found: leader and queues of each broker that was found."""
+    """Return the newer of the known and the found leader and queues, for each broker that was found."""
     if not found:
         return replace(known)
     by_broker = {route.registration.broker: route for route in known.routes}

@@ -153,7 +153,7 @@ class State:
         return office
 
     def progress_of(self, peer: str) -> Progress | None:
-        """Return what a leader knows of `peer`; None: nothing, or this node does not lead."""
+        """Return a leader's progress of `peer`; None: unknown, or this node does not lead."""
         office = self.office
         return office.progress.get(peer) if isinstance(office, Leader) else None
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def quorum_of(voters: int) -> int:
-    """Return how many of `voters` make a majority."""
+    """Return the size of a majority of `voters`."""
     return voters // 2 + 1
 
 
