@@ -395,7 +395,7 @@ class ConsumeQueue:
         expired_end = self.begin_offset * UNIT_SIZE
         for file in files[:-1]:
             last = self.message_before(file.end_offset // UNIT_SIZE)
-            if last is not None and self._units.unit(last)[0] >= log_begin:
+            if last is not None and not self._is_expired(last, log_begin):
                 break
             expired_end = file.end_offset
         # All at once: `_message_before` must not look past a file that is gone.
@@ -407,14 +407,31 @@ class ConsumeQueue:
 
     def first_offset_from(self, log_begin: int) -> int:
         """Return the first offset whose message begins at or after `log_begin`, blanks aside."""
-        return self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+        found = self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+        before = self.message_before(found)
+        while before is not None and not self._is_expired(before, log_begin):
+            # Its unit misled the search.
+            found = self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset, before)
+            before = self.message_before(found)
+        return found
 
-    def search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
+    def _is_expired(self, queue_offset: int, log_begin: int) -> bool:
+        """Return whether a message begins before `log_begin`, by its unit and by that of the message before it.
+
+        No checksum covers a unit: one changed bit must not hide messages that the log still has.
+        """
+        before = self.message_before(queue_offset)
+        places = [self._units.unit(at)[0] for at in (queue_offset, before) if at is not None]
+        return max(places) < log_begin
+
+    def search(self, is_behind: Callable[[int, int], bool], begin: int, end: int | None = None) -> int:
         """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
+
+        With `end`, only offsets below it are looked at, and it is returned if none of them `is_behind`.
 
         `is_behind` must be false up to some message and true from there on. A blank counts as the message after it.
         """
-        low, high = self._next_message(begin), self.max_offset
+        low, high = self._next_message(begin), self.max_offset if end is None else end
         while low < high:
             middle = (low + high) // 2
             at = self._next_message(middle)
