@@ -106,12 +106,17 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
         dledger.node.state_machine.StateLost, StateMachineFailed: the node must not start.
     """
     config, metrics, host, store = setup.config, setup.metrics, setup.host, opened.store
-    now_s, acquaintances = host.now_s, opened.acquaintances
+    now_s, peer_directories = host.now_s, opened.peer_directories
     worker = host.new_worker(f"storage-{config.self_id}")
     event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
-    transport = PeerTransport(config, event_batches, setup.origin, acquaintances, random=host.random)
+    transport = PeerTransport(config, event_batches, setup.origin, peer_directories, random=host.random)
     group = NodeGroup(
-        config, peers=transport, inbox=event_batches, requests=waiters.requests, known_peers=acquaintances, now_s=now_s
+        config,
+        peers=transport,
+        inbox=event_batches,
+        requests=waiters.requests,
+        known_peers=peer_directories,
+        now_s=now_s,
     )
     answers = AppendAnswers(waiters, term_at=store.term_at, now_s=now_s)
     machine = _machine_of(setup, opened, event_batches, answers)

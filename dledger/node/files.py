@@ -12,9 +12,9 @@ from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp, take_back_vote
 from dledger.node.persistent_state import PersistentState, SavedMemberships, has_state
-from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
+from dledger.storage.peer_directories import PeerDirectories
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.types import NO_INDEX
 
@@ -36,7 +36,7 @@ class NodeFiles:
         memberships: the file of memberships.
         persistent: the persistent state, from the last two.
         snapshots: of the state machine; None without one.
-        acquaintances: the directory's identity, and those of the peers' directories.
+        peer_directories: the directory's identity, and those of the peers' directories.
     """
 
     directory: str
@@ -45,7 +45,7 @@ class NodeFiles:
     memberships: SavedMemberships
     persistent: PersistentState
     snapshots: SnapshotStore | None
-    acquaintances: Acquaintances
+    peer_directories: PeerDirectories
 
     @classmethod
     def open(
@@ -102,10 +102,10 @@ class NodeFiles:
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
             if snapshots is not None:
                 on_failure.callback(snapshots.close)
-            acquaintances = Acquaintances.open(files, directory, identity)
+            peer_directories = PeerDirectories.open(files, directory, identity)
             on_failure.pop_all()
-        acquaintances.learn(persistent.memberships)
-        return cls(directory, store, hard_state, memberships, persistent, snapshots, acquaintances)
+        peer_directories.learn(persistent.memberships)
+        return cls(directory, store, hard_state, memberships, persistent, snapshots, peer_directories)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Close all files.

@@ -29,7 +29,7 @@ from dledger.peer.frames import (
 )
 from dledger.peer.handshake import Handshake
 from dledger.peer.origin import BootstrapHandler, BootstrapMessage
-from dledger.peer.strangers import Strangers
+from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.v1 import peer_pb2
 from store.errors import StoreError
 
@@ -216,7 +216,7 @@ class BootstrapServer:
         self._address = config.self_address
         self._handler = handler
         self._bootstraps: dict[BootstrapResponder, None] = {}
-        self._strangers = Strangers()
+        self._unverified = UnverifiedPeers()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -235,7 +235,7 @@ class BootstrapServer:
         self._server.close()
         for connection in list(self._bootstraps):
             connection.end()
-        self._strangers.close(DLedgerError("this node stops to listen for bootstrap connections"))
+        self._unverified.close(DLedgerError("this node stops to listen for bootstrap connections"))
         await self._server.wait_closed()
 
     def _accept(self) -> PeerConnection:
@@ -245,7 +245,7 @@ class BootstrapServer:
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Take over the socket of a bootstrap connection that was greeted, and answer its questions."""
-        self._strangers.discard(connection)
+        self._unverified.discard(connection)
         take_over(transport, connection.peer_id, self._handler, self._bootstraps)
 
     def on_open(self, connection: PeerConnection) -> None:
@@ -262,7 +262,7 @@ class BootstrapServer:
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
         """Count a connection from `host` whose greeting has not arrived yet."""
-        self._strangers.add(connection, host)
+        self._unverified.add(connection, host)
 
     def on_failed(self, error: Exception) -> None:
         """Refuse: nothing is saved here, so nothing can fail."""
@@ -270,7 +270,7 @@ class BootstrapServer:
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
         """Forget a connection that ended before its greeting arrived."""
-        self._strangers.discard(connection)
+        self._unverified.discard(connection)
 
 
 def take_over(

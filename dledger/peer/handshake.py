@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.peer.origin import Origin
-    from dledger.storage.acquaintances import Acquaintances
+    from dledger.storage.peer_directories import PeerDirectories
 
 _SEE_LOG = "refused; the log of the node that refuses says why"
 
@@ -38,7 +38,7 @@ class PeerRefused(DLedgerError):
         self.message = message
 
 
-class OldDirectory(PeerRefused):
+class StaleDirectory(PeerRefused):
     """A member of the group says that this node runs on an old copy of its directory: stop the node."""
 
     def __init__(self, message: str) -> None:
@@ -65,7 +65,7 @@ class Handshake:
         has_place_for: whether a node of this id is let in: a peer, or a non-member while there are few.
         origin: the store that this node's log continues; None: it does not take part yet, and only bootstrap
             connections are let in.
-        acquaintances: this node's group and directory, and those of its peers; None: none is sent or compared.
+        peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Handshake:
         config: NodeConfig,
         has_place_for: Callable[[str], bool],
         origin: Origin | None,
-        acquaintances: Acquaintances | None = None,
+        peer_directories: PeerDirectories | None = None,
     ) -> None:
-        self._acquaintances = acquaintances
+        self._peer_directories = peer_directories
         self._origin = origin
         self._self_id = config.self_id
         self._group = config.group
@@ -86,12 +86,12 @@ class Handshake:
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
         """Return the greeting to `peer_id`, which is dialled."""
-        names_group = self._acquaintances is not None and self._acquaintances.may_learn_group(peer_id)
+        names_group = self._peer_directories is not None and self._peer_directories.may_learn_group(peer_id)
         return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, names_group=names_group)
 
     def proves_group(self, hello: Hello) -> bool:
         """Return whether the sender of `hello` belongs to this very group, and not only to one of its name."""
-        return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
+        return self._peer_directories is not None and self._peer_directories.proves(hello.group_id)
 
     def _hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool, names_group: bool) -> Hello:
         hello = Hello(
@@ -105,12 +105,12 @@ class Handshake:
             is_bootstrap=is_bootstrap,
             origin=b"" if self._origin is None else self._origin.hello_bytes,
         )
-        if self._acquaintances is None or not names_group:
+        if self._peer_directories is None or not names_group:
             return hello
-        own = self._acquaintances.own
+        own = self._peer_directories.own
         return replace(
             hello,
-            group_id=self._acquaintances.group_id,
+            group_id=self._peer_directories.group_id,
             directory_id=own.directory_id,
             starts=own.starts,
             lives=own.lives,
@@ -129,7 +129,7 @@ class Handshake:
         try:
             self._judge(asked)
         except PeerRefused as refused:
-            if self._acquaintances is not None and self._acquaintances.group_id != NO_GROUP and not proves:
+            if self._peer_directories is not None and self._peer_directories.group_id != NO_GROUP and not proves:
                 return Hello("", "", asked.self_id, 0, "", asked.is_bulk, code=refused.code, message=_SEE_LOG), refused
             return replace(hello, code=refused.code, message=refused.message), refused
         return hello, None
@@ -138,7 +138,7 @@ class Handshake:
         """Check what the node that was dialled as `peer_id` answered.
 
         Raises:
-            OldDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
+            StaleDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
             store.errors.StorageFailed: stop the node.
             PeerRefused: it refuses us, or is another node than the dialled one; retry later, its configuration may have
                 been corrected.
@@ -146,7 +146,7 @@ class Handshake:
         if answer.code != ResponseCode.SUCCESS:
             text = f"{answer.self_id or peer_id} says: {answer.message}"
             is_own = self.proves_group(answer) and answer.code == ResponseCode.OLD_DIRECTORY
-            raise OldDirectory(text) if is_own else PeerRefused(answer.code, text)
+            raise StaleDirectory(text) if is_own else PeerRefused(answer.code, text)
         self._judge(answer)
         if answer.self_id != peer_id:
             raise PeerRefused(
@@ -201,7 +201,7 @@ class Handshake:
 
     def _judge_directory(self, hello: Hello) -> None:
         """Judge whose directory the other side runs on."""
-        known = self._acquaintances
+        known = self._peer_directories
         if known is None or NO_GROUP in (known.group_id, hello.group_id):
             return
         if hello.group_id != known.group_id:

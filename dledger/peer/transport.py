@@ -35,10 +35,10 @@ from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialer import Dialer
 from dledger.peer.frames import BadFrame
-from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
+from dledger.peer.handshake import Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
 from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
-from dledger.peer.strangers import LargeFrames, Strangers
+from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
 from dledger.types import NO_GROUP
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from dledger.core.messages import Message
     from dledger.peer.origin import Origin
-    from dledger.storage.acquaintances import Acquaintances
+    from dledger.storage.peer_directories import PeerDirectories
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class PeerTransport:
         origin: the store that the log continues; peers with another are refused, and nodes that do not take part yet
             may ask.
         random: seeds the jitter of dialers.
-        acquaintances: this node's group and directory, and those of its peers; None: none is sent or compared.
+        peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
@@ -100,14 +100,14 @@ class PeerTransport:
         config: NodeConfig,
         listener: PeerListener,
         origin: Origin,
-        acquaintances: Acquaintances | None = None,
+        peer_directories: PeerDirectories | None = None,
         *,
         random: Random,
     ) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
-        self._handshake = Handshake(config, self._has_place_for, origin, acquaintances)
+        self._handshake = Handshake(config, self._has_place_for, origin, peer_directories)
         self._origin = origin
         self._random = random
         # A dictionary for its order, as everything that is iterated here: the order of a set differs between processes.
@@ -116,7 +116,7 @@ class PeerTransport:
         self._links: dict[str, PeerLink] = {}
         # Cancelled tasks of dialers that have not ended yet; `stop` waits for them.
         self._ending: dict[asyncio.Task[None], None] = {}
-        self._strangers = Strangers()
+        self._unverified = UnverifiedPeers()
         self._large_frames = LargeFrames()
         # Peer and text of what was logged since the peer connected last; at most `_COMPLAINTS_MAX`.
         self._complaints: set[tuple[str, str]] = set()
@@ -124,7 +124,7 @@ class PeerTransport:
         self._non_member_timer: asyncio.TimerHandle | None = None
         # Set once, by `abort`: the listener is not called from then on.
         self._is_stopped = False
-        self._acquaintances = acquaintances
+        self._peer_directories = peer_directories
         self._is_group_known = False
         self._proof_timer: asyncio.TimerHandle | None = None
         # What the window of pushes lets the core have under way fits; only more than that is dropped.
@@ -179,7 +179,7 @@ class PeerTransport:
         ended = DLedgerError("this node stops")
         for peer_id in list(self._links):
             self._forget(peer_id, ended)
-        self._strangers.close(ended)
+        self._unverified.close(ended)
         for connection in list(self._bootstraps):
             connection.end()
         if self._server is not None:
@@ -229,7 +229,7 @@ class PeerTransport:
 
     def on_open(self, connection: PeerConnection) -> None:
         """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
-        self._strangers.discard(connection)
+        self._unverified.discard(connection)
         peer_id = connection.peer_id
         if peer_id not in self._links:
             if connection.is_dialled:
@@ -250,7 +250,7 @@ class PeerTransport:
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Answer a node that does not take part yet."""
-        self._strangers.discard(connection)
+        self._unverified.discard(connection)
         take_over(transport, connection.peer_id, self._origin, self._bootstraps)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
@@ -271,7 +271,7 @@ class PeerTransport:
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
         """Bound those that have not greeted."""
-        self._strangers.add(connection, host)
+        self._unverified.add(connection, host)
 
     def on_large(self, connection: PeerConnection) -> None:
         """Bound the memory of peers that have not proven to be members."""
@@ -285,13 +285,13 @@ class PeerTransport:
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Forget a connection; its pushes, or the answers to them, may be lost."""
-        self._strangers.discard(connection)
+        self._unverified.discard(connection)
         self._large_frames.discard(connection)
         if self._is_stopped:
             return
         peer_id = connection.peer_id
         self._complain(peer_id, connection, error)
-        if isinstance(error, OldDirectory):
+        if isinstance(error, StaleDirectory):
             self._listener.on_failed(error)
             return
         link = self._links.get(peer_id)
@@ -335,11 +335,11 @@ class PeerTransport:
         Until then any process that names a member's id can replace that member's connections. This node dials its own
         again; the other side does the same when it learns the id, which replaces those that a false member opened.
         """
-        if self._is_group_known or self._acquaintances is None or self._acquaintances.group_id == NO_GROUP:
+        if self._is_group_known or self._peer_directories is None or self._peer_directories.group_id == NO_GROUP:
             return
         self._is_group_known = True
         links = [link for link in self._links.values() if link.is_member]
-        group_id, again = self._acquaintances.group_id, GreetAgain("the group's id is known now")
+        group_id, again = self._peer_directories.group_id, GreetAgain("the group's id is known now")
         unproven = [each for link in links for each in link.greet_again(group_id, again)]
         if unproven:
             self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)

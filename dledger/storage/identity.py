@@ -8,7 +8,7 @@
 
 with a checksum (see `dledger.storage.properties`). `directoryId` is drawn when the file is made: an emptied disk has
 another. Each start is a *life*: it adds one to `starts` and a random number, the newest last, to `lives`. Peers
-remember the last life that they met (`dledger.storage.acquaintances`), so that they notice an older copy of a
+remember the last life that they met (`dledger.storage.peer_directories`), so that they notice an older copy of a
 directory.
 
 Which group of that name the node belongs to is stored in the file `membership` (`Membership.group_id`).

@@ -7,9 +7,9 @@ of peers that were met. What else is in the directory has its crash points in `t
 from functools import partial
 from random import Random
 
-from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
+from dledger.storage.peer_directories import PeerDirectories
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from dledger.types import HardState, Member, Membership, MembershipEntry
@@ -27,9 +27,9 @@ def start(files, draw):
     files.make_directory(DIRECTORY)
     hard_state = HardStateFile.open(files, DIRECTORY)
     own = identity_file.begin("n0", "g", has_state=hard_state.exists, is_adopting=False, draw=draw)
-    acquaintances = Acquaintances.open(files, DIRECTORY, own)
-    acquaintances.learn(MEMBERS)
-    return hard_state, acquaintances
+    peer_directories = PeerDirectories.open(files, DIRECTORY, own)
+    peer_directories.learn(MEMBERS)
+    return hard_state, peer_directories
 
 
 class Workload:
@@ -49,14 +49,14 @@ class Workload:
     def run(self):
         for number in range(1, 4):
             self.step = f"start {number}"
-            hard_state, acquaintances = start(files_on(self.disk, self.before_operation), self.random.randrange)
-            self.greeted = acquaintances.own
+            hard_state, peer_directories = start(files_on(self.disk, self.before_operation), self.random.randrange)
+            self.greeted = peer_directories.own
             self.step = f"start {number}, vote"
             hard_state.save(HardState(number, "n1"))
             for peer_id in ("n1", "n2"):
                 self.step = f"start {number}, meeting {peer_id}"
                 starts = 2 * number
-                assert acquaintances.fault_of(peer_id, 7, starts, LIVES[:starts]) is None
+                assert peer_directories.fault_of(peer_id, 7, starts, LIVES[:starts]) is None
                 self.met[peer_id] = starts
         self.step = "end"
         self.before_operation(0)

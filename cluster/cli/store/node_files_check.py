@@ -16,14 +16,14 @@ from dledger.entries.log_head import LogHeadFile
 from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.entries.membership_file import FILE_SIZE_BYTES as MEMBERSHIP_SIZE
 from dledger.entries.membership_file import MembershipFile
-from dledger.storage.acquaintances import FILE_NAME as PEERS_NAME
-from dledger.storage.acquaintances import met_from
 from dledger.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.storage.hard_state import FILE_NAME as TERM_NAME
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import FILE_NAME as IDENTITY_NAME
 from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import MembershipUnreadable
+from dledger.storage.peer_directories import FILE_NAME as PEERS_NAME
+from dledger.storage.peer_directories import peer_directories_from
 from dledger.storage.properties import parse_checked, what_is_wrong
 from dledger.storage.snapshot_file import check, read_header
 from dledger.types import NO_INDEX
@@ -104,7 +104,7 @@ class NodeFilesCheck:
         try:
             content = self._files.read_bytes(path)
             if content is not None:
-                met_from(content)
+                peer_directories_from(content)
         except StorageFailed as error:
             yield _damage(path, expected, _reason(error), meaning, _LOST_DISK)
         except ValueError as error:

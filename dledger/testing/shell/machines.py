@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     import grpc.aio
 
-    from dledger.storage.acquaintances import Acquaintances, Met
     from dledger.storage.identity import Identity
+    from dledger.storage.peer_directories import PeerDirectories, PeerDirectory
     from dledger.testing.shell.world import ShellWorld
 
 _NOON_HOUR = 12
@@ -204,7 +204,7 @@ class NodeProcess:
         member = raft.membership.get(self.node_id)
         return (
             not raft.state.is_founding
-            and self._acquaintances.group_id != NO_GROUP
+            and self._peer_directories.group_id != NO_GROUP
             and member is not None
             and member.is_voter
             and member.incarnation == raft.state.incarnation
@@ -220,18 +220,18 @@ class NodeProcess:
         """Return whether it is connected to that node, which let it in."""
         return self.life is not None and self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
-    def directories_of(self, node_id: str) -> tuple[Met, ...]:
+    def directories_of(self, node_id: str) -> tuple[PeerDirectory, ...]:
         """Return the directories of another node that this one saved, the last one first."""
-        return () if self.life is None else self._acquaintances.met(node_id)
+        return () if self.life is None else self._peer_directories.met(node_id)
 
     @property
     def identity(self) -> Identity | None:
         """Which directory it runs on; None: it has not begun."""
-        return None if self.life is None else self._acquaintances.own
+        return None if self.life is None else self._peer_directories.own
 
     @property
-    def _acquaintances(self) -> Acquaintances:
-        return self.node._files.acquaintances  # noqa: SLF001 - as above
+    def _peer_directories(self) -> PeerDirectories:
+        return self.node._files.peer_directories  # noqa: SLF001 - as above
 
 
 class ShellMachine:

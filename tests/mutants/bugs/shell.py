@@ -19,7 +19,7 @@ from dledger.peer.link import PeerLink
 from dledger.pending.appends import AppendResult, PendingAppends, _success
 from dledger.pending.reads import PendingReads
 from dledger.service.pipelined_call import PipelinedCall
-from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.peer_directories import PeerDirectories
 from dledger.testing.options import quick_elections
 from dledger.testing.shell.options import ShellNemesisOp
 from store.errors import StorageFailed
@@ -227,7 +227,7 @@ def handshake_takes_a_dialling_peer_for_the_dialled_one(patch):
 
 
 def late_greeting_is_called_an_old_copy(patch):
-    patch.setattr(Acquaintances, "is_late", lambda *_: False)
+    patch.setattr(PeerDirectories, "is_late", lambda *_: False)
 
 
 def lost_connection_is_not_dialled_again(patch):

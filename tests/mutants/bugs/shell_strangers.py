@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 import dledger.peer.buffer
-import dledger.storage.acquaintances
+import dledger.storage.peer_directories
 from dledger.core.raft import Raft
 from dledger.peer.handshake import Handshake
 from dledger.peer.link import PeerLink
-from dledger.peer.strangers import LargeFrames, Strangers
+from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
 from dledger.pending.appends import PendingAppends
 from dledger.pending.reads import PendingReads
 from dledger.service.unread_calls import UnreadCalls
-from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.identity import IdentityFile
+from dledger.storage.peer_directories import PeerDirectories
 from dledger.testing.shell.options import ShellNemesisOp
 from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_nemesis
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
@@ -45,23 +45,23 @@ def clock_is_not_read_between_ticks(patch):
 
 
 def old_copy_of_a_directory_is_let_in(patch):
-    original = Acquaintances.fault_of
+    original = PeerDirectories.fault_of
 
     def fault_of(self, peer_id, directory_id, starts, lives):
         original(self, peer_id, directory_id, starts, lives)
 
-    patch.setattr(Acquaintances, "fault_of", fault_of)
+    patch.setattr(PeerDirectories, "fault_of", fault_of)
 
 
 def only_the_last_directory_of_a_node_is_remembered(patch):
-    patch.setattr(dledger.storage.acquaintances, "DIRECTORIES_MAX", 1)
+    patch.setattr(dledger.storage.peer_directories, "DIRECTORIES_MAX", 1)
 
 
 def group_of_a_peer_is_not_compared(patch):
     original = Handshake._judge_directory
 
     def judge_directory(self, hello):
-        if self._acquaintances is None or hello.group_id == self._acquaintances.group_id:
+        if self._peer_directories is None or hello.group_id == self._peer_directories.group_id:
             original(self, hello)
 
     patch.setattr(Handshake, "_judge_directory", judge_directory)
@@ -80,13 +80,13 @@ def size_of_a_damaged_frame_is_awaited(patch):
 
 
 def connection_that_is_made_after_the_stop_is_kept(patch):
-    original = Strangers.close
+    original = UnverifiedPeers.close
 
     def close(self, error):
         original(self, error)
         self._closed_for = None
 
-    patch.setattr(Strangers, "close", close)
+    patch.setattr(UnverifiedPeers, "close", close)
 
 
 def room_of_appends_is_never_given_back(patch):

@@ -1,8 +1,8 @@
 """Planted bugs of what a start takes over, of the log set aside, and of the bounds on nodes that are no members."""
 
 import dledger.node.files
-import dledger.peer.strangers
 import dledger.peer.transport
+import dledger.peer.unverified_peers
 from dledger.entries.aside import Aside
 from dledger.entries.membership_file import MembershipFile
 from dledger.node.persistent_state import SavedMemberships
@@ -13,7 +13,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 LOST_VOTE = "tests/unit/dledger/node/test_lost_vote.py::"
 ASIDE = "tests/unit/dledger/entries/test_aside.py::"
-STRANGERS = "tests/unit/dledger/peer/test_strangers.py::"
+STRANGERS = "tests/unit/dledger/peer/test_unverified_peers.py::"
 NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
 AFTER_A_KILL = (
     "tests/crashpoints/test_promises_after_a_kill.py::test_state_that_a_start_finds_and_promises_survives_a_power_cut"
@@ -148,17 +148,17 @@ def non_members_of_one_address_are_not_bounded(patch):
 
 
 def connections_that_have_not_greeted_are_not_bounded(patch):
-    patch.setattr(dledger.peer.strangers, "STRANGERS_MAX", 1 << 30)
-    patch.setattr(dledger.peer.strangers, "STRANGERS_PER_ADDRESS_MAX", 1 << 30)
+    patch.setattr(dledger.peer.unverified_peers, "UNVERIFIED_MAX", 1 << 30)
+    patch.setattr(dledger.peer.unverified_peers, "UNVERIFIED_PER_ADDRESS_MAX", 1 << 30)
 
 
 def newest_stranger_goes_instead_of_the_oldest(patch):
-    original = dledger.peer.strangers.Strangers._end
+    original = dledger.peer.unverified_peers.UnverifiedPeers._end
 
     def end(self, _connection, reason):
         original(self, next(reversed(self._hosts)), reason)
 
-    patch.setattr(dledger.peer.strangers.Strangers, "_end", end)
+    patch.setattr(dledger.peer.unverified_peers.UnverifiedPeers, "_end", end)
 
 
 VOTE = "one vote a term"

@@ -25,9 +25,9 @@ from dledger.core.messages import (
 )
 from dledger.peer.encoder import encode
 from dledger.peer.frames import FRAME_HEAD, Hello, decode_hello, encode_hello
-from dledger.peer.handshake import Handshake, OldDirectory
+from dledger.peer.handshake import Handshake, StaleDirectory
 from dledger.peer.origin import RawOrigin
-from dledger.peer.strangers import STRANGERS_PER_ADDRESS_MAX
+from dledger.peer.unverified_peers import UNVERIFIED_PER_ADDRESS_MAX
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import WrongDirectory
 from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
@@ -162,8 +162,8 @@ def test_silent_connections_do_not_block_peers(cluster, run):
         await cluster.append(b"a")
         await cluster.in_contact()
         await cluster.stop("n2")
-        idle = [await Stranger.dial(cluster.configs["n0"]) for _ in range(3 * STRANGERS_PER_ADDRESS_MAX)]
-        for stranger in idle[: 2 * STRANGERS_PER_ADDRESS_MAX]:
+        idle = [await Stranger.dial(cluster.configs["n0"]) for _ in range(3 * UNVERIFIED_PER_ADDRESS_MAX)]
+        for stranger in idle[: 2 * UNVERIFIED_PER_ADDRESS_MAX]:
             await stranger.ended()
 
         await cluster.start("n2")
@@ -239,7 +239,7 @@ def test_old_copy_of_a_directory_is_refused_and_its_node_stops(cluster, run, tmp
         await cluster.start("n2")
 
         failed = await cluster.nodes["n2"].failed
-        assert isinstance(failed, OldDirectory)
+        assert isinstance(failed, StaleDirectory)
         assert "old copy" in str(failed)
         await cluster.stop("n2")
         # What the message says to do.

@@ -63,7 +63,7 @@ def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run,
         await liar.greet(cluster.configs["n2"], "n0", is_bulk=False)
         await cluster.eventually(lambda: connections_of(cluster))
 
-        target._files.acquaintances.group_id = 5
+        target._files.peer_directories.group_id = 5
         target._transport.set_members({peer.id: peer.address for peer in target.config.peers})
 
         assert await liar.ended() == b""
@@ -84,7 +84,7 @@ def test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_o
         await late.greet(cluster.configs["n1"], "n0", is_bulk=False)
         await cluster.eventually(lambda: len(connections_of(cluster)) == 2)
 
-        target._files.acquaintances.group_id = 5
+        target._files.peer_directories.group_id = 5
         target._transport.set_members({peer.id: peer.address for peer in target.config.peers})
 
         assert await foreign.ended() == b""

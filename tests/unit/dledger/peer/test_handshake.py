@@ -13,10 +13,10 @@ import pytest
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
 from dledger.peer.frames import Hello
-from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
+from dledger.peer.handshake import Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.origin import RawOrigin
-from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.identity import IdentityFile
+from dledger.storage.peer_directories import PeerDirectories
 from dledger.types import MembershipEntry
 from store.fs.linux.files import OsFiles
 
@@ -97,9 +97,9 @@ def knowing(node: NodeConfig, directory: Path, group_id: int = GROUP, starts: in
     for _ in range(starts):
         file = IdentityFile.check(OsFiles(), str(directory), node.self_id, node.group)
         identity = file.begin(node.self_id, node.group, has_state=False, is_adopting=False, draw=random.randrange)
-    acquaintances = Acquaintances.open(OsFiles(), str(directory), identity)
-    acquaintances.learn([MembershipEntry(0, replace(node.membership(), group_id=group_id))])
-    return Handshake(node, lambda _: True, RawOrigin(), acquaintances)
+    peer_directories = PeerDirectories.open(OsFiles(), str(directory), identity)
+    peer_directories.learn([MembershipEntry(0, replace(node.membership(), group_id=group_id))])
+    return Handshake(node, lambda _: True, RawOrigin(), peer_directories)
 
 
 def test_members_exchange_the_group_and_their_lives(tmp_path: Path) -> None:
@@ -164,12 +164,12 @@ def test_node_on_an_old_copy_is_stopped_by_members_only(tmp_path: Path) -> None:
 
     assert refused is not None
     assert "move its directory away" in refused.message
-    with pytest.raises(OldDirectory, match="old copy"):
+    with pytest.raises(StaleDirectory, match="old copy"):
         n1.check_answer(answer, "n0")
     # A peer that does not prove its group is rejected.
     with pytest.raises(PeerRefused) as doubted:
         n1.check_answer(replace(answer, group_id=0), "n0")
-    assert not isinstance(doubted.value, OldDirectory)
+    assert not isinstance(doubted.value, StaleDirectory)
 
 
 def test_late_greeting_of_a_life_that_a_newer_one_follows_is_not_called_an_old_copy(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_late_greeting_of_a_life_that_a_newer_one_follows_is_not_called_an_old_c
 
     assert isinstance(refused, LateGreeting)
     # Its process should be dead; one that still runs is notified, and stops.
-    with pytest.raises(OldDirectory, match="uses a copy"):
+    with pytest.raises(StaleDirectory, match="uses a copy"):
         dead.check_answer(answer, "n0")
     with pytest.raises(LateGreeting):
         n0.check_answer(dead.answer(n0.hello("n1", is_bulk=False))[0], "n1")

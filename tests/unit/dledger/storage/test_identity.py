@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-import dledger.storage.acquaintances
+import dledger.storage.peer_directories
 from dledger.config import MEMBERS_MAX
-from dledger.storage.acquaintances import DIRECTORIES_MAX, Acquaintances, Met, met_from
 from dledger.storage.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
+from dledger.storage.peer_directories import DIRECTORIES_MAX, PeerDirectories, PeerDirectory, peer_directories_from
 from dledger.storage.properties import format_checked
 from dledger.types import Member, Membership, MembershipEntry
 from store.fs.linux.files import OsFiles
@@ -89,7 +89,7 @@ class Peer:
         self.again()
 
     def again(self):
-        self.met = Acquaintances.open(OsFiles(), self.path, begin(self.path, "n2"))
+        self.met = PeerDirectories.open(OsFiles(), self.path, begin(self.path, "n2"))
         self.met.learn([MEMBERSHIP])
 
     def meet(self, identity, node_id="n1"):
@@ -140,15 +140,15 @@ def test_copy_that_another_process_uses_is_distinguished_from_the_first(director
 def test_known_peers_count_only_with_a_valid_checksum(directory, tmp_path, peer, caplog, content):
     path = tmp_path / "n2" / "peers"
     peer.meet(begin(directory))
-    assert list(met_from(path.read_bytes())) == ["n1"]
+    assert list(peer_directories_from(path.read_bytes())) == ["n1"]
     path.write_bytes(content)
 
     with pytest.raises(ValueError, match=r"checksum|what was written"):
-        met_from(content)
+        peer_directories_from(content)
     peer.again()
     assert "peers_forgotten" in caplog.text
     assert peer.meet(begin(directory)) is None
-    assert list(met_from(path.read_bytes())) == ["n1"]
+    assert list(peer_directories_from(path.read_bytes())) == ["n1"]
 
 
 def test_emptied_directory_counts_as_another_one(directory, tmp_path, peer):
@@ -186,7 +186,7 @@ def test_directories_that_are_remembered_of_a_member_are_bounded(directory, tmp_
         assert peer.meet(identities[-1]) is None
         (tmp_path / "identity").unlink()
 
-    assert len(met_from((tmp_path / "n2" / "peers").read_bytes())["n1"]) == DIRECTORIES_MAX
+    assert len(peer_directories_from((tmp_path / "n2" / "peers").read_bytes())["n1"]) == DIRECTORIES_MAX
     assert all("replaced" in peer.meet(identity) for identity in identities[1:-1])
     # The oldest is forgotten: its node was readmitted on a later disk, so it has no vote.
     assert peer.meet(identities[0]) is None
@@ -198,7 +198,7 @@ def test_file_of_an_older_version_opens_and_names_one_directory_of_each(director
     (tmp_path / "n2" / "peers").write_bytes(format_checked(line))
     peer.again()
 
-    assert peer.met.met("n1") == (Met(life.directory_id, life.starts + 1, life.lives[-1]),)
+    assert peer.met.met("n1") == (PeerDirectory(life.directory_id, life.starts + 1, life.lives[-1]),)
     assert "old copy" in peer.meet(life)
 
 
@@ -207,8 +207,8 @@ def test_largest_content_fits_into_the_reserved_room():
     names = [f"{number:032d}" for number in range(MEMBERS_MAX)]
     content = format_checked(dict.fromkeys(names, ";".join([most] * DIRECTORIES_MAX)))
 
-    assert list(met_from(content)) == names
-    assert len(content) <= dledger.storage.acquaintances._SIZE_BYTES
+    assert list(peer_directories_from(content)) == names
+    assert len(content) <= dledger.storage.peer_directories._SIZE_BYTES
 
 
 def test_nothing_is_stored_of_strangers(directory, peer, tmp_path):

@@ -42,7 +42,7 @@ _SIZE_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class PeerDirectory:
     """A directory that was met, and its last life then."""
 
     directory_id: int
@@ -50,7 +50,7 @@ class Met:
     life: int
 
 
-class Acquaintances:
+class PeerDirectories:
     """This node's group and directory, and those of its peers.
 
     Args:
@@ -69,13 +69,13 @@ class Acquaintances:
         self._members: frozenset[str] = frozenset()
         # The directories of each member, the one that was met last first; at most `DIRECTORIES_MAX` of each. The file
         # has the same content whenever `fault_of` has returned.
-        self._met: dict[str, tuple[Met, ...]] = {}
+        self._met: dict[str, tuple[PeerDirectory, ...]] = {}
         # What the last greeting listed. Not saved: what a peer sent before it was met by an earlier process never comes
         # here.
         self._lives: dict[str, tuple[int, ...]] = {}
 
     @classmethod
-    def open(cls, files: Files, directory: str, own: Identity) -> Acquaintances:
+    def open(cls, files: Files, directory: str, own: Identity) -> PeerDirectories:
         """Read the file; one that is damaged is forgotten, for it only remembers.
 
         Raises:
@@ -87,7 +87,7 @@ class Acquaintances:
         content = files.read_bytes(opened._path)
         if content is not None:
             try:
-                opened._met = met_from(content)
+                opened._met = peer_directories_from(content)
             except ValueError as error:
                 logger.warning("peers_forgotten file=%r reason=%r", opened._path, str(error))
         return opened
@@ -105,7 +105,7 @@ class Acquaintances:
         """Return whether a sender of `group_id` belongs to this very group; false while this node knows of none."""
         return group_id == self.group_id != NO_GROUP
 
-    def met(self, peer_id: str) -> tuple[Met, ...]:
+    def met(self, peer_id: str) -> tuple[PeerDirectory, ...]:
         """Return the directories that were met under this name, the last one first."""
         return self._met.get(peer_id, ())
 
@@ -145,7 +145,7 @@ class Acquaintances:
                 f"What {peer_id} acknowledged since is missing in it. Stop that node, move its directory away, and "
                 "start it with the later one, or with an empty one: it is re-synced"
             )
-        met = Met(directory_id, starts, lives[-1])
+        met = PeerDirectory(directory_id, starts, lives[-1])
         self._lives[peer_id] = tuple(lives)
         if met != last:
             former = tuple(each for each in known if each.directory_id != directory_id)
@@ -156,26 +156,28 @@ class Acquaintances:
         return None
 
 
-def met_from(content: bytes) -> dict[str, tuple[Met, ...]]:
+def peer_directories_from(content: bytes) -> dict[str, tuple[PeerDirectory, ...]]:
     """Return the directories that the file names for each peer, the one that was met last first.
 
     Raises:
         ValueError: `content` is not what was written.
     """
-    met = {peer_id: _met_from(text) for peer_id, text in parse_checked(content).items()}
+    met = {peer_id: _peer_directories_from(text) for peer_id, text in parse_checked(content).items()}
     if content != _content_of(met) or any(len(each) > DIRECTORIES_MAX for each in met.values()):
         raise ValueError(f"{content[:80]!r}, which is not what was written")
     return met
 
 
-def _content_of(met: Mapping[str, Sequence[Met]]) -> bytes:
+def _content_of(met: Mapping[str, Sequence[PeerDirectory]]) -> bytes:
     return format_checked({peer_id: ";".join(map(_text_of, each)) for peer_id, each in met.items()})
 
 
-def _text_of(met: Met) -> str:
+def _text_of(met: PeerDirectory) -> str:
     return f"{met.directory_id:016x},{met.starts},{met.life:016x}"
 
 
-def _met_from(text: str) -> tuple[Met, ...]:
+def _peer_directories_from(text: str) -> tuple[PeerDirectory, ...]:
     fields = [each.split(",") for each in text.split(";")]
-    return tuple(Met(int(directory_id, 16), int(starts), int(life, 16)) for directory_id, starts, life in fields)
+    return tuple(
+        PeerDirectory(int(directory_id, 16), int(starts), int(life, 16)) for directory_id, starts, life in fields
+    )

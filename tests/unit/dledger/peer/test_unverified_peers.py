@@ -3,7 +3,7 @@
 import pytest
 
 from dledger.errors import DLedgerError
-from dledger.peer.strangers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, Strangers
+from dledger.peer.unverified_peers import UNVERIFIED_MAX, UNVERIFIED_PER_ADDRESS_MAX, UnverifiedPeers
 
 
 class Connection:
@@ -27,12 +27,12 @@ def added(strangers, hosts):
 @pytest.mark.parametrize(
     ("hosts", "bound"),
     [
-        (["10.0.0.1"] * (STRANGERS_PER_ADDRESS_MAX + 3), STRANGERS_PER_ADDRESS_MAX),
-        ([f"10.0.0.{number}" for number in range(STRANGERS_MAX + 3)], STRANGERS_MAX),
+        (["10.0.0.1"] * (UNVERIFIED_PER_ADDRESS_MAX + 3), UNVERIFIED_PER_ADDRESS_MAX),
+        ([f"10.0.0.{number}" for number in range(UNVERIFIED_MAX + 3)], UNVERIFIED_MAX),
     ],
 )
 def test_the_oldest_connections_are_closed_when_there_are_too_many(hosts, bound):
-    strangers = Strangers()
+    strangers = UnverifiedPeers()
 
     connections = added(strangers, hosts)
 
@@ -42,27 +42,27 @@ def test_the_oldest_connections_are_closed_when_there_are_too_many(hosts, bound)
 
 
 def test_one_address_closes_only_its_own_connections():
-    strangers = Strangers()
+    strangers = UnverifiedPeers()
     (other,) = added(strangers, ["10.0.0.2"])
 
-    added(strangers, ["10.0.0.1"] * (3 * STRANGERS_PER_ADDRESS_MAX))
+    added(strangers, ["10.0.0.1"] * (3 * UNVERIFIED_PER_ADDRESS_MAX))
 
     assert other.error is None
-    assert len(strangers) == STRANGERS_PER_ADDRESS_MAX + 1
+    assert len(strangers) == UNVERIFIED_PER_ADDRESS_MAX + 1
 
 
 def test_greeted_or_ended_connection_no_longer_counts():
-    strangers = Strangers()
-    greeted, *others = added(strangers, ["10.0.0.1"] * STRANGERS_PER_ADDRESS_MAX)
+    strangers = UnverifiedPeers()
+    greeted, *others = added(strangers, ["10.0.0.1"] * UNVERIFIED_PER_ADDRESS_MAX)
     strangers.discard(greeted)
 
     added(strangers, ["10.0.0.1"])
 
-    assert [each.error for each in (greeted, *others)] == [None] * STRANGERS_PER_ADDRESS_MAX
+    assert [each.error for each in (greeted, *others)] == [None] * UNVERIFIED_PER_ADDRESS_MAX
 
 
 def test_close_ends_existing_and_later_connections():
-    strangers, error = Strangers(), DLedgerError("the node stops")
+    strangers, error = UnverifiedPeers(), DLedgerError("the node stops")
     early = added(strangers, ["10.0.0.1"] * 2)
 
     strangers.close(error)

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 # A leader that this node does not know yet, and the one before it.
 LARGE_FRAMES_SIZE_BYTES_MAX: Final = 2 * FRAME_SIZE_BYTES_MAX
-STRANGERS_MAX: Final = 64
+UNVERIFIED_MAX: Final = 64
 # A node dials twice, and again when it was restarted; several nodes may run on one machine.
-STRANGERS_PER_ADDRESS_MAX: Final = 16
+UNVERIFIED_PER_ADDRESS_MAX: Final = 16
 
 
-class Strangers:
+class UnverifiedPeers:
     """The connections that were accepted and have not greeted, oldest first."""
 
     def __init__(self) -> None:
-        # Oldest first; after `add` at most `STRANGERS_MAX`, and `STRANGERS_PER_ADDRESS_MAX` of each host.
+        # Oldest first; after `add` at most `UNVERIFIED_MAX`, and `UNVERIFIED_PER_ADDRESS_MAX` of each host.
         self._hosts: dict[PeerConnection, str] = {}
         # Set once, by `close`: later connections are closed at once.
         self._closed_for: DLedgerError | None = None
@@ -38,11 +38,11 @@ class Strangers:
             connection.close(self._closed_for)
             return
         self._hosts[connection] = host
-        if Counter(self._hosts.values())[host] > STRANGERS_PER_ADDRESS_MAX:
+        if Counter(self._hosts.values())[host] > UNVERIFIED_PER_ADDRESS_MAX:
             oldest = next(each for each, its_host in self._hosts.items() if its_host == host)
-            self._end(oldest, f"more than {STRANGERS_PER_ADDRESS_MAX} connections of {host} that have not greeted")
-        elif len(self._hosts) > STRANGERS_MAX:
-            self._end(next(iter(self._hosts)), f"more than {STRANGERS_MAX} connections that have not greeted")
+            self._end(oldest, f"more than {UNVERIFIED_PER_ADDRESS_MAX} connections of {host} that have not greeted")
+        elif len(self._hosts) > UNVERIFIED_MAX:
+            self._end(next(iter(self._hosts)), f"more than {UNVERIFIED_MAX} connections that have not greeted")
 
     def discard(self, connection: PeerConnection) -> None:
         """Forget one that greeted, or ended."""
