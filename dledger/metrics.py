@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from dledger.core.events import Distrust
+from dledger.core.events import RejectReason
 from dledger.errors import ResponseCode
 from dledger.types import Role
 
@@ -182,7 +182,7 @@ class NodeMetrics:
         self._refusals: dict[int, int] = {}
         self.elections = 0
         self.leader_changes = 0
-        self.distrusted = dict.fromkeys(Distrust, 0)
+        self.distrusted = dict.fromkeys(RejectReason, 0)
         self.corrupt_pushes = {"received": 0, "refused_by_peer": 0}
         self.append_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.fsync_latency_s = Histogram(_LATENCY_BOUNDS_S)

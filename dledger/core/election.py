@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import leader, transfer, transitions
-from dledger.core.events import Distrust, Distrusted
+from dledger.core.events import MessageRejected, RejectReason
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.state import voting_rights
 from dledger.core.state.roles import Candidate, Follower, Leader
@@ -156,7 +156,7 @@ def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
         return False
     is_enough = request.last_index >= state.kept_index
     if not is_enough and request.last_term > state.kept_term:
-        state.emit(Distrusted(candidate, Distrust.COMMITTED, VoteRequest.__name__, request.term))
+        state.emit(MessageRejected(candidate, RejectReason.COMMITTED, VoteRequest.__name__, request.term))
     return is_enough
 
 

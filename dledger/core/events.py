@@ -290,7 +290,7 @@ class ResetStore:
     caught_up_index: int
 
 
-class Distrust(StrEnum):
+class RejectReason(StrEnum):
     """Why a message was not believed (`core.trust`)."""
 
     TERM = "term"
@@ -304,11 +304,11 @@ class Distrust(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Distrusted:
+class MessageRejected:
     """A message of `peer`, of this `kind` and `term`, was dropped; nothing changed; for observers."""
 
     peer: str
-    reason: Distrust
+    reason: RejectReason
     kind: str
     term: int
 
@@ -337,6 +337,6 @@ Effect = (
     | RequestEnded
     | WriteSnapshotChunk
     | ResetStore
-    | Distrusted
+    | MessageRejected
     | RoleChanged
 )

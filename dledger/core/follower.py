@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.core.commits import learn_commit
-from dledger.core.events import AppendPushed, Distrust, Distrusted, TruncateFrom
+from dledger.core.events import AppendPushed, MessageRejected, RejectReason, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.state import membership, voting_rights
 from dledger.core.state.roles import Follower
@@ -152,7 +152,7 @@ def _keep_committed(state: State, sender: str, push: Push) -> None:
     Either the leader was elected without them, as one of its voters lost them and did not notice, or this directory is
     not what it says. This node cannot decide which: it only keeps its entries, and reports it to both operators.
     """
-    state.emit(Distrusted(sender, Distrust.COMMITTED, Push.__name__, push.term))
+    state.emit(MessageRejected(sender, RejectReason.COMMITTED, Push.__name__, push.term))
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)
 
 

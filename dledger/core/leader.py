@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dledger.core import catch_up, changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
-from dledger.core.events import AppendMembership, AppendProposal, Distrust, Distrusted, Refuse
+from dledger.core.events import AppendMembership, AppendProposal, MessageRejected, Refuse, RejectReason
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.state import membership, voting_rights
 from dledger.core.transitions import resign, take_lead
@@ -163,7 +163,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         return
     if response.is_contradicting:
         # Retrying does not resolve it; an operator must.
-        state.emit(Distrusted(sender, Distrust.CONTRADICTED, PushRefused.__name__, response.term))
+        state.emit(MessageRejected(sender, RejectReason.CONTRADICTED, PushRefused.__name__, response.term))
         progress.retry()
         progress.is_contradicting = True
         progress.paused_until_ms = state.now_ms + (state.config.heart_beat_time_interval_ms << _CORRUPT_DOUBLINGS_MAX)

@@ -14,10 +14,10 @@ from dledger.core import catch_up, changes, election, follower, leader, reads, t
 from dledger.core.events import (
     ChangeMembership,
     DiskHealth,
-    Distrusted,
     Effect,
     Event,
     HeadDeleted,
+    MessageRejected,
     PeerUnreachable,
     Persisted,
     Propose,
@@ -235,7 +235,7 @@ class Raft(RaftStatus):
             return
         fault = trust.fault_of(state, sender, message)
         if fault is not None:
-            state.emit(Distrusted(sender, fault, type(message).__name__, message.term))
+            state.emit(MessageRejected(sender, fault, type(message).__name__, message.term))
             return
         if isinstance(message, VoteRequest):
             if message.is_pre_vote:

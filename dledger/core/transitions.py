@@ -39,7 +39,7 @@ class TransitionCause(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Transition:
     """A row of the table.
 
     Attributes:
@@ -55,14 +55,14 @@ class Way:
     vote: str
 
 
-WAYS: Final = {
-    TransitionCause.NEWER_TERM: Way(_ANY, Role.FOLLOWER, "higher", "none"),
-    TransitionCause.LEADER_SEEN: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
-    TransitionCause.LEADER_LOST: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
-    TransitionCause.PRE_VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
-    TransitionCause.VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
-    TransitionCause.ELECTED: Way(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
-    TransitionCause.RESIGNED: Way(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
+TRANSITIONS: Final = {
+    TransitionCause.NEWER_TERM: Transition(_ANY, Role.FOLLOWER, "higher", "none"),
+    TransitionCause.LEADER_SEEN: Transition(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.LEADER_LOST: Transition(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.PRE_VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
+    TransitionCause.VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
+    TransitionCause.ELECTED: Transition(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
+    TransitionCause.RESIGNED: Transition(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
 }
 
 
@@ -70,17 +70,17 @@ def _enter(
     state: State, cause: TransitionCause, office: Office, leader_id: str | None = None, *, term: int | None = None
 ) -> None:
     """Make the transition of `cause`; `term` is given if the table says that it becomes higher."""
-    way = WAYS[cause]
-    assert state.role in way.origins, (cause, state.role)
-    assert office.role is way.goal, (cause, office)
-    if way.term == "higher":
+    transition = TRANSITIONS[cause]
+    assert state.role in transition.origins, (cause, state.role)
+    assert office.role is transition.goal, (cause, office)
+    if transition.term == "higher":
         assert term is not None, cause
         assert term > state.term, (cause, term, state.term)
         state.term = term
-    elif way.term == "next":
+    elif transition.term == "next":
         state.term += 1
-    if way.vote != "kept":
-        state.voted_for = state.self_id if way.vote == "own" else None
+    if transition.vote != "kept":
+        state.voted_for = state.self_id if transition.vote == "own" else None
     _leave(state)
     state.office, state.role, state.leader_id = office, office.role, leader_id
     if leader_id is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dledger.core.events import Distrust
+from dledger.core.events import RejectReason
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
 from dledger.core.state import voting_rights
 from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
 
-def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
+def fault_of(state: State, sender: str, message: Message) -> RejectReason | None:
     """Return why `message` is not believed; None: the rules may see it.
 
     - A term that is out of bounds, or too far above ours, is the work of no election. Saved, it could never be taken
@@ -38,15 +38,15 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
     """
     term = message.term
     if term > TERM_MAX or term - state.term > TERM_JUMP_MAX:
-        return Distrust.TERM
+        return RejectReason.TERM
     if not isinstance(message, GROUPED):
         return None
     fault = _fault_of_group(state, sender, message)
     if fault is None and isinstance(message, ResetLog) and _is_too_far(state, message):
-        return Distrust.INDEX
+        return RejectReason.INDEX
     is_leaders = isinstance(message, LEADERS_MESSAGES)
     if fault is None and is_leaders and term == state.term and state.leader_id not in (None, sender):
-        return Distrust.SECOND_LEADER
+        return RejectReason.SECOND_LEADER
     return fault
 
 
@@ -56,18 +56,18 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
     return any(end - begin > INDEX_JUMP_MAX for begin, end in pairwise(ends))
 
 
-def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
+def _fault_of_group(state: State, sender: str, message: Grouped) -> RejectReason | None:
     known = voting_rights.believed_group_id(state)
     if known == NO_GROUP:
         # A node that names the group of our log belongs to it, committed or not: the id is never sent to strangers.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
         if not (is_proven or _may_be_of_our_group(state, sender)):
-            return Distrust.STRANGER
+            return RejectReason.STRANGER
     elif message.group_id != known:
         is_new = message.group_id == NO_GROUP and isinstance(message, VoteRequest)
-        return Distrust.NO_GROUP if is_new else Distrust.GROUP
+        return RejectReason.NO_GROUP if is_new else RejectReason.GROUP
     elif isinstance(message, ResetLog) and message.membership.membership.group_id != known:
-        return Distrust.GROUP
+        return RejectReason.GROUP
     return None
 
 

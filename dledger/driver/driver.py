@@ -25,10 +25,10 @@ from dledger.core.events import (
     AppendPushed,
     Commit,
     DiskHealth,
-    Distrusted,
     Effect,
     Event,
     HeadDeleted,
+    MessageRejected,
     Persisted,
     Propose,
     ReadReady,
@@ -271,8 +271,8 @@ class Driver:
             case AppendMembership():
                 entry = self._store.codec.membership(effect.entry.membership)
                 self._append_own(entry, effect.entry.index, effect.term)
-            case Distrusted():
-                self._observer.on_distrusted(effect)
+            case MessageRejected():
+                self._observer.on_message_rejected(effect)
             case RequestEnded():
                 self._observer.on_request_ended(effect.request_id, effect.code, effect.message)
             case WriteSnapshotChunk():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import Distrusted, RoleChanged
+    from dledger.core.events import MessageRejected, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -115,7 +115,7 @@ class Observer(Protocol):
     def on_read_refused(self, read_id: int) -> None:
         """A linearizable read cannot be served here."""
 
-    def on_distrusted(self, message: Distrusted) -> None:
+    def on_message_rejected(self, message: MessageRejected) -> None:
         """A message was dropped which no node of this group can have sent."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:

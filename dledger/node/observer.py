@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dledger.core.events import Distrust, Distrusted, RoleChanged
+from dledger.core.events import MessageRejected, RejectReason, RoleChanged
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult, PendingAppend
 from dledger.types import MembershipEntry, Role
@@ -27,19 +27,21 @@ logger = logging.getLogger(__name__)
 
 # Complaints that are remembered, to log each only once: a peer that repeats itself must not fill the disk.
 _DISTRUSTED_MAX = 256
-DISTRUST_TEXTS: Final = {
-    Distrust.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
-    Distrust.INDEX: "its log begins, or claims to begin, further after ours than any group can be: check the sender",
-    Distrust.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
-    Distrust.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
-    Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
-    Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
-    Distrust.COMMITTED: "its log lacks committed entries of this node, which truncates nothing: a "
+REJECT_TEXTS: Final = {
+    RejectReason.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
+    RejectReason.INDEX: "its log begins, or claims to begin, further after ours than any group can be: "
+    "check the sender",
+    RejectReason.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
+    RejectReason.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
+    RejectReason.STRANGER: "it is no member as far as this node knows; if it should be, give this node an "
+    "empty directory",
+    RejectReason.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
+    RejectReason.COMMITTED: "its log lacks committed entries of this node, which truncates nothing: a "
     "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
     "docs/operations.md, 'A node keeps what was committed'",
-    Distrust.CONTRADICTED: "it has other committed entries than this leader, and accepts none from it: a voter runs on "
-    "an old copy of its directory, or lost entries. Stop the group, keep all directories, and see docs/operations.md, "
-    "'A node keeps what was committed'",
+    RejectReason.CONTRADICTED: "it has other committed entries than this leader, and accepts none from it: a voter "
+    "runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
+    "docs/operations.md, 'A node keeps what was committed'",
 }
 
 
@@ -154,11 +156,11 @@ class NodeObserver:
         """Send a linearizable read to the leader."""
         self._reads.refused(read_id)
 
-    def on_distrusted(self, message: Distrusted) -> None:
+    def on_message_rejected(self, message: MessageRejected) -> None:
         """Count it, and log the first of its kind since the leader changed."""
         self._metrics.distrusted[message.reason] += 1
         if self._is_first_complaint(message.peer, message.reason):
-            level = logging.INFO if message.reason is Distrust.NO_GROUP else logging.ERROR
+            level = logging.INFO if message.reason is RejectReason.NO_GROUP else logging.ERROR
             logger.log(
                 level,
                 "distrusted self_id=%s peer=%r reason=%s message=%s term=%d text=%r",
@@ -167,7 +169,7 @@ class NodeObserver:
                 message.reason,
                 message.kind,
                 message.term,
-                DISTRUST_TEXTS[message.reason],
+                REJECT_TEXTS[message.reason],
             )
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:

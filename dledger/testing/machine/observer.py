@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from dledger.core.events import Distrust
+from dledger.core.events import RejectReason
 from dledger.core.reads import has_lease
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
-    from dledger.core.events import Distrusted, ReadIndex, RoleChanged
+    from dledger.core.events import MessageRejected, ReadIndex, RoleChanged
     from dledger.core.raft import Raft
     from dledger.driver.driver import Proposal
     from dledger.entries.store import CorruptPush, EntryStore
@@ -205,12 +205,12 @@ class SimObserver:
         """Answer the clients with the refusal."""
         self.reads.refused(read_id)
 
-    def on_distrusted(self, message: Distrusted) -> None:
+    def on_message_rejected(self, message: MessageRejected) -> None:
         """Every message of this world comes from a node of the group: only what it says of the group may differ.
 
         Nodes that know a committed group drop messages of a node that knows another one, never committed, or none.
         """
-        if message.reason not in (Distrust.NO_GROUP, Distrust.GROUP):
+        if message.reason not in (RejectReason.NO_GROUP, RejectReason.GROUP):
             raise Violation("trust", f"{self._node_id} does not believe {message}")
         self._world.work.add(SimWork.DISTRUSTED)
 

@@ -31,7 +31,7 @@ from store.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import Distrusted, RoleChanged
+    from dledger.core.events import MessageRejected, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -62,7 +62,7 @@ class ScriptNode:
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
         self._reads_count = 0
-        self._distrusted: list[Distrusted] = []
+        self._distrusted: list[MessageRejected] = []
         self._role = Role.FOLLOWER
         self._checkpoint_due_ms = machine.now_ms + _CHECKPOINT_INTERVAL_MS
         self._applier: Applier | None = None
@@ -271,7 +271,7 @@ class ScriptNode:
         del self._reads[read_id]
         self._say(f"refuses read {read_id}")
 
-    def on_distrusted(self, message: Distrusted) -> None:
+    def on_message_rejected(self, message: MessageRejected) -> None:
         """Record once that such messages are dropped, which no node of this group can have sent."""
         if message not in self._distrusted:
             self._distrusted.append(message)

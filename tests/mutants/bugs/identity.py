@@ -9,7 +9,7 @@ import dledger.core.reads
 import dledger.core.state.voting_rights
 import dledger.core.transitions
 import dledger.core.trust
-from dledger.core.events import Distrust
+from dledger.core.events import RejectReason
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
 from dledger.peer.connection import PeerConnection
@@ -50,7 +50,7 @@ def messages_of_other_groups_are_believed(patch):
 
     def fault_of(state, sender, message):
         fault = original(state, sender, message)
-        return None if fault is Distrust.GROUP else fault
+        return None if fault is RejectReason.GROUP else fault
 
     patch.setattr(dledger.core.trust, "fault_of", fault_of)
 

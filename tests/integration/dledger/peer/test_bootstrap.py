@@ -170,7 +170,7 @@ def test_raw_log_and_log_of_messages_are_never_in_one_group(configs):
     assert (answer.code, "log of messages" in answer.message) == (ResponseCode.INCONSISTENT_STATE, True)
 
 
-def test_unverified_peers_of_another_group_may_not_ask(run, configs):
+def test_strangers_of_another_group_may_not_ask(run, configs):
     async def main():
         async with running_node(configs["n1"], Echo()):
             with pytest.raises(PeerRefused, match="expected 'test', found 'other'"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dledger.core.events import Distrust, Distrusted, Received, ResetStore, Send, Tick, TruncateFrom
+from dledger.core.events import MessageRejected, Received, RejectReason, ResetStore, Send, Tick, TruncateFrom
 from dledger.core.messages import Push, PushAccepted, PushRefused, ResetLog, VoteRequest, VoteResponse
 from dledger.types import HardState, Span
 from tests.unit.dledger.core.conftest import ENTRY_SIZE, GROUP, Node, membership_of
@@ -33,7 +33,7 @@ def answers(effects: list) -> list:
 def test_a_leader_that_would_cut_below_the_floor_is_refused(floor: int) -> None:
     node = node_with(floor)
     effects = node.step(Received("b", push_of(3, 6, 3, prev_term=1)))
-    assert Distrusted("b", Distrust.COMMITTED, "Push", 5) in effects
+    assert MessageRejected("b", RejectReason.COMMITTED, "Push", 5) in effects
     assert answers(effects) == [PushRefused(5, 2, 4, -1, -1, is_contradicting=True)]
     assert not node.seen(TruncateFrom)
     assert node.terms == TERMS
@@ -43,7 +43,7 @@ def test_a_leader_that_would_cut_below_the_floor_is_refused(floor: int) -> None:
 def test_above_the_floor_the_leaders_log_counts() -> None:
     node = node_with(3)
     effects = node.step(Received("b", push_of(4, 6, 3, prev_term=2)))
-    assert not [effect for effect in effects if isinstance(effect, Distrusted)]
+    assert not [effect for effect in effects if isinstance(effect, MessageRejected)]
     assert node.terms == [1, 1, 1, 2, 3, 3, 3]
 
 
@@ -91,7 +91,7 @@ def test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote(
     (answer,) = answers(effects)
     assert isinstance(answer, VoteResponse)
     assert answer.is_granted is is_granted
-    assert (Distrusted("b", Distrust.COMMITTED, "VoteRequest", 7) in effects) is not is_granted
+    assert (MessageRejected("b", RejectReason.COMMITTED, "VoteRequest", 7) in effects) is not is_granted
 
 
 @pytest.mark.parametrize(("last_term", "is_accused"), [(5, False), (6, True)])
@@ -106,14 +106,14 @@ def test_a_shorter_log_of_a_term_before_the_commit_was_learned_is_refused_and_no
     (answer,) = answers(effects)
     assert isinstance(answer, VoteResponse)
     assert not answer.is_granted
-    assert (Distrusted("b", Distrust.COMMITTED, "VoteRequest", 7) in effects) is is_accused
+    assert (MessageRejected("b", RejectReason.COMMITTED, "VoteRequest", 7) in effects) is is_accused
 
 
 def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None:
     nodes = group({"a": [1, 1], "b": [1, 2, 2], "c": [1, 2, 2]})
     nodes["a"].raft.state.commit_floor = 1
     leader = nodes.campaign("b")
-    assert Distrusted("a", Distrust.CONTRADICTED, "PushRefused", 3) in leader.effects
+    assert MessageRejected("a", RejectReason.CONTRADICTED, "PushRefused", 3) in leader.effects
     assert (leader.raft.is_contradicting("a"), leader.raft.is_contradicting("c")) == (True, False)
     del leader.effects[:], nodes["a"].effects[:]
     nodes.tick(5_000)
@@ -125,7 +125,7 @@ def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None
         if isinstance(effect, Send) and isinstance(effect.message, Push) and effect.peer == "a"
     ]
     nodes.tick(2_000)
-    assert leader.seen(Distrusted), "it asks again, because it may have been repaired"
+    assert leader.seen(MessageRejected), "it asks again, because it may have been repaired"
     nodes["a"].raft.state.commit_floor = -1
     nodes.tick(7_000)
     assert nodes["a"].terms == leader.terms

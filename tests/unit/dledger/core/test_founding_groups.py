@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from dledger.core.events import Distrust, Distrusted, Received, Tick
+from dledger.core.events import MessageRejected, Received, RejectReason, Tick
 from dledger.core.messages import Heartbeat, VoteRequest, VoteResponse
 from dledger.core.state.voting_rights import believed_group_id
 from dledger.types import NO_GROUP, NO_INDEX, HardState, MembershipEntry
@@ -46,7 +46,7 @@ def test_founding_member_rejects_another_group_before_anything_is_committed():
 
         effects = [effect for message in foreign for effect in node.step(Received("c", message))]
 
-        assert effects == [Distrusted("c", Distrust.GROUP, type(message).__name__, 9) for message in foreign]
+        assert effects == [MessageRejected("c", RejectReason.GROUP, type(message).__name__, 9) for message in foreign]
         assert (node.saved.founding_group_id, node.raft.state.committed_group_id) == (drawn, NO_GROUP)
         assert (node.raft.last_index, node.raft.term) == (NO_INDEX, 1)
 

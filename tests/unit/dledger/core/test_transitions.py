@@ -11,7 +11,7 @@ from dledger.core import raft, transitions
 from dledger.core.events import Commit, Propose, ReadIndex, ReadRefused, Received, RequestEnded, Tick
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.state.roles import Candidate, Follower, Leader
-from dledger.core.transitions import WAYS, TransitionCause
+from dledger.core.transitions import TRANSITIONS, TransitionCause
 from dledger.types import Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
@@ -51,17 +51,17 @@ def test_transitions_follow_the_table_and_no_others_exist(role, cause, group):
     term, vote, office = state.term, state.voted_for, state.office
     assert state.role is role
 
-    if role not in WAYS[cause].origins:
+    if role not in TRANSITIONS[cause].origins:
         with pytest.raises(AssertionError):
             STEPS[cause](state)
         assert (state.term, state.voted_for, state.office) == (term, vote, office)
         return
     STEPS[cause](state)
 
-    assert state.role is WAYS[cause].goal
+    assert state.role is TRANSITIONS[cause].goal
     assert state.office is not office
-    assert state.term == term + TERM_STEPS[WAYS[cause].term]
-    assert state.voted_for == {"kept": vote, "none": None, "own": "a"}[WAYS[cause].vote]
+    assert state.term == term + TERM_STEPS[TRANSITIONS[cause].term]
+    assert state.voted_for == {"kept": vote, "none": None, "own": "a"}[TRANSITIONS[cause].vote]
 
 
 def test_only_transitions_write_role_term_vote_and_leader():

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dledger.core.events import (
-    Distrust,
-    Distrusted,
+    MessageRejected,
     Propose,
     PushNotTaken,
     Received,
+    RejectReason,
     ResetStore,
     SaveHardState,
     Send,
@@ -78,7 +78,7 @@ def test_a_second_leader_of_a_term_is_rejected_and_stops_no_node(group, node_id)
     for message in (Heartbeat(1, 0, 7), lie, TimeoutNow(1), reset):
         effects = node.step(Received("c", message))
 
-        assert effects == [Distrusted("c", Distrust.SECOND_LEADER, type(message).__name__, 1)]
+        assert effects == [MessageRejected("c", RejectReason.SECOND_LEADER, type(message).__name__, 1)]
     assert node.raft.leader_id == "a"
     assert node.terms == [1]
     assert not node.outbox
@@ -104,7 +104,7 @@ def test_a_term_that_no_election_can_have_reached_is_neither_adopted_nor_saved(g
     for message in messages_of(term):
         effects = node.step(Received("c", message))
 
-        assert effects == [Distrusted("c", Distrust.TERM, type(message).__name__, term)]
+        assert effects == [MessageRejected("c", RejectReason.TERM, type(message).__name__, term)]
     assert node.saved.term == 1
     assert cluster["a"].raft.role is Role.LEADER
 
@@ -131,7 +131,7 @@ def test_a_reset_to_an_index_that_no_group_can_have_reached_changes_nothing(grou
 
     reset = ResetLog(2, begin_index, 0, 1, membership_of("abc"), commit_index=commit_index, group_id=GROUP)
 
-    assert node.step(Received("a", reset)) == [Distrusted("a", Distrust.INDEX, "ResetLog", 2)]
+    assert node.step(Received("a", reset)) == [MessageRejected("a", RejectReason.INDEX, "ResetLog", 2)]
     assert (node.raft.last_index, node.raft.commit_index, node.terms) == known
 
 
@@ -189,7 +189,7 @@ def test_no_message_of_another_group_is_accepted_from_any_sender(group, node_id,
     for message in foreign(2):
         effects = node.step(Received(sender, message))
 
-        assert effects == [Distrusted(sender, Distrust.GROUP, type(message).__name__, 2)]
+        assert effects == [MessageRejected(sender, RejectReason.GROUP, type(message).__name__, 2)]
     assert (node.terms, node.saved.term, node.raft.commit_index) == ([1, 1, 1], 1, 2)
     assert not node.outbox
 
@@ -198,7 +198,7 @@ def test_reset_to_a_membership_of_another_group_is_rejected(group):
     node = leading(group(THREE))["b"]
     reset = ResetLog(2, 500, 50_000, 1, MembershipEntry(400, Membership((), GROUP + 1)), group_id=GROUP)
 
-    assert node.step(Received("c", reset)) == [Distrusted("c", Distrust.GROUP, "ResetLog", 2)]
+    assert node.step(Received("c", reset)) == [MessageRejected("c", RejectReason.GROUP, "ResetLog", 2)]
     assert node.terms == [1, 1, 1]
 
 
@@ -208,7 +208,7 @@ def test_candidate_that_knows_no_group_gets_no_answer_of_nodes_that_do(group):
 
     effects = node.raft.step(Received("c", request))
 
-    assert effects == [Distrusted("c", Distrust.NO_GROUP, "VoteRequest", 9)]
+    assert effects == [MessageRejected("c", RejectReason.NO_GROUP, "VoteRequest", 9)]
 
 
 def test_sender_that_proves_the_group_need_not_be_a_known_member(group):
@@ -235,7 +235,7 @@ def test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known
     stranger = node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP + 1)))
     node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP)))
 
-    assert stranger == [Distrusted("s", Distrust.STRANGER, "Heartbeat", 2)]
+    assert stranger == [MessageRejected("s", RejectReason.STRANGER, "Heartbeat", 2)]
     assert (node.raft.term, node.raft.leader_id) == (2, "s")
 
 
@@ -243,7 +243,9 @@ def test_old_directory_without_a_group_id_trusts_members_only():
     node = without_a_group([1, 1])
 
     for message in foreign(2)[2:]:
-        assert node.step(Received("d", message)) == [Distrusted("d", Distrust.STRANGER, type(message).__name__, 2)]
+        assert node.step(Received("d", message)) == [
+            MessageRejected("d", RejectReason.STRANGER, type(message).__name__, 2)
+        ]
     node.step(Received("c", Heartbeat(2, commit_index=0, round=1, group_id=GROUP + 1)))
 
     assert node.raft.leader_id == "c"
