@@ -24,7 +24,7 @@ import grpc.aio
 from cluster.api.name_server_links import ask_leader
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
-from cluster.nameserver.witnesses import Witnesses
+from cluster.nameserver.registration_checks import RegistrationChecker
 from cluster.process.cooperative import run_cooperatively
 from cluster.process.serving import GRACE_S, run_process, say_ready, wait_end
 from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
@@ -80,7 +80,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._table = RouteTable()
-        self._witnesses = Witnesses(ask_leader)
+        self._registration_checker = RegistrationChecker(ask_leader)
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
 
@@ -139,7 +139,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         known = self._table.doubted(registration, self._clock_ms())
         if known is None:
             return
-        await self._witnesses.confirm(known, registration)
+        await self._registration_checker.confirm(known, registration)
         if self._table.doubted(registration, self._clock_ms()) not in (known, None):
             raise UnconfirmedRegistration(known.broker, "another registration was accepted while nodes were asked")
 

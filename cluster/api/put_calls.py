@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
-from cluster.broker.delivery_wishes import check_delivery
+from cluster.broker.delivery_options import check_delivery
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb

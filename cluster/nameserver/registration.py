@@ -22,7 +22,7 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
-from cluster.nameserver.witnesses import LIFE_SIZE_BYTES, life_digest
+from cluster.nameserver.registration_checks import LIFE_SIZE_BYTES, life_digest
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues

@@ -21,10 +21,10 @@ from dledger.node.event_batches import EventBatches, Job, core_ms
 from dledger.node.group import NodeGroup
 from dledger.node.leadership import NodeLeadership
 from dledger.node.observer import NodeObserver
+from dledger.node.periodic_jobs import Checkpoints, FullDiskLog
 from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
 from dledger.node.state_machine import Applier, StateMachine
 from dledger.node.state_machine_runner import NodeMachine
-from dledger.node.upkeep import Checkpoints, FullDiskLog
 from dledger.node.view import NodeView
 from dledger.peer.transport import PeerTransport
 from dledger.pending.append_answers import AppendAnswers

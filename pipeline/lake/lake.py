@@ -51,7 +51,7 @@ class FilesReplaced(PipelineError):
 
 
 class TableChanged(PipelineError):
-    """Another program changed the table of a lake (DELETE, OPTIMIZE): upkeep would undo that, or delete live files."""
+    """Another program changed a table of a lake (DELETE, OPTIMIZE): maintenance would undo that or lose live files."""
 
 
 class Table(Protocol):
@@ -206,7 +206,7 @@ class Lake:
         """Check that the table holds exactly the files that the manifests name.
 
         Raises:
-            TableChanged: another program changed the table; upkeep must not touch this lake.
+            TableChanged: another program changed the table; maintenance must not touch this lake.
         """
         with self._turn():
             self._check_tables()

@@ -12,7 +12,7 @@ from cluster.local.brokers import LocalBrokers
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from pipeline.lake.lake import Lake
-from pipeline.lake.upkeep import verify
+from pipeline.lake.maintenance import verify
 from pipeline.log.selection import EVERYTHING
 from pipeline.source.broker_connections import BrokerConnections
 from pipeline.source.broker_range import BrokerRange

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from pipeline.lake.lake import Lake
-from pipeline.lake.upkeep import verify
+from pipeline.lake.maintenance import verify
 from tests.spark.processes import START_S, StreamProcess, gave_up_on_python
 from tests.support.brokers.thread import running_broker
 from tests.support.waiting import wait_until

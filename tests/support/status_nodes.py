@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from cluster.nameserver.witnesses import life_digest
+from cluster.nameserver.registration_checks import life_digest
 from cluster.protocol.route_table import BrokerNode
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server

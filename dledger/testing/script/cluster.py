@@ -8,8 +8,8 @@ from dledger.core.events import PeerUnreachable, Received
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.checks.all_checks import node_directory
-from dledger.testing.script.links import Letter, Links
-from dledger.testing.script.machine import ScriptMachine, Settings, Surroundings
+from dledger.testing.script.links import Envelope, Links
+from dledger.testing.script.machine import ScriptEnvironment, ScriptMachine, Settings
 from dledger.testing.script.safety import Safety
 from dledger.testing.script.story import Arrow, ScriptError, Story
 from dledger.types import HardState
@@ -40,7 +40,7 @@ class Cluster:
         self.settings = settings
         self._ids_count = 0
         self._safety = Safety()
-        self._around = Surroundings(settings, self.story, self.links, self._safety)
+        self._environment = ScriptEnvironment(settings, self.story, self.links, self._safety)
         self.machines: dict[str, ScriptMachine] = {}
         for node_id in settings.node_ids:
             self.add_machine(node_id)
@@ -51,7 +51,7 @@ class Cluster:
 
     def add_machine(self, node_id: str) -> ScriptMachine:
         """Set up one more machine; nothing runs on it yet."""
-        machine = ScriptMachine(self._around, node_id, len(self.machines) + 1)
+        machine = ScriptMachine(self._environment, node_id, len(self.machines) + 1)
         self.machines[node_id] = machine
         return machine
 
@@ -117,7 +117,7 @@ class Cluster:
 
     # --------------------------------------------------------------------------------------------------- messages
 
-    def deliver(self, is_wanted: Callable[[Letter], bool], count_max: int = DELIVERIES_MAX) -> int:
+    def deliver(self, is_wanted: Callable[[Envelope], bool], count_max: int = DELIVERIES_MAX) -> int:
         """Deliver wanted messages, oldest first, and what comes of them; return how many.
 
         Raises:
@@ -125,11 +125,11 @@ class Cluster:
         """
         count = 0
         while count < count_max:
-            letter = self.links.take(is_wanted)
-            if letter is None:
+            envelope = self.links.take(is_wanted)
+            if envelope is None:
                 return count
             count += 1
-            self.machine(letter.target).feed(Received(letter.source, letter.message))
+            self.machine(envelope.target).feed(Received(envelope.source, envelope.message))
         if count_max == DELIVERIES_MAX:
             raise ScriptError(f"after {count} messages there are still more: the nodes never come to rest")
         return count
@@ -137,7 +137,7 @@ class Cluster:
     def settle(self, node_ids: Iterable[str]) -> None:
         """Deliver all messages between some nodes until none is left."""
         among = list(node_ids)
-        self.deliver(lambda letter: letter.source in among and letter.target in among)
+        self.deliver(lambda envelope: envelope.source in among and envelope.target in among)
 
     def show(self, *arrows: Arrow) -> None:
         """From now on record only these fates of messages."""

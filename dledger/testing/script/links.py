@@ -18,7 +18,7 @@ Link = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Envelope:
     """A message on its way."""
 
     source: str
@@ -39,42 +39,42 @@ class Links:
     def __init__(self, story: Story) -> None:
         self.cut: dict[Link, None] = {}
         self._story = story
-        self._waiting: list[Letter] = []
+        self._waiting: list[Envelope] = []
 
     def send(self, source: str, target: str, message: Message) -> None:
         """Take a message of a node."""
-        letter = Letter(source, target, message)
+        envelope = Envelope(source, target, message)
         if (source, target) in self.cut:
-            self._record(Arrow.IS_LOST, letter)
+            self._record(Arrow.IS_LOST, envelope)
             return
         assert len(self._waiting) < WAITING_MAX, "no command delivers messages"
-        self._waiting.append(letter)
-        self._record(Arrow.LEAVES, letter)
+        self._waiting.append(envelope)
+        self._record(Arrow.LEAVES, envelope)
 
-    def take(self, is_wanted: Callable[[Letter], bool]) -> Letter | None:
+    def take(self, is_wanted: Callable[[Envelope], bool]) -> Envelope | None:
         """Take the oldest wanted message off its link, to be delivered."""
-        for place, letter in enumerate(self._waiting):
-            if is_wanted(letter):
+        for place, envelope in enumerate(self._waiting):
+            if is_wanted(envelope):
                 del self._waiting[place]
-                self._record(Arrow.ARRIVES, letter)
-                return letter
+                self._record(Arrow.ARRIVES, envelope)
+                return envelope
         return None
 
-    def drop(self, is_wanted: Callable[[Letter], bool]) -> None:
+    def drop(self, is_wanted: Callable[[Envelope], bool]) -> None:
         """Lose all wanted messages."""
-        for letter in self._waiting:
-            if is_wanted(letter):
-                self._record(Arrow.IS_LOST, letter)
-        self._waiting = [letter for letter in self._waiting if not is_wanted(letter)]
+        for envelope in self._waiting:
+            if is_wanted(envelope):
+                self._record(Arrow.IS_LOST, envelope)
+        self._waiting = [envelope for envelope in self._waiting if not is_wanted(envelope)]
 
     def forget(self, node_id: str) -> None:
-        """Lose what is under way to a node that is gone, untold; what it sent before still arrives."""
-        self._waiting = [letter for letter in self._waiting if letter.target != node_id]
+        """Lose what is under way to a node that is gone; nothing shows it; what it sent before still arrives."""
+        self._waiting = [envelope for envelope in self._waiting if envelope.target != node_id]
 
-    def waiting(self) -> list[Letter]:
+    def waiting(self) -> list[Envelope]:
         """Return what is under way, oldest first."""
         return list(self._waiting)
 
-    def _record(self, arrow: Arrow, letter: Letter) -> None:
-        if self._story.are_heartbeats_shown or not is_heartbeat(letter.message):
-            self._story.message(arrow, letter.source, letter.target, describe(letter.message))
+    def _record(self, arrow: Arrow, envelope: Envelope) -> None:
+        if self._story.are_heartbeats_shown or not is_heartbeat(envelope.message):
+            self._story.message(arrow, envelope.source, envelope.target, describe(envelope.message))

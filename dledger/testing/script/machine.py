@@ -46,7 +46,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ScriptEnvironment:
     """What all machines of a script share."""
 
     settings: Settings
@@ -68,7 +68,7 @@ class ScriptMachine:
         disk: what is stored here.
     """
 
-    def __init__(self, surroundings: Surroundings, node_id: str, number: int) -> None:
+    def __init__(self, environment: ScriptEnvironment, node_id: str, number: int) -> None:
         self.id = node_id
         self.node: ScriptNode | None = None
         self.now_ms = 0
@@ -77,7 +77,7 @@ class ScriptMachine:
         self.is_sync_held = False
         self.is_sync_failing = False
         self._copy: SimDisk | None = None
-        self._around = surroundings
+        self._environment = environment
         self._number = number
         self._incarnations_count = 0
         self._lives_count = 0
@@ -94,7 +94,7 @@ class ScriptMachine:
         if end - begin > _TIMES_MAX:
             self._incarnations_count += 1
             return begin - 1 + 100 * self._number + self._incarnations_count
-        return begin + (end - begin) * self._number // (len(self._around.settings.node_ids) + 2)
+        return begin + (end - begin) * self._number // (len(self._environment.settings.node_ids) + 2)
 
     @property
     def files(self) -> SimFiles:
@@ -104,10 +104,10 @@ class ScriptMachine:
     def start(self) -> None:
         """Start a node; the story records a refusal."""
         try:
-            self.node = ScriptNode(self._around, self, self.files)
+            self.node = ScriptNode(self._environment, self, self.files)
             self.is_adopting = False
         except (DLedgerError, StoreError) as error:
-            self._around.story.say(self.id, f"does not start: {_short(error)}")
+            self._environment.story.say(self.id, f"does not start: {_short(error)}")
 
     def guard(self, work: Callable[[ScriptNode], None]) -> None:
         """Run an action of the node, if it runs; an error that must stop the node stops it here."""
@@ -116,7 +116,7 @@ class ScriptMachine:
         try:
             work(self.node)
         except (DLedgerError, StoreError) as error:
-            self._around.story.say(self.id, f"stops: {_short(error)}")
+            self._environment.story.say(self.id, f"stops: {_short(error)}")
             self.node = None
 
     def feed(self, event: Event) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
     from dledger.testing.disk.files import SimFiles, SyncedWrites
-    from dledger.testing.script.machine import ScriptMachine, Surroundings
+    from dledger.testing.script.machine import ScriptEnvironment, ScriptMachine
     from dledger.types import MembershipEntry
 
 _CHECKPOINT_INTERVAL_MS = 3_000
@@ -54,8 +54,8 @@ class ScriptNode:
         state: of its state machine, if the script gave it one.
     """
 
-    def __init__(self, surroundings: Surroundings, machine: ScriptMachine, files: SimFiles) -> None:
-        self._around = surroundings
+    def __init__(self, environment: ScriptEnvironment, machine: ScriptMachine, files: SimFiles) -> None:
+        self._environment = environment
         self._machine = machine
         self._files = files
         self._syncs: list[tuple[EntriesTicket, SyncedWrites]] = []
@@ -70,7 +70,7 @@ class ScriptNode:
         self._open()
 
     def _open(self) -> None:
-        settings, machine = self._around.settings, self._machine
+        settings, machine = self._environment.settings, self._machine
         directory = node_directory(machine.id)
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
         founders = Membership(tuple(Member(node_id) for node_id in sorted(settings.node_ids)), settings.group_id)
@@ -139,7 +139,7 @@ class ScriptNode:
         """Take a client's linearizable read; the first one of each life has the id 1, as in production."""
         self._reads_count += 1
         read_id = self._reads_count
-        self._reads[read_id] = self._around.checks.acknowledged_index
+        self._reads[read_id] = self._environment.checks.acknowledged_index
         self.feed(ReadIndex(read_id, is_lease_allowed))
 
     def delete_before(self, index: int) -> None:
@@ -179,7 +179,7 @@ class ScriptNode:
 
     def send(self, peer: str, message: Message) -> None:
         """Put a message of the driver on its link."""
-        self._around.links.send(self._machine.id, peer, message)
+        self._environment.links.send(self._machine.id, peer, message)
 
     # ---------------------------------------------------------------------------------------------- Syncer
 
@@ -233,7 +233,7 @@ class ScriptNode:
         kept = [name for name, index, term in settled if self.store.term_at(index) == term]
         lost = [name for name, index, term in settled if self.store.term_at(index) != term]
         if kept:
-            self._around.checks.acknowledge(max(index for name, index, _ in settled if name in kept))
+            self._environment.checks.acknowledge(max(index for name, index, _ in settled if name in kept))
         answers = f", acknowledges {' '.join(kept)}" if kept else ""
         answers += f", answers that {' '.join(lost)} was not appended" if lost else ""
         self._say(f"commits up to {commit_index}{answers}")
@@ -249,7 +249,7 @@ class ScriptNode:
         before, self._role = self._role, change.role
         term, text = change.term, ""
         if change.role is Role.LEADER:
-            self._around.checks.lead(self._machine.id, term)
+            self._environment.checks.lead(self._machine.id, term)
             text = f"leads term {term}"
         elif change.role is Role.CANDIDATE:
             is_pre_vote = self.raft.state.candidate.is_pre_vote
@@ -259,11 +259,11 @@ class ScriptNode:
         elif before is not Role.FOLLOWER:
             text = f"is no longer {before.value.lower()}, term {term}"
         if text:
-            self._around.story.say_first(self._machine.id, text)
+            self._environment.story.say_first(self._machine.id, text)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Record that a read is served; it must see all that was acknowledged before it began."""
-        self._around.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
+        self._environment.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
         self._say(f"serves read {read_id} up to {index}")
 
     def on_read_refused(self, read_id: int) -> None:
@@ -286,4 +286,4 @@ class ScriptNode:
         self._say(f"drops a push of {peer}: {error}")
 
     def _say(self, text: str) -> None:
-        self._around.story.say(self._machine.id, text)
+        self._environment.story.say(self._machine.id, text)

@@ -124,8 +124,8 @@ class RandomScript:
     def _deliver_one(self) -> None:
         waiting = self._cluster.links.waiting()
         if waiting:
-            letter = self._random.choice(waiting)
-            self._do(f"deliver {letter.source[1:]}->{letter.target[1:]} 1")
+            envelope = self._random.choice(waiting)
+            self._do(f"deliver {envelope.source[1:]}->{envelope.target[1:]} 1")
 
     def _bodies(self) -> str:
         self._body_count += 1

@@ -10,7 +10,7 @@ from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import ScriptError
 
 if TYPE_CHECKING:
-    from dledger.testing.script.links import Letter
+    from dledger.testing.script.links import Envelope
     from dledger.testing.script.machine import ScriptMachine
     from dledger.testing.script.node import ScriptNode
 
@@ -81,10 +81,10 @@ def links_of(cluster: Cluster, word: str) -> list[tuple[str, str]]:
     return [(source, target)] if arrow == "->" else [(source, target), (target, source)]
 
 
-def link_filter(word: str) -> Callable[[Letter], bool]:
+def link_filter(word: str) -> Callable[[Envelope], bool]:
     """Return a predicate for the messages on a link, or on `all`."""
     if word == "all":
         return lambda _: True
     source, arrow, target = parse_link(word)
     links = [(source, target)] if arrow == "->" else [(source, target), (target, source)]
-    return lambda letter: (letter.source, letter.target) in links
+    return lambda envelope: (envelope.source, envelope.target) in links

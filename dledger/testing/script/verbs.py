@@ -180,7 +180,7 @@ def deliver(cluster: Cluster, words: list[str]) -> None:
     cluster.story.are_heartbeats_shown = True
     for word in words:
         is_wanted = link_filter(word)
-        waiting = sum(is_wanted(letter) for letter in cluster.links.waiting())
+        waiting = sum(is_wanted(envelope) for envelope in cluster.links.waiting())
         if not waiting:
             raise ScriptError(f"nothing is under way on {word}")
         cluster.deliver(is_wanted, waiting if count is None else count)
@@ -240,5 +240,5 @@ def in_flight(cluster: Cluster, words: list[str]) -> None:
     """`in-flight [1->2]`: what is under way, heartbeats too."""
     is_wanted = link_filter(words[0] if words else "all")
     cluster.show(Arrow.LEAVES)
-    for letter in filter(is_wanted, cluster.links.waiting()):
-        cluster.story.message(Arrow.LEAVES, letter.source, letter.target, describe(letter.message))
+    for envelope in filter(is_wanted, cluster.links.waiting()):
+        cluster.story.message(Arrow.LEAVES, envelope.source, envelope.target, describe(envelope.message))

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.common.errors import PipelineError
 from pipeline.lake.lake import Lake, TableChanged
+from pipeline.lake.maintenance import compact, vacuum
 from pipeline.lake.manifest import BatchId
-from pipeline.lake.upkeep import compact, vacuum
 from tests.support.lake_rows import NAMES, records_of, rows_of
 
 deltalake = pytest.importorskip("deltalake")
@@ -135,7 +135,7 @@ def files_under(root):
 
 
 @pytest.mark.parametrize("work", [compact, lambda lake: vacuum(lake, age_s=-1.0)], ids=["compact", "vacuum"])
-def test_upkeep_refuses_a_table_that_another_program_changed_and_changes_nothing(tmp_path, kind, work):
+def test_maintenance_refuses_a_table_that_another_program_changed_and_changes_nothing(tmp_path, kind, work):
     lake = filled(tmp_path, kind)
     delete_some(tmp_path, kind)
     rows = numbers(tmp_path, kind)
@@ -159,7 +159,7 @@ def test_vacuum_deletes_no_file_that_delta_compacted(tmp_path):
     assert numbers(tmp_path, "delta") == rows
 
 
-def test_upkeep_completes_the_commit_of_a_dead_driver(tmp_path, kind):
+def test_maintenance_completes_the_commit_of_a_dead_driver(tmp_path, kind):
     lake = filled(tmp_path, kind)
     rows = numbers(tmp_path, kind)
     late = Lake.open(str(tmp_path))

@@ -1,7 +1,7 @@
 """Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
 
 import cluster.client.routing.finder
-import cluster.nameserver.witnesses
+import cluster.nameserver.registration_checks
 import cluster.replica.bootstrap
 import commitlog.replicated.commit_log
 import store.access.dedupe
@@ -214,7 +214,7 @@ def name_server_believes_a_leader_that_does_not_know_its_life(patch):
     def confirms(_known, claim, answer):
         return (answer.report.term, answer.report.leader.id) == (claim.term, claim.leader_id)
 
-    patch.setattr(cluster.nameserver.witnesses, "_confirms", confirms)
+    patch.setattr(cluster.nameserver.registration_checks, "_confirms", confirms)
 
 
 def name_server_takes_heartbeats_without_the_life(patch):

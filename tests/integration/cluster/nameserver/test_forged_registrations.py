@@ -13,9 +13,9 @@ import grpc.aio
 from cluster.api.name_server import NameServer
 from cluster.api.name_server_links import GrpcNameServer
 from cluster.local.node import choose_ports
-from cluster.nameserver import witnesses as registration_witnesses
+from cluster.nameserver import registration_checks
 from cluster.nameserver.registration import Registrar
-from cluster.nameserver.witnesses import NODES_ASKED_MAX
+from cluster.nameserver.registration_checks import NODES_ASKED_MAX
 from cluster.process.loop_thread import LoopThread
 from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerNode, Extent, Registration, TopicQueues
 from cluster.protocol.wire.routes import register_request
@@ -138,8 +138,8 @@ async def test_strangers_neither_renew_nor_remove_a_registration() -> None:
 @in_a_loop
 async def test_new_leaders_are_confirmed_at_once_whichever_nodes_are_dead_or_hang(monkeypatch) -> None:
     # A node that hangs would be waited for much longer than the test takes.
-    monkeypatch.setattr(registration_witnesses, "_NODE_TIMEOUT_S", 3_600.0)
-    monkeypatch.setattr(registration_witnesses, "_CONFIRM_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr(registration_checks, "_NODE_TIMEOUT_S", 3_600.0)
+    monkeypatch.setattr(registration_checks, "_CONFIRM_TIMEOUT_S", 3_600.0)
     with silent_host() as hanging:
         async with serving() as server, status_nodes("n0", "n1", "n2") as nodes:
             n0, n1, n2 = nodes
@@ -187,7 +187,7 @@ async def test_only_known_addresses_are_dialled_and_seldom() -> None:
                     for number in range(300)
                 )
             )
-            rounds_max = 2 + (time.monotonic() - begin_s) / registration_witnesses._PAUSE_S
+            rounds_max = 2 + (time.monotonic() - begin_s) / registration_checks._PAUSE_S
         assert set(refusals) == {"REGISTRATION_UNCONFIRMED"}
         assert victim.asked_count == 0
         asked = [node.asked_count for node in nodes]

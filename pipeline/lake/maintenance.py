@@ -1,4 +1,4 @@
-"""Upkeep of a lake: compaction of small files, vacuum of unreferenced ones, and a check of every byte.
+"""Maintenance of a lake: compaction of small files, vacuum of unreferenced ones, and a check of every byte.
 
 *Compaction* takes small files of one topic and day of one log, and writes their rows into larger ones, by queue and
 offset as before. It is a batch like others: the new files take the place of the old ones at once, in tables too.

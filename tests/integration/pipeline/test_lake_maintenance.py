@@ -8,11 +8,11 @@ import pytest
 
 from pipeline.archive.archived_rows import lake_rows
 from pipeline.columns.record_builder import build_records
-from pipeline.lake import upkeep
+from pipeline.lake import maintenance
 from pipeline.lake.files import UnfitRows
 from pipeline.lake.lake import FilesReplaced, Lake
+from pipeline.lake.maintenance import compact, vacuum, verify
 from pipeline.lake.manifest import BatchId, LogRange
-from pipeline.lake.upkeep import compact, vacuum, verify
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
 from tests.support.lake_rows import records_of, rows_of
@@ -195,7 +195,7 @@ def test_vacuum_keeps_files_that_a_query_commits_meanwhile(tmp_path, monkeypatch
     writer = lake.writer("a-0")
     writer.write(rows_of(RECORDS))
     staged = [writer.finish()]
-    module, name = (os, "scandir") if place == "listing" else (upkeep, "_drafts")
+    module, name = (os, "scandir") if place == "listing" else (maintenance, "_drafts")
     real = getattr(module, name)
 
     def look(path):

@@ -67,7 +67,7 @@ class _Round:
         self.asked = [loop.create_task(_answer_of(ask, known.broker, node)) for node in nodes]
 
 
-class Witnesses:
+class RegistrationChecker:
     """The known nodes of all brokers. For use by one event loop.
 
     Args:
