@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
+from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, StoreMode, refuse_too_long
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
 from store.dispatch.checkpoint import FILE_SIZE_BYTES as CHECKPOINT_SIZE
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
+from store.dispatch.recovery import DerivedDigests
 from store.errors import StorageFailed, StoreError
 from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
@@ -151,6 +152,7 @@ class Rebuild:
         self._queue_file_size = layout.queue_file_size or _queue_file_size(parts)
         self._index_layout = layout.index or _index_layout(parts)
         self._last_timestamp = 0
+        self._log_end = 0
         self._rebuilt = Rebuilt()
         self._newly_accepted: list[AcceptedPlace] = []
 
@@ -252,6 +254,7 @@ class Rebuild:
 
     def _check_end(self, log_end: int) -> None:
         """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
+        self._log_end = log_end
         promise, last_timestamp = self._parts.promise, self._last_timestamp
         for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
             if not self._is_skipping:
@@ -321,8 +324,24 @@ class Rebuild:
                 raise
             return None, False
 
+    def _digests(self) -> DerivedDigests:
+        """Return where the new queues and the new index end, for the next start to compare."""
+        queues = ConsumeQueues(self._files, self._root, self._queue_file_size)
+        index = KeyIndex(self._files, self._root, self._index_layout)
+        try:
+            queues.load()
+            index.load()
+            return DerivedDigests(queues.digest(), index.digest())
+        finally:
+            queues.close()
+            index.close()
+
     def _write_checkpoint(self) -> None:
-        """Save a checkpoint up to the log's end, after log, queues and index are durable."""
+        """Save a checkpoint up to the log's end, after log, queues and index are durable.
+
+        The next start must notice what is lost of them while the store is closed, as after an exit in order. The end of
+        a replicated log is no promise: such a log may be cut.
+        """
         directory = self._parts.directory
         for log_file in directory.log_files:
             file = self._files.open(log_file.path)
@@ -335,6 +354,7 @@ class Rebuild:
             self._files.remove(directory.checkpoint_path)
         before = read_checkpoint(self._files, self._root)
         is_known = 0 <= before.confirm_physical_offset <= self._parts.directory.log_files[-1].end_offset
+        digests = self._digests()
         checkpoint = StoreCheckpointFile.open(self._files, self._root)
         checkpoint.write(
             StoreCheckpoint(
@@ -343,6 +363,9 @@ class Rebuild:
                 self._last_timestamp,
                 before.master_flushed_offset,
                 before.confirm_physical_offset if is_known else 0,
+                self._log_end if directory.mode is StoreMode.PLAIN else 0,
+                digests.queues,
+                digests.index,
             )
         )
         checkpoint.sync()
