@@ -207,23 +207,8 @@ class NodeFilesCheck:
             yield _damage(path, "this file, for a broker has run here", "none", meaning, _LOST_DISK)
 
     def _check_snapshots(self) -> Iterator[Finding]:
-        directory = self._path(SNAPSHOT_NAME)
-        for name in self._files.list_directory(directory):
-            if not (len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()):
-                continue
-            path = f"{directory}/{name}"
-            fault = self._snapshot_fault(path)
-            if fault is not None:
-                meaning = "the state machine starts from an older snapshot, or the node does not start"
-                yield _damage(path, "a snapshot whose checksums fit", fault, meaning, "A new one is saved in time")
-
-    def _snapshot_fault(self, path: str) -> str | None:
-        try:
-            content = self._files.open(path).view()
-        except StorageFailed as error:
-            return _reason(error)
-        info = read_header(content)
-        return info if isinstance(info, str) else check(content, info)
+        meaning = "the state machine starts from an older snapshot, or the node does not start"
+        return check_snapshots(self._files, self._path(SNAPSHOT_NAME), meaning, "A new one is saved in time")
 
     def _fault(self, load: Callable[[], object]) -> str | None:
         """Return what is wrong with a file that a node could not load; None when it can."""
@@ -232,6 +217,25 @@ class NodeFilesCheck:
         except (StoreError, MembershipUnreadable) as error:
             return _reason(error)
         return None
+
+
+def check_snapshots(files: ReadOnlyFiles, directory: str, meaning: str, remedy: str) -> Iterator[Finding]:
+    """Yield the snapshots in a directory that cannot be loaded; `meaning` and `remedy` are for people."""
+    for name in files.list_directory(directory):
+        if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit():
+            path = f"{directory}/{name}"
+            fault = _snapshot_fault(files, path)
+            if fault is not None:
+                yield _damage(path, "a snapshot whose checksums fit", fault, meaning, remedy)
+
+
+def _snapshot_fault(files: ReadOnlyFiles, path: str) -> str | None:
+    try:
+        content = files.open(path).view()
+    except StorageFailed as error:
+        return _reason(error)
+    info = read_header(content)
+    return info if isinstance(info, str) else check(content, info)
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from cluster.cli.common import fail, notes
 from cluster.cli.rows import show_table
+from cluster.cli.store.broker_state_check import check_broker_state
 from cluster.cli.store.common import (
     ForceReadOnly,
     StoreArgument,
@@ -45,7 +46,7 @@ def verify(
 
     Every record, checksum, queue unit, index item and chain, and the checkpoint are compared with the log. In the
     directory of a node, its entries, their index, identity, peers, term and vote, memberships, the begin of the log and
-    snapshots are checked, too.
+    snapshots are checked, too; of a broker without a group, the snapshots of its topics, groups and offsets.
 
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
     to do. The exit code is 1 if there was any. Damage needs an operator; an unfinished state (of a crash, for example)
@@ -72,7 +73,7 @@ def verify(
             verification = Verification(parts, lambda size: bar.advance(task, size))
             entries = EntryCheck(parts.directory, is_live=parts.is_live)
             shown_count = 0
-            for finding in _all(verification, entries):
+            for finding in _all(parts.directory, verification, entries):
                 totals[finding.area, _kind(finding)] += 1
                 shown_count += 1
                 if shown_count <= shown_max or not shown_max:
@@ -93,9 +94,11 @@ def _kind(finding: Finding) -> str:
     return _UNFINISHED if finding.is_unfinished else _DAMAGE
 
 
-def _all(verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
+def _all(directory: StoreDirectory, verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
     yield from verification.findings()
     yield from entries.findings()
+    if directory.mode is StoreMode.PLAIN:
+        yield from check_broker_state(directory.root)
 
 
 def _table(
