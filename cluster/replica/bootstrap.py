@@ -53,6 +53,7 @@ from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
+from store.fs.mapped_file_queue import MappedFileQueue
 from store.maintenance.lock import lock_store, was_closed_in_order
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ _PAUSE_S: Final = 0.5
 _LONG_PAUSE_S: Final = 5.0
 _PROGRESS_INTERVAL_S: Final = 10.0
 _MIB: Final = 1 << 20
+# After the end of any log.
+_ALL: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,8 @@ class _Start:
     def look(self) -> bool:
         """Read what is in the directory; return whether no other node needs to be asked."""
         files, places, root = self._files, self._places, self._config.store_base_dir
+        # What cannot be read is refused before anything is saved of what is found.
+        checkpoint = read_checkpoint(files, root)
         saved = load_manifest(files, places.node_directory)
         if saved is not None and saved.is_agreed:
             end_fetch(files, places.node_directory)
@@ -184,10 +189,11 @@ class _Start:
             self.own = Statement(Claim.AWAITED, saved.manifest, saved.manifest.divide, config_size_bytes)
             return False
         if has_entries(files, places.node_directory):
+            self._check_base_log()
             self.save_agreed(self._sum_up(self._divide_of_entries()))
             return True
         is_clean = was_closed_in_order(files, root)
-        last_exit = exit_with(files, root, read_checkpoint(files, root), is_clean=is_clean)
+        last_exit = exit_with(files, root, checkpoint, is_clean=is_clean)
         divide, _, self._notes = pad_base_log(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)
@@ -208,6 +214,15 @@ class _Start:
             self._notes.append(f"{places.base_directory}: the base log up to {manifest.divide}; entries begin there")
         divided = divide_log(files, places, self._codec)
         return BootstrapResult(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
+
+    def _check_base_log(self) -> None:
+        """Refuse files that are no row of whole files: the manifest of the base log never changes again."""
+        places = self._places
+        queue = MappedFileQueue(self._files, places.base_directory, places.sizes.data_file_size_bytes)
+        try:
+            queue.load(is_read_only=True, durable_end=_ALL)
+        finally:
+            queue.close()
 
     def _check_present(self, manifest: BaseLogManifest) -> None:
         """Refuse files that appeared later: this node has stated to the group that it lacks them."""

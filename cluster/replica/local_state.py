@@ -56,6 +56,16 @@ def load_state(files: Files, root: str) -> BrokerState | None:
         snapshots.close()
 
 
+def check_state(files: Files, root: str) -> None:
+    """Read what `LocalState.open` will read, before the store `root` is opened; nothing is kept of it.
+
+    Raises:
+        as `LocalState.open`.
+    """
+    if load_state(files, root) is None:
+        import_config(Path(root))
+
+
 class LocalState:
     """The state and its snapshots. Construct it by `open`, inside the running loop.
 

@@ -2,8 +2,8 @@
 
 Each step can be repeated after a crash:
 
-1. the root is locked, and noted as open;
-2. queues and index of a Java node are invalidated, durably;
+1. the root is locked; before the first change it is noted as open (`store.maintenance.directory`);
+2. queues and index of a Java node are invalidated, durably, together with that note;
 3. the log is divided (`commitlog.conversion.divide`): from here on there are entries, if there were records;
 4. the node opens its entries;
 5. queues and index are brought to what is known to be committed: all that was when the node stopped.
@@ -117,9 +117,8 @@ def open_replica(
     def now_ms() -> int:
         return int(clocks().wall_s * _MS_PER_S)
 
-    path, places = config.path, config.places
+    path, places, state = config.path, config.places, BrokerState(system_body)
     origin = load_origin(files, places)
-    state = BrokerState(system_body)
 
     def queue_ends() -> QueueEnds:
         return messages.derived.queue_ends()
@@ -133,14 +132,14 @@ def open_replica(
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, os.getpid())
         on_failure.callback(root.close, is_in_order=False)
-        if was_written_by_java(files, places.node_directory):
-            root.invalidate_derived()
-        old_state = find_old_state(files, path)
-        divided = divide_log(files, places, codec, last_exit_of(files, root))
+        watched, node_files = root.files, _files_of_node(files, root, places)
+        old_state = find_old_state(watched, path)
+        divided = divide_log(watched, places, codec, last_exit_of(watched, root))
+        base = _open_base_log(watched, places, divided.divide)
         node = Node(
             config.node,
             metrics,
-            files,
+            node_files,
             codec=codec,
             origin=origin,
             state_machine=machine,
@@ -149,17 +148,28 @@ def open_replica(
         )
         entries = node.open()
         on_failure.callback(node.abandon)
-        base = _open_base_log(files, places, divided.divide)
         log = DLedgerCommitLog(node, entries, divided.divide, base, config.log, now_ms)
         on_failure.callback(log.close)
         log.drop_stranded_files()
-        messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
+        messages = MessageStore.open(watched, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
-        retention = StoreRetention(messages, log, files, path, config.store, clocks, needed_from, _in_steps)
+        retention = StoreRetention(messages, log, watched, path, config.store, clocks, needed_from, _in_steps)
         lifecycle = DerivedLifecycle(messages, root, retention)
         lifecycle.save_checkpoint()
+        root.note_opened()
         on_failure.pop_all()
     return OpenedReplica(root, divided, codec, node, entries, state, machine, log, messages, lifecycle, old_state)
+
+
+def _files_of_node(files: Files, root: StoreRoot, places: LogDirectories) -> Files:
+    """Return the file system for the node: its own files have rules of their own, and no mark is needed for them.
+
+    They turn a directory of Java into ours; so its queues and index are invalidated, durably, before they change.
+    """
+    if not was_written_by_java(files, places.node_directory):
+        return files
+    root.invalidate_derived()
+    return root.files
 
 
 def _in_steps() -> None:

@@ -35,6 +35,7 @@ from dledger.errors import ResponseCode
 from dledger.types import Role
 from store.errors import Certainty, DiskFull
 from store.fs.retention_rules import ClockReading, read_clocks
+from store.fs.sync_tickets import flush_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,6 +157,11 @@ class ReplicatedReplica:
                 # while it loads a snapshot leaves its queues as a crash would: the next start loads it at once.
                 self._log_tasks.prepare_to_end()
                 lifecycle.flush()
+                is_in_order = True
+            elif not self._is_started and not self.parts.messages.stop_reason:
+                # The node could not join, its address is taken perhaps. All that opening found is dispatched.
+                flush_all(self.parts.messages)
+                lifecycle.save_checkpoint()
                 is_in_order = True
         except DiskFull as error:
             # Nothing is lost: the next start finds that the store was not closed cleanly, and dispatches the rest.

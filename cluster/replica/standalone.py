@@ -7,13 +7,15 @@ but not the loss of the machine.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import BrokerNode
-from cluster.replica.local_state import LocalState
+from cluster.replica.local_state import LocalState, check_state
 from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
+from store.errors import StoreError
 from store.maintenance.service import StoreService
 
 if TYPE_CHECKING:
@@ -68,11 +70,14 @@ class StandaloneReplica:
         Raises:
             store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
         """
-        plain = open_plain_store(files, config.path, config.plain)
+        root = config.path
+        plain = open_plain_store(files, root, config.plain, check=lambda watched: check_state(watched, root))
         try:
-            local = LocalState.open(files, config.path)
+            local = LocalState.open(files, root)
         except BaseException:
-            plain.lifecycle.abandon()
+            # The store is open, and good; a full disk keeps nothing from being closed in order but the state.
+            with suppress(StoreError):
+                plain.close()
             raise
         service = StoreService(
             plain.messages,

@@ -48,7 +48,8 @@ class BaseLog(PlainLogReader):
         with ExitStack() as on_failure:
             queue = MappedFileQueue(files, directory, file_size)
             on_failure.callback(queue.close)
-            notes = queue.load(is_read_only=True)
+            # Entries begin where these files end, so each of them was whole then.
+            notes = queue.load(is_read_only=True, durable_end=divide)
             if not queue.mapped_files:
                 return None
             if queue.end_offset > divide:

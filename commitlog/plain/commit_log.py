@@ -116,14 +116,18 @@ class PlainCommitLog(PlainLogReader):
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
         with ExitStack() as on_failure:
-            files.make_directory(directory)
-            # A process that was killed may have left names that only the page cache knows.
-            files.sync_directory(directory)
+            is_new = not files.exists(directory)
+            if not is_new:
+                files.make_directory(directory)
+                # A process that was killed may have left names that only the page cache knows.
+                files.sync_directory(directory)
             queue = MappedFileQueue(files, directory, config.mapped_file_size)
             on_failure.callback(queue.close)
             notes: list[str] = []
             if is_corruption_skipped:
                 notes = replace_lost_files(files, directory, config.mapped_file_size, last_exit.log_end)
+            # Zeros that were put somewhere must be found, and accepted.
+            last_exit = replace(last_exit, is_all_checked=bool(notes))
             notes += queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
             recovered = recover(
                 queue,
@@ -131,6 +135,8 @@ class PlainCommitLog(PlainLogReader):
                 is_corruption_skipped=is_corruption_skipped,
                 is_property_crc_checked=config.has_property_crc,
             )
+            if is_new:  # and nothing says that records were there
+                files.make_directory(directory)
             on_failure.pop_all()
         return cls(queue, config, replace(recovered, notes=(*notes, *recovered.notes)), clock)
 

@@ -63,6 +63,7 @@ class LastExit:
         accepted: damage that an operator has accepted; it is passed over as long as its bytes are the same.
         derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: not known.
         newest_units: returns the newest units of the queues; it is called only if the log ends before that time.
+        is_all_checked: the log is checked from its first file on in any case.
     """
 
     is_clean: bool = False
@@ -71,6 +72,7 @@ class LastExit:
     accepted: AcceptedDamage = _NOTHING
     derived_timestamp: int = 0
     newest_units: Callable[[], Iterable[Units]] = _no_units
+    is_all_checked: bool = False
 
     def has_units_past(self, end_offset: int, store_timestamp: int) -> bool:
         """Return whether checkpoint and queues prove that a log lost its end after a clean exit.
@@ -169,11 +171,12 @@ def recover(
         store.errors.CorruptData: records that were durable are bad, or missing. Nothing was changed.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
-    files = queue.mapped_files
-    notes = [str(problem) for problem in (last_exit.accepted.problem,) if problem is not None]
+    files, problem = queue.mapped_files, last_exit.accepted.problem
+    notes = [] if problem is None else [str(problem)]
     passed_over: list[AcceptedPlace] = []
     if not files:
         _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
+        queue.remove_cut_short()
         return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
     verdict = TailVerdict.END
     at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
@@ -200,14 +203,21 @@ def recover(
         if verdict is not TailVerdict.END:
             notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
         break
-    end_offset = files[at.number].begin_offset + at.position if at.number < len(files) else queue.end_offset
+    is_within = at.number < len(files)
+    end_offset = files[at.number].begin_offset + at.position if is_within else queue.end_offset
     recovered = RecoveredLog(end_offset, at.last_store_timestamp)
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     if not is_read_only:
-        if verdict is not TailVerdict.END and at.number < len(files):
-            queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
-        queue.sync_all()
+        _settle(queue, files[at.number] if verdict is not TailVerdict.END and is_within else None, end_offset)
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
+
+
+def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) -> None:
+    """Make the files say where the log ends, durably; `torn`: the file that holds a torn tail."""
+    queue.remove_cut_short()
+    if torn is not None:
+        queue.truncate(end_offset, torn.find_data_end(end_offset), is_durable=True)
+    queue.sync_all()
 
 
 def _check_end(
@@ -250,7 +260,7 @@ def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
 def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:
     """Return the head of the file to scan from."""
     rule = next(case.rule for case in START_CASES if case.fits(last_exit))
-    newest = 0 if rule is StartRule.FIRST else len(files) - 1
+    newest = 0 if rule is StartRule.FIRST or last_exit.is_all_checked else len(files) - 1
     for number in range(newest, 0, -1):
         file = files[number]
         try:

@@ -1,7 +1,9 @@
 """A store directory of one machine, plain as RocketMQ's: its log, and the message store on it, opened together.
 
-Order of opening: the lock, how the last process left things, the note that the store is open, the log, then queues and
-index, then the checkpoint of all that. Source: RocketMQ `DefaultMessageStore.load`, `start`.
+Order of opening: the lock, how the last process left things, the log, then queues and index, then the checkpoint of all
+that. The note that the store is open comes before the first change (`store.maintenance.directory`).
+
+Source: RocketMQ `DefaultMessageStore.load`, `start`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from commitlog.plain.accepted_damage import accept_more, load_accepted
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.plain.units_past_end import StoredQueues
 from store.access.message_store import MessageStore
-from store.errors import CorruptData
 from store.fs.retention_rules import ClockReading, read_clocks
 from store.maintenance.directory import StoreRoot
 from store.maintenance.lifecycle import StoreLifecycle
@@ -79,6 +80,10 @@ class PlainStore:
         self.lifecycle.close()
 
 
+def _check_nothing(_: Files) -> None:
+    """Do nothing: the directory holds nothing but the store."""
+
+
 def open_plain_store(
     files: Files,
     path: str,
@@ -87,6 +92,7 @@ def open_plain_store(
     process_id: int = 0,
     clocks: Callable[[], ClockReading] = read_clocks,
     on_progress: Progress | None = None,
+    check: Callable[[Files], None] = _check_nothing,
 ) -> PlainStore:
     """Open the store in `path`, which is created if need be, and bring it into order.
 
@@ -97,6 +103,8 @@ def open_plain_store(
         process_id: noted in `abort`; 0: this process's.
         clocks: the machine's, unless a test brings others; the wall clock stamps records.
         on_progress: called with the progress of dispatch.
+        check: looks at what else the caller keeps in the directory, and raises if that is no good: before anything is
+            changed, and while no other process has the directory open.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
@@ -111,27 +119,24 @@ def open_plain_store(
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, process_id or os.getpid())
         on_failure.callback(root.close, is_in_order=False)
+        files = root.files
+        check(files)
         last_exit = last_exit_of(files, root)
-        try:
-            log = PlainCommitLog.open(
-                files,
-                f"{path}/{LOG_DIRECTORY}",
-                config.log,
-                last_exit,
-                now_ms,
-                is_corruption_skipped=config.is_corruption_skipped,
-            )
-        except CorruptData:
-            if not config.is_corruption_skipped:
-                # Nothing was changed: the next start must see the exit in order, too, and refuse this log again.
-                root.restore_exit()
-            raise
+        log = PlainCommitLog.open(
+            files,
+            f"{path}/{LOG_DIRECTORY}",
+            config.log,
+            last_exit,
+            now_ms,
+            is_corruption_skipped=config.is_corruption_skipped,
+        )
         on_failure.callback(log.abandon, "the store was not opened")
         accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         lifecycle = StoreLifecycle(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)
         lifecycle.save_checkpoint()
+        root.note_opened()
         on_failure.pop_all()
     notes = (*log.recovery_notes, *messages.derived.notes)
     return PlainStore(messages, log, lifecycle, root, notes)

@@ -149,6 +149,7 @@ def restart_log(
         store.errors.StorageFailed: the node must stop.
     """
     head_file.save(replace(head, is_reset=True))
+    data.remove_cut_short()
     if aside.is_awaited:
         aside.take(data)
     else:

@@ -43,9 +43,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
             files.sync_directory(path)
         checkpoint_file = CheckpointFile(files, directory, is_flush_sync=config.is_flush_sync)
         checkpoint = checkpoint_file.load()
-        with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
-            files.prepare_replace(checkpoint_file.path)
-        head_file = LogHeadFile.open(files, directory)
+        head_file = LogHeadFile(files, directory)
         data = MappedFileQueue(files, data_directory, config.data_file_size_bytes)
         on_failure.callback(data.close)
         notes += data.load()
@@ -55,10 +53,15 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         entry_index = EntryIndex(index)
         aside = Aside.open(files, directory)
         _check_beginning(files, directory, data, head_file)
+        index.remove_cut_short()
         head = complete(head_file, data, index, aside, notes)
         # The program that ran here before left this file, and zeros after the end of the log.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
+        # Room for later saves, now that the log is good: one that is refused stays as it is.
+        LogHeadFile.open(files, directory)
+        with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
+            files.prepare_replace(checkpoint_file.path)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
 

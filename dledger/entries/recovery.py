@@ -67,6 +67,7 @@ def recover(
     if begin.number == len(data.mapped_files):
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
+        data.remove_cut_short()
         index.queue.remove_all()
         return RecoveredEntries(
             0, begin.end_position, NO_TERM, NO_CHAIN, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN
@@ -304,6 +305,7 @@ def _decide_tail(
             DamagedTail(max(next_index, 0), begin, place.file.path, place.offset, expected, found, kept)
         )
         cause = f"damaged tail cut at position {end_position}: expected {expected}, found {found}; {outcome}"
+    data.remove_cut_short()
     if has_data or end_position != place.position:
         file = data.find(end_position)
         assert file is not None, end_position

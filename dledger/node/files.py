@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Self
 
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.log_head import LogHeadFile, note_beginning
+from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.lost_vote import VoteGivenUp, take_back_vote
 from dledger.node.persistent_state import PersistentState, SavedMemberships, has_state
+from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.storage.peer_directories import PeerDirectories
@@ -76,6 +78,8 @@ class NodeFiles:
             config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index, config.is_flush_sync
         )
         identity_file = IdentityFile.check(files, directory, config.self_id, config.group)
+        HardStateFile(files, f"{directory}/{HARD_STATE_NAME}").load()  # refused before anything is changed
+        MembershipFile(files, f"{directory}/{MEMBERSHIP_NAME}").load()
         with ExitStack() as on_failure:
             give_up = VoteGivenUp(
                 files,

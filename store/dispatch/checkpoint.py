@@ -87,36 +87,43 @@ class StoreCheckpointFile:
         checkpoint: as last written.
     """
 
-    __slots__ = ("_file", "checkpoint")
+    __slots__ = ("_file", "_files", "_root", "checkpoint")
 
-    def __init__(self, file: File, checkpoint: StoreCheckpoint) -> None:
+    def __init__(self, files: Files, root: str, file: File | None, checkpoint: StoreCheckpoint) -> None:
+        self._files = files
+        self._root = root
+        # None: there is none yet.
         self._file = file
         self.checkpoint = checkpoint
 
     @classmethod
     def open(cls, files: Files, root: str) -> StoreCheckpointFile:
-        """Open or create the checkpoint of a store.
+        """Open the checkpoint of a store; one that is missing is created by the first `write`.
 
         Raises:
             store.errors.WrongFileSize: what is there is no checkpoint.
-            store.errors.DiskFull: there is no room for it.
         """
-        path = f"{root}/{NAME}"
         checkpoint = read_checkpoint(files, root)
-        content = files.read_bytes(path)
-        if content == b"":  # a crash cut its creation short
-            files.remove(path)
-        if not content:
-            files.create(path, FILE_SIZE_BYTES).close()
-            files.sync_directory(root)
-        return cls(files.open(path), checkpoint)
+        path = f"{root}/{NAME}"
+        return cls(files, root, files.open(path) if files.read_bytes(path) else None, checkpoint)
+
+    def _create(self) -> File:
+        path = f"{self._root}/{NAME}"
+        if self._files.exists(path):  # a crash cut its creation short
+            self._files.remove(path)
+        self._files.create(path, FILE_SIZE_BYTES).close()
+        self._files.sync_directory(self._root)
+        return self._files.open(path)
 
     def write(self, checkpoint: StoreCheckpoint) -> None:
         """Write the checkpoint, sealed, into the page cache; what it promises must be durable already.
 
         Raises:
+            store.errors.DiskFull: there is no room to create it.
             store.errors.StorageFailed: the node must stop.
         """
+        if self._file is None:
+            self._file = self._create()
         self._file.write(encode_checkpoint(checkpoint), 0)
         self.checkpoint = checkpoint._replace(is_sealed=True)
 
@@ -126,11 +133,13 @@ class StoreCheckpointFile:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        self._file.sync()
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file without syncing it."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class SealState(Enum):

@@ -37,6 +37,7 @@ class MappedFileQueue:
     """
 
     __slots__ = (
+        "_cut_short",
         "_directory",
         "_dirty",
         "_file_size",
@@ -59,6 +60,7 @@ class MappedFileQueue:
         self._dirty: list[MappedFile] = []
         self._reserved_end = 0
         self._next: NextFile | None = None
+        self._cut_short: MappedFile | None = None
 
     @property
     def directory(self) -> str:
@@ -86,14 +88,15 @@ class MappedFileQueue:
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
     def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
-        """Open the files that are there, and remove a last one whose creation a crash cut short.
+        """Open the files that are there; a last one whose creation a crash cut short is left out.
 
         Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
-        is too short and holds only zeros: nothing was ever written to it, and it is removed. Any other wrong size is
-        an error: the directory was written with another file size, or the file was damaged.
+        is too short and holds only zeros: nothing was ever written to it. `remove_cut_short` must follow when the owner
+        has found that the other files are good: a log that is refused stays as it is. Any other wrong size is an error:
+        the directory was written with another file size, or the file was damaged.
 
         Args:
-            is_read_only: leave such a last file where it is, and do without it.
+            is_read_only: such a last file stays where it is.
             durable_end: bytes below this offset were synced, so a file that holds some was whole once.
 
         Returns:
@@ -122,9 +125,15 @@ class MappedFileQueue:
                 file.file.close()
                 notes.append(f"{file.path}: left out; a crash cut its creation short at {file.file.size} bytes")
                 continue
-            self._drop(file)
+            self._cut_short = file
             notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
         return notes
+
+    def remove_cut_short(self) -> None:
+        """Remove, durably, the last file that `load` has left out; without one do nothing."""
+        file, self._cut_short = self._cut_short, None
+        if file is not None:
+            self._drop(file)
 
     def take_up(self, files: Sequence[File]) -> None:
         """Take up the files of the directory as they were found: all of them, whole, in order, without a gap."""
@@ -303,6 +312,9 @@ class MappedFileQueue:
         """Close all files without syncing them; the queue is then as new."""
         with suppress(StorageFailed):  # the next file is not used yet
             self._take_up_next()
+        if self._cut_short is not None:
+            self._cut_short.file.close()
+            self._cut_short = None
         for file in self._mapped_files:
             file.file.close()
         self._mapped_files.clear()

@@ -3,6 +3,10 @@
 What is written here holds for RocketMQ, too: the files `lock`, `abort` and `checkpoint` keep their meaning. The
 checkpoint never promises more than what was synced before it was written.
 
+`abort` is written before opening changes anything, and not before: a crash in between must not look like an exit in
+order, but a start that refuses the store, and so changed nothing, must not make the next one take it for killed, which
+has weaker rules for what may be missing. Therefore all that opens a store does so through `StoreRoot.files`.
+
 Not here: what the parts hold.
 """
 
@@ -13,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile
 from store.dispatch.recovery import DerivedDigests, LastState
-from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
+from store.fs.watched_files import FirstChange, WatchedFiles
+from store.maintenance.lock import lock_store, mark_closed, mark_open, note_in
 
 if TYPE_CHECKING:
     from store.fs.ports import DirectoryLock, Files
@@ -24,20 +29,27 @@ class StoreRoot:
 
     Attributes:
         path: of the directory.
+        files: the file system, for all that opens the store: before the first change through it, the store is noted as
+            open.
         last: how the last process left queues and index.
         found: the checkpoint that the last process left.
     """
 
-    def __init__(
-        self, files: Files, path: str, lock: DirectoryLock, checkpoint: StoreCheckpointFile, *, is_clean: bool
-    ) -> None:
-        self._files = files
+    def __init__(self, files: Files, path: str, lock: DirectoryLock, process_id: int) -> None:
+        self._raw_files = files
         self._lock = lock
-        self._checkpoint = checkpoint
-        self.found = found = checkpoint.checkpoint
+        self._own_note = str(process_id).encode()
+        # What the process before left in `abort`; None: it closed the store in order.
+        self._found_note = note_in(files, path)
+        self._first_change = FirstChange(self._before_first_change)
+        self.files = WatchedFiles(files, self._first_change)
+        self._is_opened = False
+        self._is_derived_invalid = False
         self.path = path
+        self._checkpoint = StoreCheckpointFile.open(files, path)
+        self.found = found = self._checkpoint.checkpoint
         self.last = LastState(
-            is_clean,
+            self._found_note is None,
             # Without a seal the times may promise units that were never synced: then they count for nothing.
             max(found.logics_msg_timestamp, 0) if found.is_sealed else 0,
             max(found.index_msg_timestamp, 0) if found.is_sealed else 0,
@@ -47,25 +59,36 @@ class StoreRoot:
 
     @classmethod
     def open(cls, files: Files, path: str, process_id: int) -> StoreRoot:
-        """Take a store's directory, which is created if need be, and note durably that it is open.
+        """Take a store's directory, which is created if need be; call `note_opened` when the store is open.
 
         Raises:
             store.errors.DirectoryLocked: another process has it open.
             store.errors.WrongFileSize: the checkpoint is none.
-            store.errors.DiskFull: no room for a few small files.
-            store.errors.StorageFailed: a file cannot be opened, written or synced.
+            store.errors.StorageFailed: a file cannot be opened or read.
         """
         files.make_directory(path)
         with ExitStack() as on_failure:
             lock = lock_store(files, path)
             on_failure.callback(lock.release)
-            is_clean = was_closed_in_order(files, path)
-            checkpoint = StoreCheckpointFile.open(files, path)
-            on_failure.callback(checkpoint.close)
-            # Before anything is changed: a crash within the recovery must not look like an end in order.
-            mark_open(files, path, process_id)
+            root = cls(files, path, lock, process_id)
             on_failure.pop_all()
-        return cls(files, path, lock, checkpoint, is_clean=is_clean)
+        return root
+
+    def note_opened(self) -> None:
+        """Note durably that the store is open, if opening it has changed nothing; from now on it is in use.
+
+        Raises:
+            store.errors.DiskFull: there is no room for the note.
+        """
+        self._first_change.announce()
+        self._is_opened = True
+
+    def _before_first_change(self) -> None:
+        mark_open(self._raw_files, self.path, self._own_note)
+        if self._is_derived_invalid:
+            self._checkpoint.write(self._withdrawn())
+            self.sync_checkpoint()
+            self._first_change.is_made = True
 
     def write_checkpoint(
         self,
@@ -96,10 +119,7 @@ class StoreRoot:
             log_end,
             is_sealed=True,
         )
-        if checkpoint == before:
-            return False
-        self._checkpoint.write(checkpoint)
-        return True
+        return self._write(checkpoint)
 
     def write_digests(self, digests: DerivedDigests) -> bool:
         """Add the digests of closed queues and index to the last checkpoint; return whether that is news.
@@ -110,30 +130,34 @@ class StoreRoot:
             store.errors.StorageFailed: the store must stop.
         """
         before = self._checkpoint.checkpoint
-        checkpoint = before._replace(queues_digest=digests.queues, index_digest=digests.index, is_sealed=True)
-        if checkpoint == before:
-            return False
-        self._checkpoint.write(checkpoint)
-        return True
+        return self._write(before._replace(queues_digest=digests.queues, index_digest=digests.index, is_sealed=True))
 
     def invalidate_derived(self) -> None:
         """Request a rebuild of queues and index, durably: the next process does it if this one ends before it could.
+
+        Before the first change nothing is written yet: then it is part of the note that precedes that change.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
         self.last = LastState()
-        if self.write_checkpoint(self.found.physic_msg_timestamp, 0, 0, log_end=self.found.log_end):
+        self._is_derived_invalid = True
+        if self._first_change.is_announced and self._write(self._withdrawn()):
             self.sync_checkpoint()
 
-    def restore_exit(self) -> None:
-        """Note durably again how the store was left, if nothing of it was changed since.
+    def _withdrawn(self) -> StoreCheckpoint:
+        """Return a checkpoint that promises what was found of the log, and nothing of queues and index."""
+        before = self._checkpoint.checkpoint
+        kept = before.master_flushed_offset, before.confirm_physical_offset
+        return StoreCheckpoint(max(self.found.physic_msg_timestamp, 0), 0, 0, *kept, self.found.log_end, is_sealed=True)
 
-        Raises:
-            store.errors.StorageFailed: the store counts as one that was killed.
-        """
-        if self.last.is_clean:
-            mark_closed(self._files, self.path)
+    def _write(self, checkpoint: StoreCheckpoint) -> bool:
+        """Write a checkpoint unless it is the last one; return whether it was written."""
+        if checkpoint == self._checkpoint.checkpoint:
+            return False
+        with self._first_change.change():
+            self._checkpoint.write(checkpoint)
+        return True
 
     def sync_checkpoint(self) -> None:
         """Make the checkpoint durable; any thread may call it.
@@ -152,9 +176,12 @@ class StoreRoot:
         Raises:
             store.errors.StorageFailed: the directory is given back all the same.
         """
+        is_untouched = not self._is_opened and self._first_change.is_announced and not self._first_change.is_made
         try:
-            if is_in_order:
-                mark_closed(self._files, self.path)
+            if is_in_order or (is_untouched and self._found_note is None):
+                mark_closed(self._raw_files, self.path)
+            elif is_untouched and self._found_note is not None:
+                mark_open(self._raw_files, self.path, self._found_note)
         finally:
             self._checkpoint.close()
             self._lock.release()

@@ -40,7 +40,7 @@ def lock_store(files: Files, root: str) -> DirectoryLock:
 
 def _holder(files: Files, root: str) -> str:
     """Return what `abort` says of the process that has the store open: RocketMQ 4 leaves it empty."""
-    content = files.read_bytes(f"{root}/{ABORT_NAME}") or b""
+    content = note_in(files, root) or b""
     return content.decode("ascii", "replace").strip() or "unknown"
 
 
@@ -49,10 +49,20 @@ def was_closed_in_order(files: Files, root: str) -> bool:
     return not files.exists(f"{root}/{ABORT_NAME}")
 
 
-def mark_open(files: Files, root: str, process_id: int) -> None:
+def note_in(files: Files, root: str) -> bytes | None:
+    """Return the note that the store is open; None: there is none."""
+    return files.read_bytes(f"{root}/{ABORT_NAME}")
+
+
+def mark_open(files: Files, root: str, note: bytes) -> None:
     """Note, durably, that the store is open.
 
     A note that is there already is replaced in one step, so that no crash makes the store look closed cleanly.
+
+    Args:
+        files: the file system.
+        root: the store's directory.
+        note: the id of the process, as text.
 
     Raises:
         store.errors.DiskFull: there is no room for the note.
@@ -60,7 +70,7 @@ def mark_open(files: Files, root: str, process_id: int) -> None:
     path = f"{root}/{ABORT_NAME}"
     if files.exists(path + _NEW_SUFFIX):  # left by a crash
         files.remove(path + _NEW_SUFFIX)
-    files.create_from(path + _NEW_SUFFIX, [str(process_id).encode()])
+    files.create_from(path + _NEW_SUFFIX, [note])
     files.rename(path + _NEW_SUFFIX, path)
     files.sync_directory(root)
 

@@ -118,6 +118,7 @@ class ConsumeQueue:
                 break
         self._find_last()
         self.min_offset = self._next_message(self.begin_offset)
+        self._queue.remove_cut_short()
         return notes
 
     def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:

@@ -54,6 +54,7 @@ class QueueLoading:
         self._add = add
         self._on_damage = on_damage
         self._is_truncated_next = is_truncated_next
+        self._damaged: list[tuple[QueueKey, str, StoreError]] = []
 
     def run(self) -> list[str]:
         """Open all; return what was repaired, and what belongs to no queue, one sentence each."""
@@ -62,6 +63,8 @@ class QueueLoading:
         looks = self._files.glance(directories, is_cache_trusted=not self._is_truncated_next)
         for key, directory, files in zip(keys, directories, looks, strict=True):
             notes += self._load(key, directory, files)
+        # After all others: where one queue is refused, the damaged ones stay as they are, too.
+        notes += [self._give_up(*damaged) for damaged in self._damaged]
         return notes
 
     def _keys(self) -> tuple[list[QueueKey], list[str]]:
@@ -82,7 +85,7 @@ class QueueLoading:
         return keys, notes
 
     def _load(self, key: QueueKey, directory: str, files: Sequence[FileGlance]) -> list[str]:
-        """Open one queue, or remove its damaged files."""
+        """Open one queue; one whose files are damaged stays empty, and is noted in `_damaged`."""
         queue = self._add(key)
         seen = seen_queue(files, self._file_size)
         if seen is not None:
@@ -95,12 +98,18 @@ class QueueLoading:
             if self._on_damage is None or (isinstance(error, WrongFileSize) and not self._is_damage(error)):
                 raise
             queue.files.close()
-            self._on_damage(key)
-            for name in reversed(self._files.list_directory(directory)):
-                self._files.remove(f"{directory}/{name}")
-            self._files.sync_directory(directory)
-            self._add(key)
-            return [f"{_fault_of(error)}; the queue is built again from the log"]
+            self._damaged.append((key, directory, error))
+            return []
+
+    def _give_up(self, key: QueueKey, directory: str, error: StoreError) -> str:
+        """Remove the damaged files of a queue, so that it is built again from the log; return a note."""
+        assert self._on_damage is not None, error
+        self._on_damage(key)
+        for name in reversed(self._files.list_directory(directory)):
+            self._files.remove(f"{directory}/{name}")
+        self._files.sync_directory(directory)
+        self._add(key)
+        return f"{_fault_of(error)}; the queue is built again from the log"
 
     def _is_damage(self, error: WrongFileSize) -> bool:
         """Return whether a file has a wrong size by itself, and not because the store was written with another one."""

@@ -167,11 +167,10 @@ def test_group_does_not_continue_from_a_log_without_its_end(unpack):
     before = image(root)
     places = LogDirectories(f"{root}/commitlog", f"{root}/dledger-n0", EntryStoreConfig(data_file_size_bytes=FILE_SIZE))
     store = StoreRoot.open(OsFiles(), str(root), process_id=1)
-    last_exit = last_exit_of(OsFiles(), store)
+    last_exit = last_exit_of(store.files, store)
 
     with pytest.raises(CorruptData, match="point past it"):
-        pad_base_log(OsFiles(), places, last_exit)
+        pad_base_log(store.files, places, last_exit)
 
-    store.restore_exit()
     store.close(is_in_order=False)
     assert image(root) == before

@@ -52,7 +52,7 @@ def checkpoint_promises_what_is_only_dispatched(patch):
 
 
 def open_store_is_not_marked(patch):
-    patch.setattr(store.maintenance.directory, "mark_open", lambda files, path, process_id: None)
+    patch.setattr(store.maintenance.directory, "mark_open", lambda files, path, note: None)
 
 
 def dispatch_continues_where_the_queues_end_for_both(patch):

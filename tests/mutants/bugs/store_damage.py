@@ -10,17 +10,22 @@ import commitlog.plain.tail
 import store.check.index_against_log
 import store.dispatch.checkpoint
 import store.maintenance.background
+from commitlog.offline.rebuild import Rebuild
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record.record import Record
 from store.dispatch.checkpoint import SealState
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.watched_files import WatchedFile
 from store.index.key_index import KeyIndex
 from store.maintenance.directory import StoreRoot
 from store.queues.consume_queues import ConsumeQueues
+from store.queues.loading import QueueLoading
 from tests.mutants.mutant import Mutant, Tests
 
 SERVICE = "tests/unit/store/maintenance/test_service.py::"
 ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
+REFUSED = "tests/compat/test_refused_starts.py::"
 JAVA_END = "tests/compat/test_java_log_lost_its_end.py::"
 
 
@@ -63,7 +68,55 @@ def units_past_the_end_prove_nothing(patch):
 
 
 def refused_start_counts_as_a_crash(patch):
-    patch.setattr(StoreRoot, "restore_exit", lambda self: None)
+    original = StoreRoot.__init__
+
+    def noted_at_once(self, *arguments):
+        original(self, *arguments)
+        self._first_change.announce()
+        self._first_change.is_made = True
+
+    patch.setattr(StoreRoot, "__init__", noted_at_once)
+
+
+def opening_that_changed_nothing_is_not_noted(patch):
+    patch.setattr(StoreRoot, "note_opened", lambda self: None)
+
+
+def change_of_a_file_that_was_there_is_not_noted(patch):
+    patch.setattr(WatchedFile, "write", lambda self, data, position: self._file.write(data, position))
+
+
+def damaged_queues_go_before_all_were_looked_at(patch):
+    original = QueueLoading._load
+
+    def load(self, *place):
+        notes = original(self, *place)
+        while self._damaged:
+            notes.append(self._give_up(*self._damaged.pop()))
+        return notes
+
+    patch.setattr(QueueLoading, "_load", load)
+
+
+def rebuild_promises_nothing_of_the_log(patch):
+    original = Rebuild._check_end
+
+    def check(self, log_end):
+        original(self, log_end)
+        self._log_end = 0
+
+    patch.setattr(Rebuild, "_check_end", check)
+
+
+def emptied_last_old_file_is_left_out(patch):
+    original = MappedFileQueue.load
+    patch.setattr(
+        MappedFileQueue,
+        "load",
+        lambda self, *, is_read_only=False, durable_end=0: original(
+            self, is_read_only=is_read_only, durable_end=0 if is_read_only else durable_end
+        ),
+    )
 
 
 def units_are_believed(patch):
@@ -221,5 +274,32 @@ MUTANTS = (
         refused_start_counts_as_a_crash,
         "no message is lost",
         Tests(JAVA_END + "test_start_refuses_it_each_time_and_changes_nothing"),
+    ),
+    Mutant(
+        opening_that_changed_nothing_is_not_noted,
+        "no message is lost",
+        Tests(REFUSED + "test_start_beside_a_running_one_leaves_its_mark"),
+    ),
+    Mutant(
+        change_of_a_file_that_was_there_is_not_noted,
+        "no message is lost",
+        Tests("tests/unit/store/fs/test_watched_files.py::test_first_change_is_announced_before_it_is_made"),
+    ),
+    Mutant(
+        damaged_queues_go_before_all_were_looked_at,
+        "a refused start changes nothing",
+        Tests(REFUSED + "test_damaged_queue_stays_where_another_one_is_refused"),
+    ),
+    Mutant(
+        rebuild_promises_nothing_of_the_log,
+        "no message is lost",
+        Tests(
+            "tests/compat/test_loss_after_rebuild.py::test_lost_end_of_the_log_is_refused_by_start_verify_and_rebuild"
+        ),
+    ),
+    Mutant(
+        emptied_last_old_file_is_left_out,
+        "no message is lost",
+        Tests(REFUSED + "test_emptied_last_file_of_the_old_log_is_refused"),
     ),
 )

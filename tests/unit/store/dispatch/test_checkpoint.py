@@ -63,7 +63,11 @@ def test_missing_or_empty_checkpoint_promises_nothing(tmp_path):
 
     assert read_checkpoint(OsFiles(), str(tmp_path)) == StoreCheckpoint()
     assert (tmp_path / "checkpoint").stat().st_size == 0
-    assert StoreCheckpointFile.open(OsFiles(), str(tmp_path)).checkpoint == StoreCheckpoint()
+    file = StoreCheckpointFile.open(OsFiles(), str(tmp_path))
+    assert file.checkpoint == StoreCheckpoint()
+    assert (tmp_path / "checkpoint").stat().st_size == 0
+    file.write(FULL)
+    file.close()
     assert (tmp_path / "checkpoint").stat().st_size == 4096
 
 

@@ -44,6 +44,8 @@ def test_last_file_that_was_cut_short_at_its_creation_is_removed(tmp_path, queue
 
     assert len(notes) == 1
     assert f"{SIZE:020d}" in notes[0]
+    assert names(tmp_path) == [0, SIZE], "its owner has not said yet that the others are good"
+    queue.remove_cut_short()
     assert names(tmp_path) == [0]
     queue.reserve(SIZE, SIZE + 1)
     assert names(tmp_path) == [0, SIZE]

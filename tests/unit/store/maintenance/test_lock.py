@@ -92,7 +92,7 @@ def test_closing_another_descriptor_of_the_file_does_not_release_the_lock(root):
 def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
     files = OsFiles()
     assert was_closed_in_order(files, root)
-    mark_open(files, root, 42)
+    mark_open(files, root, b"42")
     assert (tmp_path / "abort").read_text() == "42"
     assert not was_closed_in_order(files, root)
 
@@ -115,10 +115,10 @@ def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
 
     files = files_on(disk, look)
     files.make_directory("/store")
-    mark_open(files, "/store", 1)
+    mark_open(files, "/store", b"1")
     is_open = True
-    mark_open(files, "/store", 2)
-    mark_open(files, "/store", 3)
+    mark_open(files, "/store", b"2")
+    mark_open(files, "/store", b"3")
     look(0)
     is_open = False
     mark_closed(files, "/store")

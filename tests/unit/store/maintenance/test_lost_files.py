@@ -9,7 +9,7 @@ from commitlog.offline.directory import find_store
 from commitlog.offline.rebuild import Layout, LogDamaged, Rebuild
 from commitlog.offline.verify import StoreParts, Verification
 from store.dispatch.checkpoint import read_checkpoint
-from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.derived_data import DerivedData
 from store.errors import CorruptData, ForeignFile, WrongFileSize
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
@@ -117,11 +117,14 @@ def test_promise_is_withdrawn_before_queues_are_built_again(root, monkeypatch):
     """A crash in the middle of it must not leave the old promise with queues that hold less."""
     shutil.rmtree(root / "consumequeue")
 
-    def crash(*_):
+    flush = DerivedData.flush
+
+    def crash(derived):
+        flush(derived)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Dispatcher, "take", crash)
+        patch.setattr(DerivedData, "flush", crash)
         with pytest.raises(KeyboardInterrupt):
             open_small(root)
 
