@@ -7,7 +7,7 @@ What bad input gets (`cluster.protocol.errors` has code and certainty of each):
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | a topic that is no name                                  | ILLEGAL_MESSAGE      | store.model.topics   |
-| DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_wishes |
+| DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_options|
 | node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
