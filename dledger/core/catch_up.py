@@ -16,7 +16,7 @@ from dledger.core.events import ResetStore, WriteSnapshotChunk
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.core.state import membership
 from dledger.core.state.log_tail import LogTail
-from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, SnapshotInfo
+from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, Role, SnapshotInfo
 
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
@@ -32,6 +32,30 @@ def begin(state: State, peer: str, progress: Progress) -> None:
     is_useful = snapshot is not None and snapshot.index >= state.log.begin_index - 1
     progress.install(snapshot if is_useful else None)
     continue_installation(state, peer, progress)
+
+
+def retry(state: State, peer: str, progress: Progress) -> None:
+    """Ask the follower, whose answer is overdue, what it has of the snapshot; send the newest one if that is gone.
+
+    As long as it is kept, none takes its place: where snapshots are saved more often than one is sent, no installation
+    would ever end.
+    """
+    installation = progress.installation
+    assert installation is not None
+    if installation.snapshot is None or installation.is_gone:
+        begin(state, peer, progress)
+    else:
+        progress.install(installation.snapshot)
+        continue_installation(state, peer, progress)
+
+
+def on_snapshot_gone(state: State, peer: str, snapshot: SnapshotInfo) -> None:
+    """Send the newest one at the next attempt, after a pause: it could be gone, too, and not be saved again yet."""
+    if state.role is not Role.LEADER:
+        return
+    progress = state.leader.progress.get(peer)
+    if progress is not None and progress.installation is not None and progress.installation.snapshot == snapshot:
+        progress.installation.is_gone = True
 
 
 def continue_installation(state: State, peer: str, progress: Progress) -> None:

@@ -140,6 +140,14 @@ class SnapshotSaved:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotGone:
+    """A snapshot that `peer` is being sent is no longer kept, or was found damaged: it needs another one."""
+
+    peer: str
+    snapshot: SnapshotInfo
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotStored:
     """The last chunk of a snapshot was written: all of it is verified and durable, or (not `is_good`) dropped."""
 
@@ -161,6 +169,7 @@ Event = (
     | DiskHealth
     | HeadDeleted
     | SnapshotSaved
+    | SnapshotGone
     | SnapshotStored
 )
 

@@ -117,7 +117,7 @@ def retry(state: State, peer: str, progress: Progress) -> None:
         progress.retry()
         push(state, peer)
     else:
-        catch_up.begin(state, peer, progress)
+        catch_up.retry(state, peer, progress)
 
 
 def broadcast_heartbeat(state: State) -> None:

@@ -40,6 +40,7 @@ from dledger.core.events import (
     SaveHardState,
     SaveMemberships,
     Send,
+    SnapshotGone,
     SnapshotSaved,
     SnapshotStored,
     Tick,
@@ -110,6 +111,8 @@ class Driver:
         self._is_syncing = False
         # Bytes of the incoming snapshot after the last chunk that was written.
         self._snapshot_bytes = 0
+        # Snapshots that were to be sent in this step.
+        self._gone: list[SnapshotGone] = []
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
         self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
@@ -231,6 +234,8 @@ class Driver:
                 self._finish_snapshot(effect.chunk)
             if isinstance(effect, (AppendProposal, AppendMembership, AppendPushed)) and not self._is_flush_sync:
                 self._step(Persisted(self._store.last_index))
+        while self._gone:
+            self._step(self._gone.pop())
 
     def _execute(self, effect: Effect) -> None:
         match effect:
@@ -337,6 +342,8 @@ class Driver:
             assert self._snapshots is not None
             payload = self._snapshots.read_chunk(message.snapshot, message.offset, message.length)
             if payload is None:
+                self._gone.append(SnapshotGone(peer, message.snapshot))
+            if not payload:
                 return
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):

@@ -62,7 +62,7 @@ class Snapshots(Protocol):
     """Keeps snapshots of the state machine; sends and receives them in pieces."""
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; None: it is no longer kept."""
+        """Return a piece of a snapshot; nothing of it (`b""`): not now, ask again; None: it is no longer kept."""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write the next piece of an incoming snapshot; return how many bytes of it are here now (0: no room).

@@ -179,8 +179,8 @@ class NodeMachine:
     # --------------------------------------------------------------------------------------- the port of the driver
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; None: it is not kept, or is being saved, and the peer asks again."""
-        return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else None
+        """Return a piece of a snapshot; nothing of it during a save; None: it is no longer kept."""
+        return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else b""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write the next piece of an incoming snapshot and return its size so far, in bytes; 0 during a save."""

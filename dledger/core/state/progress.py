@@ -27,11 +27,13 @@ class Installation:
     Attributes:
         snapshot: what is sent first; None: the state machine has saved none, or there is no state machine.
         sent_bytes: bytes of it that the follower has, by its last answer.
+        is_gone: it is no longer kept; the next attempt sends the newest one.
     """
 
     snapshot: SnapshotInfo | None
     # At most the snapshot's size; it falls when the follower restarted or found damage.
     sent_bytes: int = 0
+    is_gone: bool = False
 
 
 @dataclass(slots=True)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dledger.core.events import Propose, Received, ResetStore, Send, SnapshotSaved, Tick, WriteSnapshotChunk
+import pytest
+
+from dledger.core.events import (
+    Propose,
+    Received,
+    ResetStore,
+    Send,
+    SnapshotGone,
+    SnapshotSaved,
+    Tick,
+    WriteSnapshotChunk,
+)
 from dledger.core.messages import Push, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.types import SnapshotInfo
 
@@ -125,6 +136,38 @@ def test_snapshot_older_than_the_log_is_replaced_by_a_newer_one_while_it_is_sent
     cluster.tick(1_500)
 
     assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(19, 19)]
+    assert cluster["c"].raft.commit_index == 20
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_installation_keeps_its_snapshot_while_newer_ones_are_saved_until_it_is_gone(group, is_gone):
+    """Found by simulation (shell, seed 13): each save took a chunk, and each retry began with a newer snapshot."""
+    old, new = (SnapshotInfo(index, term=1, size_bytes=2_500, checksum=7) for index in (17, 19))
+    config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
+    cluster, leader = lagging(group, config=config, snapshot=old)
+    chunks = []
+
+    def lose_second(_sender, _peer, message):
+        if not isinstance(message, SnapshotChunk):
+            return True
+        chunks.append((message.snapshot, message.offset))
+        if len(chunks) == 2:
+            leader.step(SnapshotSaved(new))
+            if is_gone:
+                leader.step(SnapshotGone("c", old))
+        return len(chunks) != 2
+
+    cluster.heal()
+    for _ in range(400):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(only=lose_second)
+
+    kept = new if is_gone else old
+    assert chunks[:2] == [(old, 0), (old, 1_000)]
+    assert {snapshot for snapshot, _ in chunks[2:]} == {kept}
+    assert [reset.snapshot_index for reset in cluster["c"].seen(ResetStore)] == [kept.index]
     assert cluster["c"].raft.commit_index == 20
 
 
