@@ -63,6 +63,8 @@ class Applier:
         self._snapshot: SnapshotInfo | None = None
         # The applied index at which a snapshot is due; above the applied index after each attempt, successful or not.
         self._next_snapshot_at = snapshot_threshold - 1
+        # Until it is applied, no snapshot is due.
+        self._catch_up_index = NO_INDEX
         self._is_forced = False
         # An item for each entry that was expected and neither taken nor forgotten; None until it is applied.
         self._results: dict[int, Any] = {}
@@ -158,8 +160,21 @@ class Applier:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
-        return not self.is_loading and (self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost())
+        """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost.
+
+        Never while a snapshot is being loaded, and before `catch_up` is over.
+        """
+        if self.is_loading or self._applied_index < self._catch_up_index:
+            return False
+        return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
+
+    def catch_up(self) -> None:
+        """Let no snapshot be due until all is applied that was committed during the save that has just ended.
+
+        Without it one piece is applied between two saves. Where more than that is committed during a save, the state
+        would lag more and more, until each append ends with an unknown outcome.
+        """
+        self._catch_up_index = self._commit_index
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
         """Make a snapshot due now, if anything was applied since the last one, or (`is_forced`) in any case."""

@@ -169,6 +169,7 @@ class NodeMachine:
                 raise error
             if self.snapshot is not None:
                 driver.snapshot_saved(self.snapshot)
+            self._applier.catch_up()
             asked, self._asked_meanwhile = self._asked_meanwhile, None
             if asked is not None:
                 self.ask_snapshot(is_forced=asked)

@@ -194,6 +194,37 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
     run(main())
 
 
+def test_what_gathers_during_a_save_is_applied_before_the_next_one(machine):
+    """Found by simulation (shell, seeds 103 and 158): else the state lags more and more, and all appends time out."""
+
+    async def main():
+        host = Host(machine, threshold=2)
+        begun, may_end, save = threading.Event(), threading.Event(), host.state.snapshot_save
+
+        def save_slowly():
+            begun.set()
+            assert may_end.wait(PATIENCE_S)
+            return save()
+
+        host.state.snapshot_save = save_slowly
+        host.append(b"a", b"b")
+        host.machine.committed(1)
+        host.steps.popleft()(host.driver)
+        await until(begun.is_set)
+        # Several data files, each of them a step.
+        for number in range(100):
+            host.append(b"%d" % number)
+        host.machine.committed(101)
+        host.machine.ask_snapshot()
+        may_end.set()
+        await host.turn_all()
+        assert host.driver.saved == [1, 101]
+        assert len(host.applied) > 3
+        await host.machine.stop()
+
+    run(main())
+
+
 async def twenty_saved(machine):
     """Return a host that has applied twenty entries, and their snapshot."""
     source = Host(machine, threshold=1000)
