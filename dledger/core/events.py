@@ -140,7 +140,7 @@ class SnapshotSaved:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotGone:
+class SentSnapshotGone:
     """A snapshot that `peer` is being sent is no longer kept, or was found damaged: it needs another one."""
 
     peer: str
@@ -169,7 +169,7 @@ Event = (
     | DiskHealth
     | HeadDeleted
     | SnapshotSaved
-    | SnapshotGone
+    | SentSnapshotGone
     | SnapshotStored
 )
 

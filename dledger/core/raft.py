@@ -26,7 +26,7 @@ from dledger.core.events import (
     Received,
     RoleChanged,
     SaveHardState,
-    SnapshotGone,
+    SentSnapshotGone,
     SnapshotSaved,
     SnapshotStored,
     Tick,
@@ -181,7 +181,7 @@ class Raft(RaftStatus):
                 state.log.drop_head(event.begin_index, event.prev_term)
             case SnapshotSaved():
                 state.snapshot = event.snapshot
-            case SnapshotGone():
+            case SentSnapshotGone():
                 catch_up.on_snapshot_gone(state, event.peer, event.snapshot)
             case SnapshotStored():
                 catch_up.on_snapshot_stored(state, event.snapshot, is_good=event.is_good)

@@ -40,7 +40,7 @@ from dledger.core.events import (
     SaveHardState,
     SaveMemberships,
     Send,
-    SnapshotGone,
+    SentSnapshotGone,
     SnapshotSaved,
     SnapshotStored,
     Tick,
@@ -112,7 +112,7 @@ class Driver:
         # Bytes of the incoming snapshot after the last chunk that was written.
         self._snapshot_bytes = 0
         # Snapshots that were to be sent in this step.
-        self._gone: list[SnapshotGone] = []
+        self._gone: list[SentSnapshotGone] = []
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
         self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
@@ -342,7 +342,7 @@ class Driver:
             assert self._snapshots is not None
             payload = self._snapshots.read_chunk(message.snapshot, message.offset, message.length)
             if payload is None:
-                self._gone.append(SnapshotGone(peer, message.snapshot))
+                self._gone.append(SentSnapshotGone(peer, message.snapshot))
             if not payload:
                 return
             message = replace(message, payload=payload)

@@ -11,7 +11,7 @@ from dledger.core.events import (
     Received,
     ResetStore,
     Send,
-    SnapshotGone,
+    SentSnapshotGone,
     SnapshotSaved,
     Tick,
     WriteSnapshotChunk,
@@ -154,7 +154,7 @@ def test_installation_keeps_its_snapshot_while_newer_ones_are_saved_until_it_is_
         if len(chunks) == 2:
             leader.step(SnapshotSaved(new))
             if is_gone:
-                leader.step(SnapshotGone("c", old))
+                leader.step(SentSnapshotGone("c", old))
         return len(chunks) != 2
 
     cluster.heal()
