@@ -146,9 +146,9 @@ class DirectoryFaults:
         That may be one on an empty disk, which replaced the one that was copied.
         """
         victim = self._victim
-        if not self._may_be_hurt() or not victim.is_counted or victim.process is None:
+        if not self._may_be_hurt() or not victim.is_counted or victim.life is None:
             return
-        self._copied, self._met_copied, self._met_later = victim.process.identity, set(), set()
+        self._copied, self._met_copied, self._met_later = victim.life.peer_directories.own, set(), set()
         self._look_who_met()
         victim.kill()
         self._copy = deepcopy(victim.disk.directories)
@@ -180,7 +180,7 @@ class DirectoryFaults:
         """Note which nodes saved that they met the copied directory, and which a later start or directory after it."""
         assert self._copied is not None, "nothing was copied"
         for machine in self._others:
-            met = () if machine.process is None else machine.process.directories_of(self._victim.node_id)
+            met = () if machine.life is None else machine.life.peer_directories.met(self._victim.node_id)
             if met and met[0].directory_id == self._copied.directory_id:
                 self._met_copied.add(machine.node_id)
                 if met[0].starts > self._copied.starts:

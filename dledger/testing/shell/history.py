@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from dledger.entries.format.entry import ENTRY_NORMAL
 from dledger.testing.faults import Violation
-from dledger.types import Role
+from dledger.types import NO_GROUP, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dledger.entries.format.entry import Entry
     from dledger.entries.store import EntryStore
     from dledger.node.node import Node
+    from dledger.storage.peer_directories import PeerDirectories
 
 ID_SIZE_BYTES = 8
 _READ_SIZE_BYTES = 64 * 1024
@@ -65,6 +66,30 @@ class Life:
     deleted_files_count: int = 0
     # The term in which an install that is under way was last seen; None: there is none.
     install_term: int | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the node was founded, knows its group, and is a voter as which it counts, as far as it knows."""
+        if not self.node.is_running:
+            return False
+        raft = self.node._raft  # noqa: SLF001 - a check looks inside
+        member = raft.membership.get(self.node_id)
+        return (
+            not raft.state.is_founding
+            and self.peer_directories.group_id != NO_GROUP
+            and member is not None
+            and member.is_voter
+            and member.incarnation == raft.state.incarnation
+        )
+
+    @property
+    def peer_directories(self) -> PeerDirectories:
+        """What the node remembers of the group and its members."""
+        return self.node._files.peer_directories  # noqa: SLF001 - as above
+
+    def has_met(self, node_id: str) -> bool:
+        """Say whether it is connected to that node, which let it in."""
+        return self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
 
 class History:
@@ -109,8 +134,16 @@ class History:
             other = self._leaders.setdefault(node.term, node_id)
             if other != node_id:
                 raise Violation("election safety", f"{node_id} and {other} both lead term {node.term}")
-        if node.commit_index != life.commit_index:
-            self._committed(life, node.commit_index)
+        self.look_at_commits(life)
+
+    def look_at_commits(self, life: Life) -> None:
+        """Look at what a node has committed, and at nothing else that it believes.
+
+        Raises:
+            Violation: it breaks a promise.
+        """
+        if life.node.commit_index != life.commit_index:
+            self._committed(life, life.node.commit_index)
 
     def _committed(self, life: Life, commit_index: int) -> None:
         if commit_index < life.commit_index:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from dledger.errors import DLedgerError, InvariantBroken
 from dledger.metrics import NodeMetrics
 from dledger.node.host import NodeHost
 from dledger.node.node import Node
@@ -28,9 +27,9 @@ from dledger.testing.shell.promises import PromiseWatch
 from dledger.testing.shell.rpc.server import RpcServer
 from dledger.testing.shell.sim_loop import SimLoop
 from dledger.testing.shell.sim_worker import DiskTime, SimWorker
-from dledger.testing.shell.state import ShellStateMachine, StateWork
-from dledger.testing.shell.world import config_of
-from dledger.types import NO_GROUP
+from dledger.testing.shell.state import SAVE_PARTS, ShellStateMachine, StateWork
+from dledger.testing.shell.stepped_worker import SteppedCrashPoint, SteppedWorker
+from dledger.testing.shell.world import config_of, names_directory
 from store.errors import DiskFull, StorageFailed, StoreError
 from store.fs.retention_rules import ClockReading
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
     import grpc.aio
 
-    from dledger.storage.identity import Identity
-    from dledger.storage.peer_directories import PeerDirectories, PeerDirectory
     from dledger.testing.shell.world import ShellWorld
 
 _NOON_HOUR = 12
@@ -77,12 +74,16 @@ class NodeProcess:
             after_step=self._after_step,
         )
         disk_time = DiskTime(self.loop, machine.sync_us)
-        self.files.after_sync = disk_time.synced
+        # Saves snapshots.
+        self.saver = SteppedWorker(world.scheduler, self.loop, self._random)
+        if options.state is not None:
+            self.files.crash_point = SteppedCrashPoint(self.saver.operate)
+        self.files.after_sync = lambda: self._synced(disk_time)
         host = NodeHost(
             now_s=self.loop.now_s,
             random=Random(f"{options.seed}/node/{self.node_id}/{number}"),
-            new_worker=lambda name: SimWorker(
-                world.scheduler, self.loop, disk_time, machine.save_us if name.startswith("snapshot") else None
+            new_worker=lambda name: (
+                self.saver if name.startswith("snapshot") else SimWorker(world.scheduler, self.loop, disk_time)
             ),
             read_clocks=self._read_clocks,
         )
@@ -91,8 +92,8 @@ class NodeProcess:
         self.node = Node(machine.config, metrics, self.files, state_machine=self.state, host=host)
         self.life: Life | None = None
         self.program: StateProgram | None = None
-        # Whether a snapshot was begun since the last look.
-        self.is_saving = False
+        # Whether the job of `saver` saves a snapshot.
+        self._has_begun_save = False
         self._stopping: asyncio.Future[None] = self.loop.create_future()
         self._main = self.loop.run(self._serve())
 
@@ -118,17 +119,29 @@ class NodeProcess:
         if node.failed.done():
             raise node.failed.result()
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether a snapshot is being saved."""
+        return self._has_begun_save and self.saver.is_busy
+
+    def _synced(self, disk_time: DiskTime) -> None:
+        if self.saver.is_moving:
+            self.saver.take(self._machine.sync_us())
+        else:
+            disk_time.synced()
+
     def _new_state(self, pieces_count: int) -> ShellStateMachine:
         return ShellStateMachine(
             pieces_count=pieces_count,
             spend=self.loop.spend,
             delay_us=self._machine.apply_us,
             on_saving=self._saving,
+            take_save_time=lambda: self.saver.take(self._machine.save_us()),
             on_loaded=self._loaded,
         )
 
     def _saving(self) -> None:
-        self.is_saving = True
+        self._has_begun_save = True
         self._world.states.add(StateWork.SNAPSHOT_SAVED)
         self._machine.on_saving(self._machine)
 
@@ -185,53 +198,29 @@ class NodeProcess:
             try:
                 self._world.history.look(self.life)
                 if self.state is not None:
-                    self.is_saving = False
+                    self._has_begun_save = self.is_saving
                     self._world.states.look(self.life, self.state)
             except Violation as violation:
                 self._world.violate(violation)
             except StoreError as error:
-                # What it committed cannot be read: its disk changed it, or the check of the run fails.
-                if self._machine.hurt is None:
-                    self._on_error("the store cannot be read", error)
-                self._world.history.commits_unread(self.node.commit_index)
+                self._commits_unread(error)
+        elif self.life is not None and self.node.failed.done():
+            self._look_at_failed(self.life)
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether the node was founded, knows its group, and is a voter as which it counts, as far as it knows."""
-        if self.life is None or not self.node.is_running:
-            return False
-        raft = self.node._raft  # noqa: SLF001 - a check looks inside
-        member = raft.membership.get(self.node_id)
-        return (
-            not raft.state.is_founding
-            and self._peer_directories.group_id != NO_GROUP
-            and member is not None
-            and member.is_voter
-            and member.incarnation == raft.state.incarnation
-        )
+    def _look_at_failed(self, life: Life) -> None:
+        """Take in what a node committed, and answered, in the step in which it failed."""
+        try:
+            self._world.history.look_at_commits(life)
+        except Violation as violation:
+            self._world.violate(violation)
+        except StoreError as error:
+            self._commits_unread(error)
 
-    @property
-    def links_count(self) -> int:
-        """Connections that the node itself uses."""
-        links = self.node._transport._links.values()  # noqa: SLF001 - as above
-        return sum(len(link.connections()) for link in links)
-
-    def has_met(self, node_id: str) -> bool:
-        """Return whether it is connected to that node, which let it in."""
-        return self.life is not None and self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
-
-    def directories_of(self, node_id: str) -> tuple[PeerDirectory, ...]:
-        """Return the directories of another node that this one saved, the last one first."""
-        return () if self.life is None else self._peer_directories.met(node_id)
-
-    @property
-    def identity(self) -> Identity | None:
-        """Which directory it runs on; None: it has not begun."""
-        return None if self.life is None else self._peer_directories.own
-
-    @property
-    def _peer_directories(self) -> PeerDirectories:
-        return self.node._files.peer_directories  # noqa: SLF001 - as above
+    def _commits_unread(self, error: StoreError) -> None:
+        """Note that what a node committed cannot be read: its disk changed it, or the check of the run fails."""
+        if self._machine.hurt is None:
+            self._on_error("the store cannot be read", error)
+        self._world.history.commits_unread(self.node.commit_index)
 
 
 class ShellMachine:
@@ -284,10 +273,10 @@ class ShellMachine:
         return 50 + int(self._random.random() * self._world.options.sync_max_us) + self.sync_delay_us
 
     def save_us(self) -> int:
-        """Draw how long saving a snapshot takes now, in microseconds."""
+        """Draw how long a part of a save takes now, besides its operations on the disk, in microseconds."""
         state = self._world.options.state
         assert state is not None, "there is a state machine"
-        return self.sync_us() + int(self._random.random() * state.save_max_us)
+        return 1 + int(self._random.random() * state.save_max_us / SAVE_PARTS)
 
     def apply_us(self) -> int:
         """Return how long the state machine takes for an entry now, in microseconds."""
@@ -344,7 +333,7 @@ class ShellMachine:
         if isinstance(error, (StorageFailed, DiskFull)):
             self._world.tally.add(ShellFault.NODE_FAILED)
             self.is_refused = self.hurt is not None
-        elif self.hurt is not None and _names_directory(error, self.node_id):
+        elif self.hurt is not None and names_directory(error, self.node_id):
             self._world.trace.note(self.node_id, "refuses %s: %s", self.hurt, error)
             self._world.tally.add(ShellFault.REFUSED_BY_NAME)
             self.is_refused = True
@@ -370,7 +359,12 @@ class ShellMachine:
     @property
     def is_counted(self) -> bool:
         """Whether a process runs whose vote counts."""
-        return self.process is not None and self.process.is_counted
+        return self.life is not None and self.life.is_counted
+
+    @property
+    def life(self) -> Life | None:
+        """What is known of the running process, once its node has begun."""
+        return None if self.process is None else self.process.life
 
     @property
     def is_leading(self) -> bool:
@@ -380,7 +374,7 @@ class ShellMachine:
     @property
     def is_installing(self) -> bool:
         """Whether a process runs that is receiving a snapshot."""
-        life = None if self.process is None else self.process.life
+        life = self.life
         return life is not None and life.node.is_running and life.install_term is not None
 
     def quieten(self) -> None:
@@ -392,12 +386,15 @@ class ShellMachine:
     @property
     def links_count(self) -> int:
         """Connections that the process uses."""
-        return 0 if self.process is None else self.process.links_count
+        if self.process is None:
+            return 0
+        links = self.process.node._transport._links.values()  # noqa: SLF001 - a check looks inside
+        return sum(len(link.connections()) for link in links)
 
     @property
     def has_met_any(self) -> bool:
         """Whether the process is connected to any other node."""
-        return self.process is not None and any(map(self.process.has_met, self._others))
+        return self.life is not None and any(map(self.life.has_met, self._others))
 
     @property
     def _others(self) -> list[str]:
@@ -440,6 +437,7 @@ class ShellMachine:
         process.files.crash_point.is_dead = True
         if process.program is not None:
             process.program.died()
+        process.saver.cut()
         self._world.left += process.loop.kill()
         self._world.network.process_ended(self.node_id)
         self._on_down(self)
@@ -447,9 +445,3 @@ class ShellMachine:
 
 def _ignore(_machine: ShellMachine) -> None:
     """Do nothing when a snapshot is saved."""
-
-
-def _names_directory(error: BaseException | None, node_id: str) -> bool:
-    """Return whether a node ended because of its directory, and says which one that is."""
-    is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
-    return is_refusal and node_id in str(error)

@@ -50,31 +50,57 @@ class DiskTime:
         self._left_us = None
 
 
+class UnfinishedJobs:
+    """The jobs of a worker whose `finished` was not called yet.
+
+    Args:
+        loop: of the process.
+
+    Attributes:
+        count: of them.
+    """
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.count = 0
+        self._loop = loop
+        self._idle: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Wait until there is none."""
+        while self.count:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def end(self, finished: Finished, error: Exception | None) -> None:
+        """Call `finished` of a job, with what the job raised."""
+        self.count -= 1
+        try:
+            finished(error)
+        finally:
+            if not self.count and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+
 class SimWorker:
     """`store.fs.storage_thread.Worker`: a job runs as a whole when its time is over; a crash before loses all of it.
 
     Args:
         scheduler: lets time pass.
         loop: of the process.
-        disk: of the process.
-        duration_us: draws how long a job takes; None: as long as a sync.
+        disk: of the process; a job takes as long as a sync.
     """
 
-    def __init__(
-        self, scheduler: Scheduler, loop: SimLoop, disk: DiskTime, duration_us: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, loop: SimLoop, disk: DiskTime) -> None:
         self._scheduler = scheduler
         self._loop = loop
         self._disk = disk
-        self._duration_us = duration_us or disk.duration_us
         self._jobs: deque[tuple[Job, Finished, int]] = deque()
-        self._unfinished_count = 0
-        self._idle: asyncio.Future[None] | None = None
+        self._unfinished = UnfinishedJobs(loop)
 
     def run(self, job: Job, finished: Finished) -> None:
         """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
-        self._unfinished_count += 1
-        duration_us = self._duration_us()
+        self._unfinished.count += 1
+        duration_us = self._disk.duration_us()
         self._jobs.append((job, finished, duration_us))
         if len(self._jobs) == 1:
             self._scheduler.after(duration_us, self._work)
@@ -86,9 +112,7 @@ class SimWorker:
 
     async def stop(self) -> None:
         """Wait for all jobs and their `finished` calls."""
-        while self._unfinished_count:
-            self._idle = self._loop.create_future()
-            await self._idle
+        await self._unfinished.wait()
 
     def _work(self) -> None:
         if self._loop.is_dead or not self._jobs:
@@ -114,15 +138,7 @@ class SimWorker:
             return
         except Exception as raised:  # noqa: BLE001 - the thread's edge, as in production: the loop judges it
             error = raised
-        self._loop.call_soon(self._finish, finished, error)
-
-    def _finish(self, finished: Finished, error: Exception | None) -> None:
-        self._unfinished_count -= 1
-        try:
-            finished(error)
-        finally:
-            if not self._unfinished_count and self._idle is not None and not self._idle.done():
-                self._idle.set_result(None)
+        self._loop.call_soon(self._unfinished.end, finished, error)
 
 
 def _nothing() -> None:

@@ -242,6 +242,7 @@ class ShellSimulation:
         for machine in self._machines.values():
             if machine.process is not None:
                 machine.process.files.crash_point.is_dead = True
+                machine.process.saver.cut()
                 self._world.left += machine.process.loop.kill()
         for client in self._clients:
             client.kill()

@@ -23,11 +23,14 @@ from dledger.testing.faults import Violation
 from dledger.testing.shell.options import ShellFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dledger.entries.format.entry import Entry
     from dledger.testing.shell.history import Life
     from dledger.testing.shell.options import FaultTally
+
+# Of the time that a snapshot takes: before the digest, and before each half of the values.
+SAVE_PARTS = 3
 
 
 class StateWork(StrEnum):
@@ -51,6 +54,7 @@ class ShellStateMachine:
         spend: lets the loop of the node be busy, in microseconds.
         delay_us: says how long one entry takes now.
         on_saving: is called when a snapshot is about to be saved.
+        take_save_time: lets the time of a part of a save pass, of which there are `SAVE_PARTS`.
         on_loaded: is called when a snapshot was loaded.
 
     Attributes:
@@ -65,6 +69,7 @@ class ShellStateMachine:
         spend: Callable[[int], None],
         delay_us: Callable[[], int],
         on_saving: Callable[[], None],
+        take_save_time: Callable[[], None],
         on_loaded: Callable[[], None],
     ) -> None:
         self.is_loaded = self.is_loading = False
@@ -73,6 +78,7 @@ class ShellStateMachine:
         self._spend = spend
         self._delay_us = delay_us
         self._on_saving = on_saving
+        self._take_save_time = take_save_time
         self._on_loaded = on_loaded
 
     @property
@@ -90,10 +96,22 @@ class ShellStateMachine:
         self._spend(self._delay_us() * len(entries))
         return self._machine.apply(entries)
 
-    def snapshot_save(self) -> Iterable[bytes]:
-        """Return the state in many pieces."""
+    def snapshot_save(self) -> Iterator[bytes]:
+        """Return the state in pieces, between which the loop of the node continues; `SimStateMachine` loads it.
+
+        What is applied in between is in a part of the state only, and the checks of a load find it.
+        """
         self._on_saving()
-        return self._machine.snapshot_save()
+        self._take_save_time()
+        yield f'["{self.digest}", {{'.encode()
+        separator = ""
+        for part in range(SAVE_PARTS - 1):
+            self._take_save_time()
+            for key, body in list(self.values.items()):
+                if int(key) % (SAVE_PARTS - 1) == part:
+                    yield f'{separator}"{key}": "{body}"'.encode()
+                    separator = ", "
+        yield b"}]"
 
     def snapshot_load(self, content: bytes) -> None:
         """Replace the state by what `snapshot_save` returned."""

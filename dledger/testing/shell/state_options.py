@@ -64,9 +64,9 @@ def draw_state(random: Random) -> StateOptions:
     """Draw the shape of a state machine and of its faults."""
     return StateOptions(
         snapshot_threshold=random.choice((4, 12, 25)),
-        chunk_size_bytes=random.choice((400, 2_000, 1 << 20)),
-        save_max_us=random.choice((500, 5_000, 20_000)),
-        pieces_count=random.choice((1, 3, 10)),
+        chunk_size_bytes=random.choice((64, 400, 1 << 20)),
+        save_max_us=random.choice((500, 20_000, 300_000)),
+        pieces_count=random.choice((1, 3, 30)),
         retention_interval_us=random.choice((20_000, 100_000)),
         file_entries=random.choice((4, 4, 12)),
         safety_us=random.choice((2_500_000, 4_000_000)),

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dledger.config import Address, NodeConfig, Peer
+from dledger.errors import DLedgerError, InvariantBroken
 from dledger.testing.checks.all_checks import STORE_BASE_DIRECTORY
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,3 +79,9 @@ def config_of(options: ShellOptions, node_id: str) -> NodeConfig:
         enable_disk_force_clean=options.state is not None,
         raft=options.raft,
     )
+
+
+def names_directory(error: BaseException | None, node_id: str) -> bool:
+    """Say whether a node ended because of its directory, and says which one that is."""
+    is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
+    return is_refusal and node_id in str(error)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from dledger.core import catch_up
 from dledger.node.node import Node
 from dledger.node.observer import NodeObserver
 from dledger.node.retention import RetentionFloor
@@ -11,8 +12,13 @@ from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.shell.options import ShellNemesisOp, with_state_machines
 from dledger.testing.shell.state_options import SnapshotNemesisOp
 from tests.mutants.bugs.shell import FAILED, READ, STUCK
-from tests.mutants.mutant import Mutant, ShellSeeds
+from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
+NODE = "tests/unit/dledger/node"
+KEPT = (
+    "tests/unit/dledger/core/test_catch_up.py::"
+    "test_installation_keeps_its_snapshot_while_newer_ones_are_saved_until_it_is_gone"
+)
 STATE = ("Violation: state machine safety", "Violation: applied index", "Violation: a restart finds its state")
 
 
@@ -121,7 +127,7 @@ def append_is_answered_before_it_is_applied(patch):
         if self._machine is not None:
             self._machine.committed(commit_index)
         self._commits.wake()
-        self._tell_listeners()
+        self._notify_listeners()
 
     patch.setattr(NodeObserver, "on_commit", on_commit)
 
@@ -131,6 +137,30 @@ def reader_of_the_state_waits_for_nothing(patch):
         del self, index
 
     patch.setattr(Node, "wait_applied", wait_applied)
+
+
+def entries_are_applied_while_the_state_is_saved(patch):
+    """Part of the state is then that of a later index."""
+
+    def step_soon(self):
+        if not self._is_step_due:
+            self._is_step_due = True
+            self._steps.soon(self._step)
+
+    patch.setattr(NodeMachine, "_step_soon", step_soon)
+
+
+def save_follows_save_whatever_waits_to_be_applied(patch):
+    patch.setattr(Applier, "catch_up", lambda _self: None)
+
+
+def save_takes_a_snapshot_from_the_follower_that_is_sent_it(patch):
+    original = NodeMachine.read_chunk
+    patch.setattr(NodeMachine, "read_chunk", lambda *arguments: original(*arguments) or None)
+
+
+def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):
+    patch.setattr(catch_up, "retry", catch_up.begin)
 
 
 MUTANTS = (
@@ -159,4 +189,22 @@ MUTANTS = (
         ShellSeeds((*FAILED, "Violation: acknowledged is applied"), with_slow_states),
     ),
     Mutant(reader_of_the_state_waits_for_nothing, "reads are linearizable", ShellSeeds(READ, with_slow_states)),
+    Mutant(
+        entries_are_applied_while_the_state_is_saved,
+        "a snapshot is of one index",
+        ShellSeeds(STATE + FAILED, with_restarts),
+    ),
+    Mutant(
+        save_follows_save_whatever_waits_to_be_applied,
+        "liveness",
+        Tests(f"{NODE}/test_state_machine_runner.py::test_what_gathers_during_a_save_is_applied_before_the_next_one"),
+    ),
+    Mutant(
+        save_takes_a_snapshot_from_the_follower_that_is_sent_it,
+        "liveness",
+        Tests(
+            f"{NODE}/test_state_machine_runner.py::test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots"
+        ),
+    ),
+    Mutant(installation_begins_with_the_newest_snapshot_at_each_attempt, "liveness", Tests(KEPT)),
 )
