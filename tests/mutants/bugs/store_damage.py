@@ -278,7 +278,7 @@ MUTANTS = (
     Mutant(
         opening_that_changed_nothing_is_not_noted,
         "no message is lost",
-        Tests(REFUSED + "test_start_beside_a_running_one_leaves_its_mark"),
+        Tests("tests/unit/store/maintenance/test_lock.py::test_open_store_is_noted_though_opening_has_changed_nothing"),
     ),
     Mutant(
         change_of_a_file_that_was_there_is_not_noted,

@@ -11,6 +11,7 @@ from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
+from store.maintenance.directory import StoreRoot
 from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.workload import files_on
@@ -100,6 +101,17 @@ def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
     mark_closed(files, root)
 
     assert was_closed_in_order(files, root)
+
+
+def test_open_store_is_noted_though_opening_has_changed_nothing(root, tmp_path):
+    store = StoreRoot.open(OsFiles(), root, 42)
+    assert not (tmp_path / "abort").exists()
+
+    store.note_opened()
+
+    assert (tmp_path / "abort").read_text() == "42"
+    store.close(is_in_order=False)
+    assert not was_closed_in_order(OsFiles(), root)
 
 
 def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
