@@ -1,4 +1,4 @@
-"""Says whether one changed bit explains a wrong CRC-32C, or another checksum of 32 bits of that kind.
+"""Says whether a changed bit, or a few, explain a wrong CRC-32C, or another checksum of 32 bits of that kind.
 
 Such a checksum is linear: what two contents of one length differ in alone decides what their checksums differ in. One
 byte that differs gives one of 255 differences, and each byte after it moves that on by a step that can be undone. So
@@ -8,6 +8,7 @@ the steps are undone, one for each byte from the end, until the difference is th
 from __future__ import annotations
 
 from functools import cache
+from itertools import combinations
 from typing import Final
 
 from crc32c import crc32c
@@ -18,12 +19,12 @@ CRC_32: Final = 0xEDB88320
 _MASK: Final = 0xFFFFFFFF
 
 
-def is_one_bit_off(content: memoryview, checksum: int) -> bool:
-    """Return whether `content` with one bit changed has this CRC-32C.
+def find_one_bit(content: memoryview, checksum: int) -> int | None:
+    """Return the byte of `content` in which one changed bit explains that it has not this CRC-32C, if there is one.
 
     It takes some 0.2 s a mebibyte. Other damage is taken for one bit with a chance of (bits of `content`) / 2^32.
     """
-    return is_one_bit(crc32c(content) ^ checksum, len(content), _CRC_32C)
+    return _byte_of_one_bit(crc32c(content) ^ checksum, len(content), _CRC_32C)
 
 
 def is_one_bit(difference: int, length: int, polynomial: int) -> bool:
@@ -34,13 +35,43 @@ def is_one_bit(difference: int, length: int, polynomial: int) -> bool:
         length: of both contents, in bytes.
         polynomial: of the checksum, reflected.
     """
+    return _byte_of_one_bit(difference, length, polynomial) is not None
+
+
+def _byte_of_one_bit(difference: int, length: int, polynomial: int) -> int | None:
     table, before, one_bit = _tables(polynomial)
-    for _ in range(length):
+    for position in range(length - 1, -1, -1):
         if difference in one_bit:
-            return True
+            return position
         at = before[difference >> 24]
         difference = (difference ^ table[at]) << 8 & _MASK | at
-    return False
+    return None
+
+
+def is_few_bits_off(content: bytes, places: range, checksum: int) -> bool:
+    """Return whether up to three changed bits explain that `content` has not this CRC-32C.
+
+    Other damage is taken for that with a chance of n^3 / (6 * 2^32), where n = 8 * len(places) + 32: it is for short
+    contents.
+
+    Args:
+        content: as it was read.
+        places: which of its bytes may have changed; the checksum may have, too.
+        checksum: as it was read.
+    """
+    difference = crc32c(content) ^ checksum
+    one_bit = [1 << bit for bit in range(32)]
+    for place in places:
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            one_bit.append(crc32c(changed) ^ crc32c(content))
+    found = {0, *one_bit}
+    return (
+        difference in found
+        or any(difference ^ one in found for one in one_bit)
+        or any(difference ^ one ^ other in found for one, other in combinations(one_bit, 2))
+    )
 
 
 @cache

@@ -17,8 +17,9 @@ call, so each sector that it touches holds either all that belongs to the entry 
 the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
 and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
 in the middle of a sector. An entry may have a sector of zeros of its own: then one changed bit elsewhere in its body is
-recognised by the checksum, which says whether one bit is what is wrong. What cannot be distinguished: such an entry,
-and more damage in its body.
+recognised by the checksum, which says whether one bit is what is wrong. So are a few changed bits in the header of an
+empty entry whose last fields, zeros, begin the next sector. What cannot be distinguished from a lost write: more damage
+in the body of an entry with a sector of zeros, and a changed bit that was the only one in its sector.
 
 The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
 
@@ -49,7 +50,7 @@ from dledger.entries.format.entry import (
     NO_CHAIN,
 )
 from dledger.entries.format.walk import SECTOR_SIZE_BYTES, UNKNOWN
-from dledger.entries.one_bit import is_one_bit_off
+from dledger.entries.one_bit import find_one_bit, is_few_bits_off
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,9 @@ if TYPE_CHECKING:
 # A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
 _MAGIC_SIZE = 4
+# Of the chain checksum in a header, and of the term in what the checksum covers (`CHAIN`).
+_CHAIN_OFFSET = 36
+_TERM_IN_CHAIN = range(16, 24)
 _INTEGER = struct.Struct(">q")
 
 
@@ -140,7 +144,8 @@ def is_lost_write(place: BadEntryPlace) -> bool:
     """Return whether the bytes at the bad place are what writes that never reached the disk leave there.
 
     That is: of the entry that should be there, everything up to some sector is right, and that sector is zero (its
-    part after the entry's beginning, for the sector in which it begins); and one changed bit does not explain it.
+    part after the entry's beginning, for the sector in which it begins); and one changed bit in another sector does not
+    explain it.
     """
     view, begin = place.file.view(), place.offset
     sector_end = _sector_end(begin, len(view))
@@ -148,17 +153,25 @@ def is_lost_write(place: BadEntryPlace) -> bool:
         return True
     header_end = begin + HEADER_SIZE
     if sector_end < header_end and _is_zero(view, sector_end, _sector_end(sector_end, len(view))):
-        return _is_header_right(place, bytes(view[begin:sector_end]))
+        header = bytes(view[begin:sector_end])
+        return _is_header_right(place, header) and not _is_damaged_empty_entry(place, header)
     if header_end > len(view) or not _is_header_right(place, bytes(view[begin:header_end])):
         return False
     size = HEADER.unpack_from(view, begin)[1]
     if not HEADER_SIZE <= size <= len(view) - begin:
         return False
-    is_any_zero = any(
-        _is_zero(view, sector, _sector_end(sector, len(view)))
+    zero_sectors = [
+        sector
         for sector in range(sector_end, begin + size, SECTOR_SIZE_BYTES)
+        if _is_zero(view, sector, _sector_end(sector, len(view)))
+    ]
+    if not zero_sectors:
+        return False
+    changed = find_one_bit(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
+    # A lost sector may have held a single bit: of an entry that ends with one byte in it, for example.
+    return changed is None or any(
+        sector <= header_end + changed < sector + SECTOR_SIZE_BYTES for sector in zero_sectors
     )
-    return is_any_zero and not is_one_bit_off(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
 
 
 def _skip_stated_size(place: BadEntryPlace) -> int:
@@ -191,7 +204,7 @@ def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
     """Return whether all that can be checked of `header`, the beginning of one or a whole one, is as it must be."""
     visible = len(header)
     fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
-    magic, size, _, term, position, channel, chain_crc, _, body_size = fields
+    magic, size, _, term, position, channel, chain_crc, body_crc, body_size = fields
     if visible < _MAGIC_SIZE:
         return header in (bytes(visible), b"\xff" * visible)
     if magic == BLANK_MAGIC:
@@ -205,7 +218,23 @@ def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
         and (visible < 36 or (magic, channel) in _kinds(place))
         and (visible < 44 or chain_crc in (NO_CHAIN, _chain_at(place, fields)) or place.state.chain_crc == UNKNOWN)
         and (visible < HEADER_SIZE or size == body_size + HEADER_SIZE)
+        and (visible < HEADER_SIZE or not chain_crc or bool(body_size) == bool(body_crc))
     )
+
+
+def _is_damaged_empty_entry(place: BadEntryPlace, header: bytes) -> bool:
+    """Return whether `header`, the beginning of one, is that of an empty entry but for a few changed bits.
+
+    What follows it is zeros in an empty entry, too: then nothing was lost. Only the chain checksum shows that.
+    """
+    if len(header) <= _CHAIN_OFFSET or place.state.chain_crc == UNKNOWN:
+        return False
+    magic, _, index, term, position, channel, chain_crc, _, _ = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
+    content = CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, 0)
+    empty = HEADER.pack(magic, HEADER_SIZE, index, term, position, channel, crc32c(content), 0, 0)
+    if empty[_CHAIN_OFFSET : len(header)] == header[_CHAIN_OFFSET:]:
+        return not any(empty[len(header) :])
+    return is_few_bits_off(content, _TERM_IN_CHAIN, chain_crc)
 
 
 def _kinds(place: BadEntryPlace) -> set[tuple[int, int]]:

@@ -17,7 +17,18 @@ RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
 
 
 def one_bit_beside_zeros_is_a_torn_write(patch):
-    patch.setattr("dledger.entries.tail.is_one_bit_off", lambda content, checksum: False)
+    patch.setattr("dledger.entries.tail.find_one_bit", lambda content, checksum: None)
+
+
+def damaged_empty_entry_beside_zeros_is_a_torn_write(patch):
+    patch.setattr("dledger.entries.tail._is_damaged_empty_entry", lambda place, header: False)
+
+
+def single_bit_in_a_lost_sector_is_damage(patch):
+    original = dledger.entries.tail.find_one_bit
+    patch.setattr(
+        "dledger.entries.tail.find_one_bit", lambda content, checksum: -1 if original(content, checksum) else None
+    )
 
 
 def channel_of_a_leaders_entry_is_believed(patch):
@@ -90,6 +101,18 @@ MUTANTS = (
         Tests(
             "tests/unit/dledger/entries/test_recovery.py::test_one_bit_of_a_body_with_zeros_of_its_own_is_no_lost_write"
         ),
+    ),
+    Mutant(
+        damaged_empty_entry_beside_zeros_is_a_torn_write,
+        "no promise is forgotten",
+        Tests(
+            f"{RECOVERY}::test_a_few_bits_of_an_empty_entry_that_ends_with_zeros_in_the_next_sector_are_no_lost_write"
+        ),
+    ),
+    Mutant(
+        single_bit_in_a_lost_sector_is_damage,
+        "a node starts again",
+        Tests(f"{RECOVERY}::test_lost_sector_that_held_one_byte_of_an_entry_is_a_torn_tail"),
     ),
     Mutant(damaged_tail_is_cut_like_a_torn_one, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(tail_is_cut_and_the_vote_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),

@@ -39,8 +39,12 @@ def ends(store):
     return store.begin_index, store.begin_prev_term, store.last_index, store.last_term, store.end_position
 
 
+def bodies_of(store):
+    return [store.get(index).body for index in range(store.begin_index, store.last_index + 1)]
+
+
 def image(store):
-    return ends(store), [store.get(index).body for index in range(store.begin_index, store.last_index + 1)]
+    return ends(store), bodies_of(store)
 
 
 def attempt(body_size, act, change=None):
