@@ -126,6 +126,8 @@ class Simulation:
         self._heal()
         self._await_liveness()
         self._await_deletions()
+        # Meanwhile there may have been an election, of which not all members have the first entry.
+        self._await_equal_logs()
         self._world.checks.clients.check_log()
         self._compare_files()
         check_equal(self._members)
@@ -164,7 +166,11 @@ class Simulation:
         if not scheduler.run_until(end_us, lambda: prober.appended_count > 0):
             raise Violation("liveness", f"no append was accepted within {self._options.liveness_us} us of peace")
         prober.is_stopped = True
-        reached = -1
+        self._await_equal_logs()
+
+    def _await_equal_logs(self) -> None:
+        scheduler, reached = self._world.scheduler, -1
+        end_us = scheduler.now_us + self._options.liveness_us
         while not scheduler.run_until(end_us, self._has_converged):
             ends = {process.node_id: (process.raft.last_index, process.raft.commit_index) for process in self._running}
             before, reached = reached, sum(last_index for last_index, _ in ends.values())

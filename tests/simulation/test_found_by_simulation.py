@@ -210,3 +210,9 @@ def test_tail_and_beginning_of_a_log_are_judged_by_more_than_one_changed_bit(see
     (result,) = run_seeds([seed], jobs=1)
 
     assert not result.failure, result.failure
+
+
+def test_election_while_old_logs_are_deleted_is_no_difference_of_logs():
+    (result,) = run_seeds([145776], jobs=1)
+
+    assert not result.failure, result.failure
