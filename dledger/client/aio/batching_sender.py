@@ -138,7 +138,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._backoff = backoff
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        # Ends the linger of the next batch; one for all that is queued meanwhile.
+        # Armed: ends the linger of the next batch; one for all that is queued meanwhile.
         self._linger_end: asyncio.TimerHandle | None = None
         # Armed while anything is queued or under way, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
@@ -206,11 +206,16 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
     def _wake_after(self, linger_s: float) -> None:
         loop, timer = asyncio.get_running_loop(), self._linger_end
         if timer is not None:
-            # A timer that was too early arms the next one; none that is earlier is ever put off.
-            if loop.time() < timer.when() <= loop.time() + linger_s:
+            # One that fires too early arms the next one.
+            if timer.when() <= loop.time() + linger_s:
                 return
             timer.cancel()
-        self._linger_end = loop.call_later(linger_s, self._wakeup.set)
+        self._linger_end = loop.call_later(linger_s, self._end_linger)
+
+    def _end_linger(self) -> None:
+        # Forgotten when it fires, not by the clock: a loop may run it a moment before its time.
+        self._linger_end = None
+        self._wakeup.set()
 
     def _may_send(self) -> bool:
         if self._is_closed:
