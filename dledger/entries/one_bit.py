@@ -59,18 +59,19 @@ def is_few_bits_off(content: bytes, places: range, checksum: int) -> bool:
         places: which of its bytes may have changed; the checksum may have, too.
         checksum: as it was read.
     """
-    difference = crc32c(content) ^ checksum
+    found_checksum = crc32c(content)
+    difference = found_checksum ^ checksum
     one_bit = [1 << bit for bit in range(32)]
     for place in places:
         for bit in range(8):
             changed = bytearray(content)
             changed[place] ^= 1 << bit
-            one_bit.append(crc32c(changed) ^ crc32c(content))
-    found = {0, *one_bit}
+            one_bit.append(crc32c(changed) ^ found_checksum)
+    explained = {0, *one_bit}
     return (
-        difference in found
-        or any(difference ^ one in found for one in one_bit)
-        or any(difference ^ one ^ other in found for one, other in combinations(one_bit, 2))
+        difference in explained
+        or any(difference ^ one in explained for one in one_bit)
+        or any(difference ^ one ^ other in explained for one, other in combinations(one_bit, 2))
     )
 
 

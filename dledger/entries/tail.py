@@ -230,7 +230,7 @@ def _is_damaged_empty_entry(place: BadEntryPlace, header: bytes) -> bool:
     if len(header) <= _CHAIN_OFFSET or place.state.chain_crc == UNKNOWN:
         return False
     magic, _, index, term, position, channel, chain_crc, _, _ = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
-    content = CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, 0)
+    content = _chained(place, magic, index, term, body_crc=0)
     empty = HEADER.pack(magic, HEADER_SIZE, index, term, position, channel, crc32c(content), 0, 0)
     if empty[_CHAIN_OFFSET : len(header)] == header[_CHAIN_OFFSET:]:
         return not any(empty[len(header) :])
@@ -244,7 +244,12 @@ def _kinds(place: BadEntryPlace) -> set[tuple[int, int]]:
 def _chain_at(place: BadEntryPlace, fields: tuple[int, ...]) -> int:
     """Return the chain checksum that an entry with these header fields gives at the bad place."""
     magic, _, index, term, _, _, _, body_crc, _ = fields
-    return crc32c(CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc))
+    return crc32c(_chained(place, magic, index, term, body_crc))
+
+
+def _chained(place: BadEntryPlace, magic: int, index: int, term: int, body_crc: int) -> bytes:
+    """Return what the chain checksum of such an entry at the bad place covers."""
+    return CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc)
 
 
 def _gives_right_chain(place: BadEntryPlace) -> bool:

@@ -202,9 +202,9 @@ def test_second_start_refuses_what_the_first_one_did_and_both_change_nothing(sto
         if error is None:
             copy_of(source, copy)
             continue
-        told = verify(copy)
-        assert told.exit_code == 1, (name, error, told.output)
-        assert str(copy) in told.stderr, (name, error)
+        shown = verify(copy)
+        assert shown.exit_code == 1, (name, error, shown.output)
+        assert str(copy) in shown.stderr, (name, error)
         if path.is_dir():
             path.rmdir()
         path.write_bytes(before)
@@ -344,9 +344,9 @@ def as_nobody(run):
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        told = stream.read().decode()
+        shown = stream.read().decode()
     os.waitpid(child, 0)
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("store", ["plain-clean", "ours"])
@@ -360,9 +360,9 @@ def test_file_that_may_not_be_read_is_refused_each_time(stores, readable, store)
         if (copy / name).stat().st_size:
             (copy / name).chmod(0)
 
-            told = as_nobody(lambda: "\n".join(str(refusal(start, copy)) for _ in range(2)))
+            shown = as_nobody(lambda: "\n".join(str(refusal(start, copy)) for _ in range(2)))
 
-            first, _, second = told.partition("\n")
+            first, _, second = shown.partition("\n")
             assert first == second, name
             assert "Permission denied" in first or not str(name).startswith(MUST_BE_READ), name
             if first != "None":
