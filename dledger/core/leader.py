@@ -175,8 +175,23 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.match_index = min(progress.match_index, response.last_index)
     elif response.rejected_prev_index <= progress.match_index:
         return
+    else:
+        _pause_if_overtaken(state, progress)
     progress.probe(_next_to_try(state, progress, response))
     replication.push(state, sender)
+
+
+def _pause_if_overtaken(state: State, progress: Progress) -> None:
+    """Pause when a push of the window was refused twice within a heartbeat interval.
+
+    A push that was lost is refused through its successors once; they come before the probe that follows. A second
+    refusal so soon means that messages overtake one another: each refusal of the old window would start another
+    window, and each of those more refusals.
+    """
+    pause_ms = state.config.heart_beat_time_interval_ms
+    if state.now_ms < progress.window_refused_ms + pause_ms:
+        progress.paused_until_ms = state.now_ms + pause_ms
+    progress.window_refused_ms = state.now_ms
 
 
 def _next_to_try(state: State, progress: Progress, response: PushRefused) -> int:

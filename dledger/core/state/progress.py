@@ -16,6 +16,8 @@ from dledger.types import NO_INDEX, SnapshotInfo
 _MS_PER_S = 1_000
 # Unused quota is kept for this time (milliseconds), so that a late tick does not lose it.
 _QUOTA_KEPT_MS = 100
+# Before every instant that is compared with it.
+_NEVER_MS = -(1 << 62)
 # Lives of a follower that are remembered: it would have to lose its disk more often than this within one late answer.
 _LIVES_KEPT_MAX = 32
 
@@ -57,7 +59,9 @@ class Progress:
         in_flight: last index and bytes of every push under way, oldest first.
         in_flight_size_bytes: of all of them together.
         sent_ms: when the oldest unanswered probe or push left, or the last answer came.
-        paused_until_ms: nothing is pushed before (a follower with a full disk, or one that cannot verify pushes).
+        paused_until_ms: nothing is pushed before (a follower with a full disk, one that cannot verify pushes, or one
+            whose messages overtake one another).
+        window_refused_ms: when the follower last refused a push while it was replicated to.
         corrupt_count: pushes that the follower could not verify since it last took one.
         is_contradicting: it said last that other entries are committed than it was sent.
         quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
@@ -86,6 +90,7 @@ class Progress:
     in_flight_size_bytes: int = 0
     sent_ms: int = 0
     paused_until_ms: int = 0
+    window_refused_ms: int = _NEVER_MS
     corrupt_count: int = 0
     is_contradicting: bool = False
     # Below zero after an entry that is larger than what was left: the next push waits until it is positive again.

@@ -138,6 +138,10 @@ def late_refusal_moves_the_leader_back(patch):
     patch.setattr(dledger.core.leader, "on_push_refused", on_push_refused)
 
 
+def leader_never_pauses_where_pushes_overtake_one_another(patch):
+    patch.setattr(dledger.core.leader, "_pause_if_overtaken", lambda *_: None)
+
+
 def conflict_is_looked_for_entry_by_entry(patch):
     patch.setattr(
         dledger.core.leader, "_meeting_point", lambda state, response: max(0, response.rejected_prev_index - 1)
@@ -222,6 +226,14 @@ MUTANTS = (
         late_refusal_moves_the_leader_back,
         "match indexes only grow",
         Tests("tests/unit/dledger/core/test_replication.py::test_a_late_refusal_does_not_change_the_leaders_progress"),
+    ),
+    Mutant(
+        leader_never_pauses_where_pushes_overtake_one_another,
+        "pushes under way stay bounded",
+        Tests(
+            "tests/unit/dledger/core/test_replication.py::"
+            "test_messages_that_overtake_one_another_start_no_storm_of_pushes"
+        ),
     ),
     Mutant(
         conflict_is_looked_for_entry_by_entry,

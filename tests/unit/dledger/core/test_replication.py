@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from dledger.core.config import RaftConfig
 from dledger.core.events import (
     AppendPushed,
     Commit,
@@ -20,6 +23,7 @@ from dledger.core.events import (
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.errors import InvariantBroken
 from dledger.types import UNKNOWN_TERM, Role, Span
+from tests.unit.dledger.core.conftest import ENTRY_SIZE
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -369,3 +373,54 @@ def test_a_term_that_the_leader_does_not_know_any_more_agrees_only_with_what_is_
     assert committed == [Send("a", PushAccepted(2, match_index=1))]
     assert [type(effect.message) for effect in later if isinstance(effect, Send)] == [PushRefused]
     assert follower.raft.commit_index == 1
+
+
+def deliver_in_random_order(cluster, seed, count_max):
+    """Deliver messages of one instant in an order of chance; return how many until none is left."""
+    draw = random.Random(seed).randrange
+    under_way = []
+    for count in range(count_max):
+        for node in cluster.nodes.values():
+            node.sync()
+            under_way += [(node.id, *sent) for sent in node.outbox]
+            node.outbox.clear()
+        if not under_way:
+            return count
+        sender, peer, message = under_way.pop(draw(len(under_way)))
+        cluster[peer].step(Received(sender, message))
+    return count_max
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_that_overtake_one_another_start_no_storm_of_pushes(group, seed):
+    """Each refusal of an old window started another window at once: 100,000 messages in one instant (seed 107300)."""
+    cluster = group(THREE, config=RaftConfig(max_push_size_bytes=ENTRY_SIZE, max_push_window=64))
+    leader = cluster.campaign("a")
+    for _ in range(500):
+        leader.step(Propose(1, 1))
+
+    count = deliver_in_random_order(cluster, seed, 5_000)
+
+    assert count < 2_000
+    cluster.tick(500)
+    assert [node.terms for node in cluster.nodes.values()] == [leader.terms] * 3
+    assert [node.raft.commit_index for node in cluster.nodes.values()] == [500] * 3
+
+
+def test_a_push_that_was_lost_is_repeated_without_a_pause(group):
+    cluster = group(THREE, config=RaftConfig(max_push_size_bytes=ENTRY_SIZE, max_push_window=64))
+    leader = cluster.campaign("a")
+    for _ in range(20):
+        leader.step(Propose(1, 1))
+    lost = []
+
+    def is_not_the_first(sender, peer, message):
+        if peer == "b" and isinstance(message, Push) and message.span is not None and not lost:
+            lost.append(message)
+            return False
+        return True
+
+    cluster.deliver(only=is_not_the_first)
+
+    assert lost
+    assert [node.terms for node in cluster.nodes.values()] == [leader.terms] * 3
