@@ -14,6 +14,9 @@ import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
+
 _DEFAULT_ADDRESS = "127.0.0.1:20921"
 # Below the time limit that the Dockerfile sets, so that the reason is printed.
 _TIMEOUT_S = 4.0
@@ -23,7 +26,7 @@ def main() -> int:
     """Ask once, and print the answer."""
     address = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("DLEDGER_CLIENT_ADDRESS", _DEFAULT_ADDRESS)
     # No proxy of the container's environment is between a process and itself.
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with open_channel(address, PLAIN, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
             stub: Any = HealthStub(channel)
             status = stub.Check(HealthCheckRequest(), timeout=_TIMEOUT_S).status

@@ -235,6 +235,24 @@ def _closure(wanted: set[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
     return found
 
 
+_SECURED_ELSEWHERE = frozenset(
+    {"insecure_channel", "secure_channel", "add_insecure_port", "add_secure_port", "ssl_channel_credentials"}
+)
+
+
+def test_one_place_opens_grpc_channels_and_one_adds_ports() -> None:
+    """A channel that is opened elsewhere would stay plain when TLS is switched on."""
+    offenders = {
+        f"{_named(file)}:{node.lineno} {node.attr}"
+        for file in _python_files()
+        if file.parent != ROOT / "dledger" / "security" and ROOT / "tests" not in file.parents
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in _SECURED_ELSEWHERE
+    }
+
+    assert offenders == set(), "use dledger.security.channels and dledger.security.server_port"
+
+
 # --------------------------------------------------------------------------------------------- documents, Makefile
 
 

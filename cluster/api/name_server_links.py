@@ -19,6 +19,8 @@ from cluster.v1.broker_pb2 import BrokerStatusRequest
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.security.channels import open_aio_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -87,7 +89,7 @@ class GrpcNameServer:
     def _stub(self) -> NameServerAsyncStub:
         # Made in the loop that uses it.
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            self._channel = open_aio_channel(self._address, PLAIN, CHANNEL_OPTIONS)
             self._watcher = asyncio.create_task(self._watch(self._channel))
         return NameServerStub(self._channel)
 
@@ -109,7 +111,7 @@ async def ask_leader(address: str) -> LeaderReport | None:
     """
     with suppress(grpc.aio.AioRpcError):
         # The scheme is named: an address must not be taken for the name of another one.
-        async with grpc.aio.insecure_channel(f"dns:///{address}", options=CHANNEL_OPTIONS) as channel:
+        async with open_aio_channel(f"dns:///{address}", PLAIN, CHANNEL_OPTIONS) as channel:
             stub: BrokerServiceAsyncStub = BrokerServiceStub(channel)
             status = await stub.Status(BrokerStatusRequest())
             return LeaderReport(

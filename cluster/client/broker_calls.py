@@ -22,6 +22,8 @@ from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
 from dledger.client.retry import Backoff
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +170,7 @@ class BrokerCalls:
 
     def _channel(self, address: str) -> grpc.Channel:
         if address not in self._channels:
-            self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
+            self._channels[address] = open_channel(address, PLAIN, _OPTIONS)
         return self._channels[address]
 
     def _stub(self, address: str) -> Any:

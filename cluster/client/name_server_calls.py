@@ -13,6 +13,8 @@ from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, ListBrokersResponse
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +35,7 @@ def ask_each(
         patience_s: how long to wait for the others once one has answered; None: until they end.
     """
     with ExitStack() as stack:
-        channels = [stack.enter_context(grpc.insecure_channel(each, options=CHANNEL_OPTIONS)) for each in addresses]
+        channels = [stack.enter_context(open_channel(each, PLAIN, CHANNEL_OPTIONS)) for each in addresses]
         pool = ThreadPoolExecutor(len(channels))
         asked = [pool.submit(_ask, address, channel, ask) for address, channel in zip(addresses, channels, strict=True)]
         pool.shutdown(wait=False)

@@ -15,6 +15,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from dledger.errors import DLedgerError
+from dledger.security.server_port import add_server_port
+from dledger.security.settings import PLAIN
 from dledger.service.request_bounds import STANDARD_BOUNDS
 from dledger.service.request_guard import Guard, RequestGuard
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
@@ -115,7 +117,7 @@ async def start_grpc_server(
         each.add(each.servicer, server)
     await _add_standard_services(server, [each.service.full_name for each in services])
     try:
-        server.add_insecure_port(str(address))
+        add_server_port(server, str(address), PLAIN)
     except RuntimeError as error:
         raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
     await server.start()

@@ -17,6 +17,8 @@ from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import Backoff
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
 from pipeline.source.broker_range import PATIENCE_S
 
@@ -79,7 +81,7 @@ class BrokerConnections:
         if os.getpid() != self._process_id:
             self._channels, self._stubs, self._process_id = [], {}, os.getpid()
         if address not in self._stubs:
-            channel = grpc.insecure_channel(address, options=(*CHANNEL_OPTIONS, *_KEEPALIVE))
+            channel = open_channel(address, PLAIN, (*CHANNEL_OPTIONS, *_KEEPALIVE))
             self._channels.append(channel)
             self._stubs[address] = BrokerServiceStub(channel)
         return self._stubs[address]

@@ -16,6 +16,8 @@ from cluster.replica.port import NO_DIVIDE
 from cluster.v1.broker_pb2 import BrokerStatusRequest, BrokerStatusResponse
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from grpc import Future
@@ -25,7 +27,7 @@ BrokerStatuses = Mapping[str, BrokerStatusResponse]
 
 def broker_statuses(endpoints: Iterable[str], timeout_s: float) -> dict[str, BrokerStatusResponse]:
     """Return what each node says that keeps messages; others, and those that do not answer, are left out."""
-    channels = {endpoint: grpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS) for endpoint in endpoints}
+    channels = {endpoint: open_channel(endpoint, PLAIN, CHANNEL_OPTIONS) for endpoint in endpoints}
     try:
         asked: dict[str, Future[BrokerStatusResponse]] = {
             endpoint: BrokerServiceStub(channel).Status.future(BrokerStatusRequest(), timeout=timeout_s)

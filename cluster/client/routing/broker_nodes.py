@@ -20,6 +20,8 @@ from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.security.channels import open_aio_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from cluster.protocol.route_table import BrokerRoute
@@ -121,7 +123,7 @@ class BrokerNodes:
     def stub(self, address: str) -> BrokerServiceAsyncStub:
         """Return the way to call the node at `address`; nothing is connected before the first call."""
         if address not in self._stubs:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
             self._channels[address] = channel
             self._stubs[address] = BrokerServiceStub(channel)
         return self._stubs[address]

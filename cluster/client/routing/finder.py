@@ -27,6 +27,8 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import next_to_ask_soon
+from dledger.security.channels import open_aio_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -154,7 +156,7 @@ class RouteFinder:
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
         return self._channels[address]
 
     async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:

@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-import grpc.aio
-
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.security.channels import open_aio_channel
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import grpc.aio
+
 
 def connect(address: str) -> grpc.aio.Channel:
     """Return a channel to `host:port`; nothing is connected before its first call."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.client.outcomes import Refused
 from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
+from dledger.security.channels import open_channel
+from dledger.security.settings import PLAIN
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
 from dledger.v1.log_pb2_grpc import LogServiceStub
@@ -48,7 +50,7 @@ class GroupConnections:
     def _open(self, address: str) -> LogServiceStub:
         with self._lock:
             if address not in self._stubs:
-                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                channel = open_channel(address, PLAIN, CHANNEL_OPTIONS)
                 self._channels[address] = channel
                 self._stubs[address] = LogServiceStub(channel)
             return self._stubs[address]

@@ -1,0 +1,74 @@
+"""Adds every gRPC listener of this project: the only place that chooses between a plain and a TLS port.
+
+One port is either: a client without TLS is disconnected by a TLS port, and never served.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+
+from dledger.security.settings import Plain, Tls
+
+# Returns the certificates that the next handshakes use. A thread of gRPC calls it at each handshake, so it returns what
+# is prepared: it must not wait, read files, or start processes.
+CurrentTls = Callable[[], Tls]
+
+
+def add_server_port(server: grpc.aio.Server, address: str, security: Plain | Tls | CurrentTls) -> int:
+    """Listen on `address` when `server` starts; return the port.
+
+    Args:
+        server: not started yet.
+        address: `host:port`; port 0 chooses a free one.
+        security: plain, TLS with fixed certificates, or TLS with certificates that change while the server runs.
+            Connections that are open when they change keep the old ones. Whether clients need a certificate is fixed
+            when the port is added.
+
+    Raises:
+        RuntimeError: the address is taken or wrong.
+        ValueError: a TLS port without certificate and key.
+    """
+    if isinstance(security, Plain):
+        return server.add_insecure_port(address)
+    first = security if isinstance(security, Tls) else security()
+    changes = _Changes(first, None if isinstance(security, Tls) else security)
+    credentials = grpc.dynamic_ssl_server_credentials(
+        _configuration(first),
+        changes.fetch,  # type: ignore[arg-type]  # the stubs do not know that None means "not changed"
+        require_client_authentication=first.is_certificate_required,
+    )
+    return server.add_secure_port(address, credentials)
+
+
+class _Changes:
+    """Answers gRPC at each handshake: the new certificates, or None if they have not changed."""
+
+    def __init__(self, first: Tls, current: CurrentTls | None) -> None:
+        self._used = first
+        self._current = current
+        # Two handshakes may ask at once.
+        self._lock = threading.Lock()
+
+    def fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        if self._current is None:
+            return None
+        with self._lock:
+            current = self._current()
+            if current is self._used:
+                return None
+            # If this raises, gRPC keeps the previous certificates.
+            configuration = _configuration(current)
+            self._used = current
+            return configuration
+
+
+def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    if not tls.certificate:
+        raise ValueError("a TLS port needs a certificate and its key")
+    return grpc.ssl_server_certificate_configuration(
+        [(tls.key, tls.certificate)], root_certificates=tls.authority or None
+    )
