@@ -55,7 +55,6 @@ _WARM_UP_S = 1.0
 _TAIL_EVERY_S = 0.001
 _POLL_MESSAGES = 5_000
 _TIME_SIZE = 8
-_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ from dledger.peer.bootstrap import BootstrapServer
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
 from store.fs.mapped_file_queue import MappedFileQueue
-from store.maintenance.lock import lock_store, was_closed_in_order
+from store.maintenance.lock import lock_store, note_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,8 +192,7 @@ class _Start:
             self._check_base_log()
             self.save_agreed(self._sum_up(self._divide_of_entries()))
             return True
-        is_clean = was_closed_in_order(files, root)
-        last_exit = exit_with(files, root, checkpoint, is_clean=is_clean)
+        last_exit = exit_with(files, root, checkpoint, is_clean=note_in(files, root) is None)
         divide, _, self._notes = pad_base_log(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)

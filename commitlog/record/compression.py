@@ -29,11 +29,6 @@ class UnreadableBody(StoreError):
         super().__init__(f"compressed body: {reason}. The stored bytes are untouched; read them as they are")
 
 
-def is_compressed(sys_flag: int) -> bool:
-    """Return whether the body of such a message is compressed."""
-    return bool(sys_flag & COMPRESSED)
-
-
 def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSED_SIZE_MAX) -> bytes:
     """Return the body as the client gave it; one that is not compressed as it is.
 

@@ -66,8 +66,6 @@ TOPIC_LENGTH_MAX_V1: Final = 127
 TOPIC_LENGTH_MAX_V2: Final = 32_767
 
 MAX_MESSAGE_SIZE: Final = 4 << 20
-# Room for all that is not the body: what Java adds to the limit of the body.
-RECORD_SIZE_SLACK: Final = 64 << 10
 
 # The fields up to and with the body length; by the two bits of sys_flag that say IPv6.
 FIELDS: Final = {

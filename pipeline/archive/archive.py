@@ -210,8 +210,3 @@ def stage(group: Sequence[Slice], task: ArchiveTask) -> Iterator[DataFile]:
             writer.write(batch if columns == task.columns else batch.select(list(task.columns)))
         coverage.finish()
     yield from writer.finish()
-
-
-def run_here(groups: Sequence[Sequence[Slice]], task: ArchiveTask) -> list[DataFile]:
-    """Run all tasks in this process, one after the other."""
-    return [file for group in groups for file in stage(group, task)]

@@ -123,21 +123,10 @@ class MessageQuery:
             place = decode_message_id(message_id)
         except IllegalMessage as error:
             raise IllegalRequest(error.field, error.expected, error.found) from error
-        message = self.by_physical_offset(place.physical_offset)
+        message = self._log.find(place.physical_offset)
         if message is None or message.message_id != message_id.upper():
             return None
         return message
-
-    def by_physical_offset(self, physical_offset: int) -> StoredMessage | None:
-        """Return the message whose record begins at a place of the log; None when that is not to be read.
-
-        Raises:
-            IllegalRequest: the offset is negative.
-            store.errors.CorruptData: no good record is there.
-        """
-        if physical_offset < 0:
-            raise IllegalRequest("physical offset", "at least 0", str(physical_offset))
-        return self._log.find(physical_offset)
 
 
 def has_key(message: StoredMessage, key: str) -> bool:

@@ -281,15 +281,6 @@ class MessageStore:
         """
         return self._query.by_message_id(message_id)
 
-    def message_at(self, physical_offset: int) -> StoredMessage | None:
-        """Return the message whose record begins at a place of the log; None when that is not to be read.
-
-        Raises:
-            IllegalRequest: the offset is negative.
-            CorruptData: no good record is there.
-        """
-        return self._query.by_physical_offset(physical_offset)
-
     # ------------------------------------------------------------------------------------------------ keeping it up
 
     @property

@@ -123,11 +123,6 @@ class FilePool:
         # By identity, the one used longest ago first.
         self._open: OrderedDict[int, PooledFile] = OrderedDict()
 
-    @property
-    def open_count(self) -> int:
-        """Files that are open now."""
-        return len(self._open)
-
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""
         return self._files.exists(path)

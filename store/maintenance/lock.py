@@ -44,13 +44,8 @@ def _holder(files: Files, root: str) -> str:
     return content.decode("ascii", "replace").strip() or "unknown"
 
 
-def was_closed_in_order(files: Files, root: str) -> bool:
-    """Return whether the last process that had the store open closed it; also true of a new store."""
-    return not files.exists(f"{root}/{ABORT_NAME}")
-
-
 def note_in(files: Files, root: str) -> bytes | None:
-    """Return the note that the store is open; None: there is none."""
+    """Return the note that the store is open; None: the last process closed it cleanly, or it is new."""
     return files.read_bytes(f"{root}/{ABORT_NAME}")
 
 

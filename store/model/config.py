@@ -112,17 +112,5 @@ class MessageStoreConfig:
         )
 
 
-def parse_hours(text: str) -> tuple[int, ...]:
-    """Return the hours that RocketMQ's form of `deleteWhen` names: numbers from 0 to 23 with ";" between them.
-
-    Raises:
-        ValueError: it names none, or something else; the message says so.
-    """
-    parts = [part.strip() for part in text.split(";") if part.strip()]
-    if not parts or not all(part.isdecimal() and int(part) < 24 for part in parts):
-        raise ValueError(f'hours of the day with ";" between them, such as "04" or "04;16", are expected, not {text!r}')
-    return tuple(int(part) for part in parts)
-
-
 def _clamped(percent: int, low: int, high: int) -> float:
     return min(max(percent, low), high) / _PERCENT

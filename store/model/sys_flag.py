@@ -11,6 +11,8 @@
 | 7 | 0x80 | the body is an inner batch |
 | 8 to 10 | 0x100, 0x200, 0x300 | compressed with LZ4, Zstandard, zlib; 0 is zlib too |
 
+All bits of RocketMQ have their name here, also those that nothing reads.
+
 Source: RocketMQ `MessageSysFlag`, `CompressionType`.
 """
 

@@ -4,13 +4,14 @@ import shutil
 
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.record.record import decode
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.archive.archived_rows import lake_rows, store_rows
 from pipeline.archive.restore_store import restore_store
 from pipeline.lake.lake import Lake
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
 from tests.support.message_stores import SMALL, open_small, queued, with_log
+from tests.support.pipeline_stores import run_here
 
 FILE_SIZE = 65536
 

@@ -44,7 +44,7 @@ def test_every_message_is_found_by_queue_key_id_and_time(name, trouble, unpack, 
         queue = messages.derived.queues.get((row["topic"], row["queueId"]))
         assert int(queue.units(row["queueOffset"], 1).tags_codes[0]) == row["tagsCode"]
     for row in rows:
-        assert described(messages.message_at(row["physicalOffset"])) == facts(row)
+        assert described(messages.log.find(row["physicalOffset"])) == facts(row)
         assert described(messages.message_by_id(row["msgId"])) == facts(row)
     for row in indexed:
         for key in {row["uniqKey"], *(row["keys"] or "").split(" ")} - {None, ""}:

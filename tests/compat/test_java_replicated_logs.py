@@ -11,7 +11,7 @@ from dledger.entries.store import EntryStoreConfig
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState
 from store.fs.linux.files import OsFiles
-from store.maintenance.lock import was_closed_in_order
+from store.maintenance.lock import note_in
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
 from tests.unit.commitlog.conftest import Clock, Opened
@@ -37,7 +37,7 @@ class JavaStore:
         opened.node.lead(max(opened.store.last_term, 0) + 1)
         opened.node.commit()
         if last is None:
-            last = LastState() if is_java else LastState(was_closed_in_order(files, str(self.folder)))
+            last = LastState() if is_java else LastState(note_in(files, str(self.folder)) is None)
         store = MessageStore.open(files, str(self.folder), opened.log, CONFIG, last)
         return SimpleNamespace(opened=opened, log=opened.log, node=opened.node, store=store)
 

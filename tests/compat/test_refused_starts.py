@@ -24,7 +24,7 @@ from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from store.errors import DirectoryLocked, DiskFull, OutOfDescriptors, StoreError, WrongFileSize
 from store.fs.linux.files import OsFiles
-from store.maintenance.lock import was_closed_in_order
+from store.maintenance.lock import note_in
 from store.model.config import MessageStoreConfig
 from tests.compat.conftest import FIXTURES
 from tests.compat.test_verify_tells_all import DAMAGES, NOBODY, kinds_of, readable, verify
@@ -208,7 +208,7 @@ def test_second_start_refuses_what_the_first_one_did_and_both_change_nothing(sto
         if path.is_dir():
             path.rmdir()
         path.write_bytes(before)
-    assert was_closed_in_order(OsFiles(), str(copy))
+    assert note_in(OsFiles(), str(copy)) is None
     assert refusal(start, copy) is None
 
 
@@ -230,7 +230,7 @@ def test_damaged_queue_stays_where_another_one_is_refused(stores, tmp_path):
     error = refused_twice(lambda root, files: open_small(root, other_size, files=files).close(), copy)
 
     assert isinstance(error, WrongFileSize)
-    assert was_closed_in_order(OsFiles(), str(copy))
+    assert note_in(OsFiles(), str(copy)) is None
     assert refusal(start_standalone, copy) is None
 
 
@@ -257,7 +257,7 @@ def test_start_without_descriptors_changes_nothing(stores, tmp_path, store):
         count += 1
 
     assert count > 3
-    assert was_closed_in_order(OsFiles(), str(copy))
+    assert note_in(OsFiles(), str(copy)) is None
 
 
 @pytest.mark.parametrize("lost", ["nothing", "consumequeue", "index"])
@@ -274,7 +274,7 @@ def test_start_on_a_full_disk_changes_nothing_or_notes_it_first(stores, tmp_path
         is_refused.append(error is not None)
         if error is not None:
             assert isinstance(error, DiskFull)
-            assert (changes(before, image(copy)) == []) == was_closed_in_order(OsFiles(), str(copy)), left
+            assert (changes(before, image(copy)) == []) == (note_in(OsFiles(), str(copy)) is None), left
             assert refusal(start_plain, copy) is None, left
     assert (is_refused[0], is_refused[-1]) == (True, False)
     assert verify(copy).exit_code == 0
@@ -286,7 +286,7 @@ def test_start_beside_a_running_one_leaves_its_mark(stores, tmp_path):
 
     def meanwhile(_):
         """Start a second time while the first start is not done."""
-        held.append((refusal(start_standalone, copy), was_closed_in_order(OsFiles(), str(copy))))
+        held.append((refusal(start_standalone, copy), note_in(OsFiles(), str(copy)) is None))
 
     store = open_small(copy, check=meanwhile)
     ((error, was_clean),) = held
@@ -308,7 +308,7 @@ def test_broker_whose_state_finds_no_room_closes_its_store_in_order(stores, tmp_
 
     assert isinstance(refusal(start_standalone, copy, disk), DiskFull)
 
-    assert was_closed_in_order(OsFiles(), str(copy))
+    assert note_in(OsFiles(), str(copy)) is None
     assert refusal(start_standalone, copy) is None
 
 
@@ -326,7 +326,7 @@ def test_node_whose_address_is_taken_closes_its_store_in_order(tmp_path):
     with socket.create_server((address.host, address.port)):
         asyncio.run(story())
 
-    assert was_closed_in_order(OsFiles(), config.path)
+    assert note_in(OsFiles(), config.path) is None
 
 
 def as_nobody(run):

@@ -105,7 +105,7 @@ class OpenedBroker:
         log, found, offset = self.parts.log, [], self.parts.log.begin_offset
         while (batch := log.scan(offset, 1 << 20, is_body_checked=True)) is not None:
             assert not batch.skipped
-            found += [self.messages.message_at(at) for at in batch.physical_offsets.tolist()]
+            found += [log.find(at) for at in batch.physical_offsets.tolist()]
             offset = batch.next_offset
         return found
 

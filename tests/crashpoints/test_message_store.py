@@ -126,7 +126,7 @@ class Workload:
         offset = log.begin_offset
         while (batch := log.scan(offset, 1 << 20)) is not None:
             assert not batch.skipped
-            found += [messages.message_at(at) for at in batch.physical_offsets.tolist()]
+            found += [log.find(at) for at in batch.physical_offsets.tolist()]
             offset = batch.next_offset
         bodies = [message.body for message in self.puts]
         first = bodies.index(found[0].body) if found else 0

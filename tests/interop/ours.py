@@ -103,7 +103,7 @@ class OurStore:
         while (batch := log.scan(offset, 1 << 16)) is not None:
             assert batch.skipped == ()
             for place in batch.physical_offsets.tolist():
-                yield self.store.message_at(place)
+                yield log.find(place)
             offset = batch.next_offset
 
     def _queue_units(self, by_offset):

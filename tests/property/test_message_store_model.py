@@ -264,7 +264,7 @@ class OneStore(RuleBasedStateMachine):
         there = [put for put in self.puts if put.place[0] >= self.begin_offset]
         for put in there[-8:]:
             if put.place[0] < log.end_offset:
-                assert put.is_found_in(messages.message_at(put.place[0]))
+                assert put.is_found_in(log.find(put.place[0]))
         dispatched = messages.derived.dispatcher.offset
         by_queue = {}
         for put in there:

@@ -7,6 +7,7 @@ from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import PHYSICAL_OFFSET_POSITION
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.store import EntryStore, EntryStoreConfig
+from pipeline.archive.archive import stage
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout
@@ -80,3 +81,8 @@ def append_uncommitted(folder, count, term, committed=None):
 
 
 MAKERS = {"plain": make_plain, "replicated": make_replicated}
+
+
+def run_here(groups, task):
+    """Run all tasks of an archive in this process, one after the other."""
+    return [file for group in groups for file in stage(group, task)]

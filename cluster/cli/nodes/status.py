@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from cluster.v1.broker_pb2 import BrokerStatusResponse
     from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 
-_ROUNDS = 2
-
 
 def status(
     context: typer.Context,

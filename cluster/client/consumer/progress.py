@@ -37,11 +37,6 @@ class QueueProgress:
         """Everything before this offset is done with, or was not wanted."""
         return self._delivered[0] if self._delivered else self._end
 
-    @property
-    def outstanding_count(self) -> int:
-        """Messages that were delivered and are not done with."""
-        return len(self._undone)
-
     def delivered(self, offsets: Iterable[int], end: int) -> None:
         """Record messages that were handed out.
 

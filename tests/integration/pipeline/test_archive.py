@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost
 from pipeline.lake.lake import Lake
@@ -14,6 +14,7 @@ from pipeline.sink.options import LakeTarget
 from store.fs.linux.files import OsFiles
 from store.maintenance.archive_mark import ArchiveFloor, decode_mark, mark_path
 from tests.support.message_stores import SMALL, numbered, open_small, with_log
+from tests.support.pipeline_stores import run_here
 
 # Files of 64 KiB: about 200 messages in each.
 CONFIG = with_log(SMALL, mapped_file_size=65536)

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.archive.archived_rows import lake_rows, store_rows
 from pipeline.archive.offset_table import OffsetTable, translate
 from pipeline.archive.restore import RestorePlan, restore
@@ -24,6 +24,7 @@ from store.model.message import Message
 from tests.support.brokers.thread import running_broker
 from tests.support.lake_rows import records_of, rows_of
 from tests.support.message_stores import SMALL, Clock, open_small, queued, with_log
+from tests.support.pipeline_stores import run_here
 from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import Selection
 from pipeline.log.slices import plan
@@ -11,6 +11,7 @@ from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
 from tests.support.brokers.thread import running_broker
+from tests.support.pipeline_stores import run_here
 from tests.support.spark_cli import run
 
 pytestmark = pytest.mark.slow

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
 from store.maintenance.archive_mark import mark_path
 from tests.support.brokers.replicated import FILE_SIZE, STORE, configs_in, numbered, put, running_group
+from tests.support.pipeline_stores import run_here
 from tests.support.waiting import run, until
 
 

@@ -48,7 +48,7 @@ def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
                 assert each.state.topics["T"] == TopicConfig("T", 4, 4)
                 found = each.store.query_by_key("T", "key-100")
                 assert [message.physical_offset for message in found.messages] == [place.physical_offset]
-                assert each.store.message_at(places[7].physical_offset).body.startswith(b"7 ")
+                assert each.store.log.find(places[7].physical_offset).body.startswith(b"7 ")
 
     run(story())
 

@@ -6,7 +6,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from commitlog.record.compression import UnreadableBody, is_compressed, uncompressed_body
+from commitlog.record.compression import UnreadableBody, uncompressed_body
 
 TEXT = b"twelve bytes" * 500
 KINDS = {0x001: zlib.compress, 0x101: lz4.frame.compress, 0x201: zstandard.compress, 0x301: zlib.compress}
@@ -21,14 +21,12 @@ def compressed(request):
 def test_a_compressed_body_is_what_the_client_gave(compressed):
     sys_flag, body = compressed
 
-    assert is_compressed(sys_flag)
     assert uncompressed_body(sys_flag, body) == TEXT
     assert uncompressed_body(sys_flag, KINDS[sys_flag](b"")) == b""
 
 
 @pytest.mark.parametrize("sys_flag", [0, 0x100, 0x300, 0xFC])
 def test_a_body_without_the_bit_is_as_it_is(sys_flag):
-    assert not is_compressed(sys_flag)
     assert uncompressed_body(sys_flag, b"as it is") == b"as it is"
 
 

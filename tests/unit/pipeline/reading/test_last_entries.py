@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dledger.storage.checkpoint import CheckpointFile
-from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archive import Archive
 from pipeline.common.errors import DataLost, PipelineError
 from pipeline.log.selection import Selection
 from pipeline.log.slices import plan
@@ -16,7 +16,7 @@ from pipeline.reading.corrupt_policy import SKIP
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
 from store.fs.linux.files import OsFiles
-from tests.support.pipeline_stores import make_plain, make_replicated
+from tests.support.pipeline_stores import make_plain, make_replicated, run_here
 from tests.unit.pipeline.conftest import described
 
 # Where a byte of the last entry (or record) is changed.

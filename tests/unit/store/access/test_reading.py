@@ -45,7 +45,7 @@ def test_offset_below_the_begin_is_too_small(opened):
     assert 800 < low < 1000
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, low)
     assert numbers(store.messages.get("TopicTest", 0, low, 1)) == [low]
-    assert store.messages.message_at(0) is None
+    assert store.messages.log.find(0) is None
 
 
 def test_records_that_are_gone_before_the_queue_follows(opened):
@@ -281,7 +281,7 @@ def test_messages_are_found_by_their_own_keys_and_ids(filled):
     assert numbers(messages.query_by_unique_key("TopicTest", "k15")) == []
     assert messages.message_by_id(record.message_id).body == record.body
     assert messages.message_by_id(record.message_id.lower()).body == record.body
-    assert messages.message_at(record.physical_offset).body == record.body
+    assert messages.log.find(record.physical_offset).body == record.body
     assert numbers(messages.query_by_key("OtherTopic", "k15")) == []
 
 
@@ -329,7 +329,7 @@ def test_message_id_of_another_store_finds_nothing(filled):
     assert filled.messages.message_by_id("0A" + record.message_id[2:]) is None
     assert filled.messages.message_by_id(record.message_id[:16] + "0" * 11 + "FFFFF") is None
     with pytest.raises(IllegalRequest, match="physical offset"):
-        filled.messages.message_at(-1)
+        filled.messages.message_by_id(record.message_id[:16] + "F" * 16)
 
 
 def test_offset_by_time(opened, clock):

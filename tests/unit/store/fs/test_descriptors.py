@@ -66,7 +66,7 @@ def test_files_of_a_pool_are_closed_when_no_descriptor_is_left(tmp_path, use_up)
 
     more = [pool.create(f"{tmp_path}/{number}", FILE_SIZE, is_sparse=True) for number in range(40, 60)]
 
-    assert pool.open_count <= 40
+    assert len(pool._open) <= 40
     assert [file.read(0, 1)[0] for file in files] == list(range(1, 41))
     assert [file.read(0, 1)[0] for file in more] == [0] * 20
 

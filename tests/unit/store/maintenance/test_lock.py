@@ -12,7 +12,7 @@ from dledger.testing.faults import FaultCounts
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.directory import StoreRoot
-from store.maintenance.lock import lock_store, mark_closed, mark_open, was_closed_in_order
+from store.maintenance.lock import lock_store, mark_closed, mark_open, note_in
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.workload import files_on
 from tests.support.waiting import PATIENCE_S
@@ -92,15 +92,15 @@ def test_closing_another_descriptor_of_the_file_does_not_release_the_lock(root):
 
 def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
     files = OsFiles()
-    assert was_closed_in_order(files, root)
+    assert note_in(files, root) is None
     mark_open(files, root, b"42")
     assert (tmp_path / "abort").read_text() == "42"
-    assert not was_closed_in_order(files, root)
+    assert note_in(files, root) is not None
 
     mark_closed(files, root)
     mark_closed(files, root)
 
-    assert was_closed_in_order(files, root)
+    assert note_in(files, root) is None
 
 
 def test_open_store_is_noted_though_opening_has_changed_nothing(root, tmp_path):
@@ -111,7 +111,7 @@ def test_open_store_is_noted_though_opening_has_changed_nothing(root, tmp_path):
 
     assert (tmp_path / "abort").read_text() == "42"
     store.close(is_in_order=False)
-    assert not was_closed_in_order(OsFiles(), root)
+    assert note_in(OsFiles(), root) is not None
 
 
 def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
@@ -122,7 +122,7 @@ def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
     def look(_):
         for image in crash_images(disk):
             if is_open:
-                assert not was_closed_in_order(files_on(image.disk), "/store"), image.label
+                assert note_in(files_on(image.disk), "/store") is not None, image.label
                 seen.append(image.label)
 
     files = files_on(disk, look)
@@ -136,4 +136,4 @@ def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
     mark_closed(files, "/store")
 
     assert seen
-    assert was_closed_in_order(files, "/store")
+    assert note_in(files, "/store") is None

@@ -9,7 +9,7 @@ import pytest
 from store.fs.linux.files import OsFiles
 from store.maintenance.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
 from store.model.commit_log import PutStatus
-from store.model.config import MessageStoreConfig, parse_hours
+from store.model.config import MessageStoreConfig
 from tests.support.message_stores import SMALL, Clock, numbered, open_small, queued, with_store
 from tests.support.waiting import wait_until
 
@@ -209,17 +209,6 @@ def test_clock_that_jumps_deletes_nothing(case):
     assert not one.store.lifecycle.retention.is_clock_trusted
     one.clock.pass_s(72 * HOUR)
     assert one.run() == 10
-
-
-@pytest.mark.parametrize(("text", "hours"), [("04", (4,)), ("04;16", (4, 16)), (" 0 ; 23;", (0, 23)), ("4", (4,))])
-def test_hours_of_delete_when(text, hours):
-    assert parse_hours(text) == hours
-
-
-@pytest.mark.parametrize("text", ["", ";", "24", "4,5", "four", "-1"])
-def test_wrong_hours_are_refused(text):
-    with pytest.raises(ValueError, match="hours of the day"):
-        parse_hours(text)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_few_open_files_serve_many_queues(tmp_path):
     keys = [QueueKey("orders", number) for number in range(50)]
     for turn in range(3):
         queues.append(batch_of([(*key, turn, (turn * 50 + key.queue_id) * SIZE, SIZE) for key in keys]))
-        assert queues._pool.open_count <= 4
+        assert len(queues._pool._open) <= 4
     queues.flush()
     queues.close()
 
@@ -140,5 +140,5 @@ def test_few_open_files_serve_many_queues(tmp_path):
     for key in keys:
         expected = [((turn * 50 + key.queue_id) * SIZE, SIZE, 0) for turn in range(3)]
         assert again.get(key).unit_tuples(0, 9) == expected
-    assert again._pool.open_count <= 4
+    assert len(again._pool._open) <= 4
     again.close()
