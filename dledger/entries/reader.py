@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entries.format.walk import TELL_TALE, TELL_TALE_MASK, WalkState, describe_fault, walk
 from store.errors import CorruptData
@@ -17,7 +18,6 @@ from store.errors import CorruptData
 if TYPE_CHECKING:
     from dledger.entries.format.codec import EntryCodec
     from dledger.entries.index import EntryIndex, Fields
-    from dledger.entries.log_head import LogHead
     from dledger.types import Span
     from store.fs.mapped_file import MappedFile
     from store.fs.mapped_file_queue import MappedFileQueue
@@ -93,24 +93,28 @@ class EntryReader:
             raise self._index.corrupt(index)
         return fields
 
-    def confirmed(self, index: int, head: LogHead, last_index: int) -> Fields:
+    def confirmed(self, index: int, begin_index: int, begin_position: int, last_index: int) -> Fields:
         """Return the unit of an entry if its header, or the units next to it, confirm it.
 
         Where the header is the damaged one, the entry is still found, so that old files can be deleted.
 
         Args:
             index: of the entry.
-            head: where the log begins.
+            begin_index: the first entry of the log.
+            begin_position: of that entry.
             last_index: of the log.
 
         Raises:
+            EntryNotFound: it is not in the log.
             store.errors.CorruptData: as `proven`.
         """
+        if not begin_index <= index <= last_index:
+            raise EntryNotFound(f"with index {index}", begin_index, last_index)
         try:
             return self.proven(index)
         except CorruptData:
-            begin, end = max(index - 1, head.begin_index), min(index + 1, last_index) + 1
-            position = head.begin_position if begin == head.begin_index else self._index.fields(begin)[1]
+            begin, end = max(index - 1, begin_index), min(index + 1, last_index) + 1
+            position = begin_position if begin == begin_index else self._index.fields(begin)[1]
             if not self._index.is_sound(begin, end, position, self._data.file_size):
                 raise
             return self._index.fields(index)

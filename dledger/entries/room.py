@@ -10,7 +10,6 @@ from store.errors import DiskFull
 if TYPE_CHECKING:
     from dledger.entries.aside import Aside
     from dledger.entries.index import EntryIndex
-    from dledger.entries.log_head import LogHead
     from dledger.types import Span
     from store.fs.mapped_file_queue import MappedFileQueue
 
@@ -47,12 +46,22 @@ class EntryRoom:
             else:
                 return
 
-    def reserve_span(self, span: Span, head: LogHead, end_index: int, end_position: int) -> None:
-        """Make room for entries of a peer in a log that begins with `head`; raises as `reserve`."""
+    def reserve_span(self, span: Span, log_begin: tuple[int, int], log_end: tuple[int, int]) -> None:
+        """Make room for entries of a peer.
+
+        Args:
+            span: of the entries.
+            log_begin: index and position of the log's first entry.
+            log_end: index and position of the entry after its last one.
+
+        Raises:
+            store.errors.DiskFull: as `reserve`.
+        """
+        (begin_index, begin_position), (end_index, end_position) = log_begin, log_end
         # Entries that begin after the end of the log will not be accepted: the logs differ.
         if span.position <= end_position - end_position % self._file_size + self._file_size:
             # A late push may begin with entries that were deleted here.
-            begin = max(min(end_position, span.position), head.begin_position)
-            first_index = max(min(end_index, span.first_index), head.begin_index)
+            begin = max(min(end_position, span.position), begin_position)
+            first_index = max(min(end_index, span.first_index), begin_index)
             if span.last_index >= first_index:
                 self.reserve(begin, span.position + span.length, first_index, span.last_index)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dledger.entries.format.entry import Entry
+    from dledger.entries.index import Fields
     from store.fs.mapped_file import MappedFile
     from store.fs.ports import Files
 
@@ -182,8 +183,7 @@ class EntryStore:
 
     def unit(self, index: int) -> IndexUnit:
         """Return where and what an entry is; raises as `position_of`."""
-        self._check_held(index)
-        return IndexUnit(*self._reader.confirmed(index, self.head, self.last_index))
+        return IndexUnit(*self._confirmed(index))
 
     def term_runs(self) -> tuple[TermRun, ...]:
         """Return the terms of all entries."""
@@ -222,16 +222,14 @@ class EntryStore:
             EntryNotFound: it is not in the log.
             store.errors.CorruptData: the index is damaged; opening the store again rebuilds it.
         """
-        self._check_held(index)
-        return self._reader.confirmed(index, self.head, self.last_index)[1]
+        return self._confirmed(index)[1]
 
     def end_position_of(self, index: int) -> int:
         """Return the position after an entry; raises as `position_of`."""
-        self._check_held(index)
         # At the log's end it is known without a read.
-        if index == self.last_index:
+        if index == self.last_index >= self.begin_index:
             return self.end_position
-        _, position, size, _, _ = self._reader.confirmed(index, self.head, self.last_index)
+        _, position, size, _, _ = self._confirmed(index)
         return position + size
 
     def index_at_position(self, position: int) -> int:
@@ -255,7 +253,7 @@ class EntryStore:
         index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
         # A wrong unit that misled the search is next to where it ended.
         for at in range(max(index, self.begin_index), min(index + 1, self.last_index) + 1):
-            self._reader.confirmed(at, self.head, self.last_index)
+            self._confirmed(at)
         return index
 
     def positions_within(self, begin: int, end: int) -> NDArray[np.int64]:
@@ -439,7 +437,8 @@ class EntryStore:
         Raises:
             store.errors.DiskFull: answer the peer so; the log is unchanged.
         """
-        self._room.reserve_span(span, self.head, self.last_index + 1, self.end_position)
+        log_begin = self.begin_index, self.begin_position
+        self._room.reserve_span(span, log_begin, (self.last_index + 1, self.end_position))
         self._reserved_span = span
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
@@ -622,6 +621,10 @@ class EntryStore:
             self.get(index)  # fits the chain
             return term, self.chain_crc_before(index)
         return term, UNKNOWN
+
+    def _confirmed(self, index: int) -> Fields:
+        """Return the index unit of an entry, confirmed by its header or its neighbours; raises as `position_of`."""
+        return self._reader.confirmed(index, self.begin_index, self.begin_position, self.last_index)
 
     def _check_held(self, *indexes: int) -> None:
         for index in indexes:
