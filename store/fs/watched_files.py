@@ -4,7 +4,7 @@ A store that is opened says so durably before it changes anything: a crash in be
 order. A start that refuses the store changes nothing, so it must not leave that note. Where opening decides that the
 store is good is spread over many modules; here no change can come before the note, and no refusal need take it back.
 
-Reading, locking, syncing and `prepare_replace` change nothing that a store holds.
+Reading, locking, syncing and `prepare_replace` change nothing that a store holds: they are passed on as they are.
 
 Not here: what the function does (`store.maintenance.directory`).
 """
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from store.errors import DiskFull
-from store.fs.ports import SMALL_FILE_SIZE_BYTES
+from store.fs.forwarding import ForwardingFile, ForwardingFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from store.fs.ports import DirectoryLock, File, FileGlance, Files
+    from store.fs.ports import File, Files
 
 
 class FirstChange:
@@ -60,17 +60,14 @@ class FirstChange:
         self.is_made = True
 
 
-class WatchedFile:
+class WatchedFile(ForwardingFile):
     """A `File` that was opened before the first change."""
 
-    __slots__ = ("_file", "_first", "path", "size")
+    __slots__ = ("_first",)
 
     def __init__(self, file: File, first: FirstChange) -> None:
-        self._file = file
+        super().__init__(file)
         self._first = first
-        # Both are fixed while the file is open.
-        self.path = file.path
-        self.size = file.size
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of `data` at `position`, into the page cache."""
@@ -79,41 +76,13 @@ class WatchedFile:
             self._first.is_made = True
         self._file.write(data, position)
 
-    def read(self, position: int, size: int) -> bytes:
-        """Return a copy of `size` bytes from `position`."""
-        return self._file.read(position, size)
-
-    def view(self) -> memoryview:
-        """Return the whole file, read-only and live."""
-        return self._file.view()
-
     def allocate(self, position: int, size: int) -> None:
         """Give the range real disk blocks."""
         with self._first.change():
             self._file.allocate(position, size)
 
-    def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Return the ranges after `position` outside of which all bytes are zero."""
-        return self._file.data_ranges(position)
 
-    def advise_random(self) -> None:
-        """Say that little is read, here and there."""
-        self._file.advise_random()
-
-    def sync(self) -> None:
-        """Make everything written so far durable."""
-        self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def discard(self) -> None:
-        """Close a file that was removed."""
-        self._file.discard()
-
-
-class WatchedFiles:
+class WatchedFiles(ForwardingFiles):
     """`Files` with another file system's files; each change goes through `first`.
 
     Args:
@@ -122,7 +91,7 @@ class WatchedFiles:
     """
 
     def __init__(self, files: Files, first: FirstChange) -> None:
-        self._files = files
+        super().__init__(files)
         self._first = first
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
@@ -132,26 +101,6 @@ class WatchedFiles:
             return
         with self._first.change():
             self._files.make_directory(path, is_durable=is_durable)
-
-    def list_directory(self, path: str) -> list[str]:
-        """Return the names in `path`, sorted."""
-        return self._files.list_directory(path)
-
-    def list_entries(self, path: str) -> list[tuple[str, bool]]:
-        """Return the names in `path`, sorted, each with whether it is a directory."""
-        return self._files.list_entries(path)
-
-    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Look at all files of many directories."""
-        return self._files.glance(directories, is_cache_trusted=is_cache_trusted)
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
-        return self._files.exists(path)
-
-    def is_directory(self, path: str) -> bool:
-        """Return whether there is a directory of this name."""
-        return self._files.is_directory(path)
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> File:
         """Create a file of `size` zero bytes."""
@@ -167,14 +116,6 @@ class WatchedFiles:
         """Open an existing file for reading and writing."""
         file = self._files.open(path, is_cache_trusted=is_cache_trusted)
         return file if self._first.is_made else WatchedFile(file, self._first)
-
-    def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a small file."""
-        return self._files.read_bytes(path)
-
-    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """Set the room aside that `replace` of `path` needs."""
-        self._files.prepare_replace(path, size)
 
     def replace(self, path: str, content: bytes) -> None:
         """Replace the content of a small file, atomically and durably."""
@@ -195,31 +136,3 @@ class WatchedFiles:
         """Remove an empty directory."""
         with self._first.change():
             self._files.remove_directory(path)
-
-    def sync_directory(self, path: str) -> None:
-        """Make creations, renames and removals in the directory durable."""
-        self._files.sync_directory(path)
-
-    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync files and directories, in no particular order."""
-        self._files.sync_all(files, directories)
-
-    def sync_tree(self, path: str) -> None:
-        """Make durable all that is in and below a directory."""
-        self._files.sync_tree(path)
-
-    def modified_time(self, path: str) -> float:
-        """Return when the file was last written."""
-        return self._files.modified_time(path)
-
-    def disk_used_ratio(self, path: str) -> float:
-        """Return how full the file system is that holds `path`."""
-        return self._files.disk_used_ratio(path)
-
-    def lock_first_byte(self, path: str, content: bytes) -> DirectoryLock:
-        """Lock the first byte of a lock file."""
-        return self._files.lock_first_byte(path, content)
-
-    def lock(self, path: str) -> DirectoryLock:
-        """Take a lock file."""
-        return self._files.lock(path)

@@ -5,18 +5,16 @@ import threading
 from collections import Counter
 
 from store.errors import DiskFull, StorageFailed
+from store.fs.forwarding import ForwardingFile, ForwardingFiles
 from store.fs.linux.files import OsFiles
 
 
-class FaultyFile:
+class FaultyFile(ForwardingFile):
     """A real file whose syncs fail, or wait, when its disk says so."""
 
     def __init__(self, disk, file):
+        super().__init__(file)
         self._disk = disk
-        self._file = file
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
 
     def sync(self):
         self._disk.counts["sync"] += 1
@@ -26,7 +24,7 @@ class FaultyFile:
         self._file.sync()
 
 
-class FaultyDisk:
+class FaultyDisk(ForwardingFiles):
     """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
 
     Attributes:
@@ -39,6 +37,7 @@ class FaultyDisk:
     """
 
     def __init__(self):
+        super().__init__(OsFiles())
         self.files_left = math.inf
         self.full_part = ""
         self.is_broken = False
@@ -48,10 +47,6 @@ class FaultyDisk:
         self.removed = []
         self.is_going = threading.Event()
         self.is_going.set()
-        self._files = OsFiles()
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
 
     @property
     def is_full(self):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dledger.node.retention_rules import RetentionSettings
+from store.fs.forwarding import ForwardingFiles
 from store.fs.retention_rules import ClockReading, ClockWatch, DeletableFile, RetentionPolicy, decide
 
 HOUR = 3600.0
@@ -96,15 +97,12 @@ def test_start_at_which_even_the_newest_file_seems_old_is_a_jump():
     assert found == [False, False, False, True, True]
 
 
-class Disk:
+class Disk(ForwardingFiles):
     """The real files, on a disk as full as a test says."""
 
     def __init__(self, files):
-        self._files = files
+        super().__init__(files)
         self.used_ratio = 0.5
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
 
     def disk_used_ratio(self, _):
         return self.used_ratio

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.fs.forwarding import ForwardingFiles
 from store.fs.linux.files import OsFiles
 from store.maintenance.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
 from store.model.commit_log import PutStatus
@@ -17,15 +18,12 @@ HOUR = 3600
 ALL_FULL = 16  # files that the stores below have
 
 
-class Disk:
+class Disk(ForwardingFiles):
     """The real files, on a disk as full as a test says."""
 
     def __init__(self):
-        self._files = OsFiles()
+        super().__init__(OsFiles())
         self.used_ratio = 0.5
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
 
     def disk_used_ratio(self, _):
         return self.used_ratio
