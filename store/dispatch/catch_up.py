@@ -107,7 +107,11 @@ class DerivedCatchUp:
         if rule is CutRule.BEGIN and last.index_timestamp:
             last.withdraw()
         if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
-            index.truncate(end, self._store_timestamp_of)
+            kept = max(index.truncate(end, self._store_timestamp_of), log.begin_offset)
+            if kept < end:
+                self.notes.append("index: a file was damaged, and removed; its messages are indexed again")
+                last.withdraw()
+                end = kept
             self.notes.append(f"index: cut to what is certain, log offset {end}")
         return end
 

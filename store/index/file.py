@@ -197,7 +197,14 @@ class IndexFile:
 
     def first_physical_offset(self) -> int:
         """Return the message of item 1, which must be there."""
-        offset: int = ITEM.unpack_from(self.file.view(), self.item_position(1))[1]
+        return self._physical_offset_of(1)
+
+    def last_physical_offset(self) -> int:
+        """Return the message of the last item, which must be there."""
+        return self._physical_offset_of(self.header.next_item - 1)
+
+    def _physical_offset_of(self, number: int) -> int:
+        offset: int = ITEM.unpack_from(self.file.view(), self.item_position(number))[1]
         return offset
 
     # -------------------------------------------------------------------------------------------------- appending
@@ -313,12 +320,18 @@ class IndexFile:
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
-    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> None:
-        """Keep, for certain, the items of messages that begin below `physical_offset`, and make the slots again.
+    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> bool:
+        """Keep the items of messages that begin below `physical_offset`, and make the slots again.
+
+        Where no item stays, only `is_empty` changes: the caller removes the file.
 
         Args:
             physical_offset: the items below it must be durable.
             store_timestamp_of: called with the physical offset of the last message that stays.
+
+        Returns:
+            False: the header or an item is damaged, so that items below `physical_offset` may be missing. Then nothing
+            was changed.
         """
         count, last, slots = 1, 0, np.zeros(self._layout.slots, np.int32)
         for begin, items in self.chunks():
@@ -329,16 +342,37 @@ class IndexFile:
                 slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
             if sound < len(items.key_hashes):
                 break
+        if not self._ends_by_right(count, last, physical_offset):
+            return False
+        if count == 1:
+            self.header = self.header._replace(next_item=1)
+            return True
         self._keep_slots(slots, is_dirty=True)
         if count < self.header.next_item:
-            self.header = self.header._replace(next_item=count, end_physical_offset=last)
-            if count > 1:
-                self.header = self.header._replace(end_timestamp=store_timestamp_of(last))
+            self.header = self.header._replace(
+                next_item=count, end_physical_offset=last, end_timestamp=store_timestamp_of(last)
+            )
         self.header = self.header._replace(used_slots=int(np.count_nonzero(slots)))
         self._clear_items(count)
         self.write_slots()
         self.write_header(self.header)
         self.file.sync()
+        return True
+
+    def _ends_by_right(self, number: int, last: int, physical_offset: int) -> bool:
+        """Return whether item `number` is the first of a message at or after `physical_offset`, by what follows it.
+
+        Args:
+            number: of the first item that is not kept; `next_item`: there is none.
+            last: the message of the item before it.
+            physical_offset: what is kept begins below it.
+        """
+        end = self.header.end_physical_offset
+        if number == self.header.next_item:
+            return last == end
+        offset = self._physical_offset_of(number)
+        following = self._physical_offset_of(number + 1) if number + 1 < self.header.next_item else end
+        return physical_offset <= offset <= following
 
     def _clear_items(self, first: int) -> None:
         """Make everything from an item on zero, so that no stale item comes back."""

@@ -142,8 +142,13 @@ class KeyIndex:
 
     @property
     def max_physical_offset(self) -> int:
-        """Where the record of the last message begins that has items; 0 when there is none."""
-        return self._files[-1].header.end_physical_offset if self._files else 0
+        """Where the record of the last message begins that has items; 0 when there is none.
+
+        Where a header and the last item differ, it is the lower of the two: what follows is dispatched again, and items
+        that are there already are left out.
+        """
+        last = next((file for file in reversed(self._files) if not file.is_empty), None)
+        return 0 if last is None else min(last.header.end_physical_offset, last.last_physical_offset())
 
     def digest(self) -> int:
         """Return a checksum of which files there are and how many items each has."""
@@ -232,28 +237,54 @@ class KeyIndex:
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
-    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> None:
-        """Keep, for certain, the items of messages that begin below `physical_offset`, which must be durable.
+    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> int:
+        """Keep the items of messages that begin below `physical_offset`, which must be durable.
 
         The slots of the file that is left last are made again from its items. Everything else becomes zero, or is
-        removed.
+        removed; so is a file whose header and items contradict one another: one of them is damaged.
 
         Args:
             physical_offset: where dispatching will continue.
             store_timestamp_of: called with the physical offset of the last message that stays.
+
+        Returns:
+            Where dispatching must continue for no item to be missing: `physical_offset`, or less if a file was damaged.
         """
+        is_whole = self._remove_from_unfilled(physical_offset)
         while self._files:
             last = self._files[-1]
-            if not last.is_empty and last.first_physical_offset() < physical_offset:
-                last.truncate(physical_offset, store_timestamp_of)
-                if not last.is_empty:
-                    break
+            if not self._is_empty_by_right(last) or not last.truncate(physical_offset, store_timestamp_of):
+                is_whole = False
+            elif not last.is_empty:
+                break
             self._remove(self._files.pop())
-        self._forget_flushes(Dispatched(physical_offset))
+        certain = physical_offset if is_whole else min(physical_offset, self.max_physical_offset)
+        self._forget_flushes(Dispatched(certain))
+        return certain
+
+    def _remove_from_unfilled(self, physical_offset: int) -> bool:
+        """Remove the first file that is not full, and those after it; return whether no item below is lost by that.
+
+        Only the last file with messages below `physical_offset` may have room left: else a bit of its header changed.
+        """
+        unfilled = next((number for number, file in enumerate(self._files[:-1]) if not file.is_full), None)
+        if unfilled is None:
+            return True
+        following = self._files[unfilled + 1 :]
+        if all(file.is_empty or file.first_physical_offset() >= physical_offset for file in following):
+            return True
+        while len(self._files) > unfilled:
+            self._remove(self._files.pop())
+        return False
+
+    def _is_empty_by_right(self, last: IndexFile) -> bool:
+        """Return whether the last file has items, or a header of a file that never had any."""
+        before = self._files[-2].header.end_physical_offset if len(self._files) > 1 else 0
+        return not last.is_empty or last.header.end_physical_offset in (0, before)
 
     def expire(self, log_begin: int) -> None:
         """Delete files whose last message is no longer in the log; the last file stays."""
-        while len(self._files) > 1 and self._files[0].header.end_physical_offset < log_begin:
+        while len(self._files) > 1 and _is_expired(self._files[0], self._files[1], log_begin):
             self._remove(self._files.pop(0))
 
     def remove_all(self) -> None:
@@ -360,6 +391,20 @@ class KeyIndex:
             if header.begin_timestamp < begin:
                 break
         return KeyHits(found, faults)
+
+
+def _is_expired(file: IndexFile, following: IndexFile, log_begin: int) -> bool:
+    """Return whether all messages of a file begin before `log_begin`, by two fields that agree.
+
+    No checksum covers a header or an item: one changed bit must not delete items of messages that the log still has.
+    Each pair names the same message, so that one changed bit cannot lower both; the second pair also ends the wait for
+    a file in which one field of the first pair was raised.
+    """
+    if not file.is_empty and max(file.header.end_physical_offset, file.last_physical_offset()) < log_begin:
+        return True
+    if following.is_empty:
+        return False
+    return max(following.header.begin_physical_offset, following.first_physical_offset()) < log_begin
 
 
 def _name(timestamp: int) -> int:

@@ -55,8 +55,9 @@ class Derived:
         self.index.flush()
 
     def truncate(self, queues_end, index_end):
+        """Cut both; return where dispatching must continue."""
         self.queues.truncate(queues_end, lambda *unit: unit in UNITS)
-        self.index.truncate(index_end, lambda offset: NOON + offset // 1000 * 700)
+        return min(queues_end, self.index.truncate(index_end, lambda offset: NOON + offset // 1000 * 700))
 
 
 UNITS = {((topic, number), *place) for topic, number, *place in (message[:5] for message in messages(0, 200))}
@@ -81,9 +82,9 @@ class Work:
         for image in [killed(self.disk), *crash_images(self.disk)]:
             self.images += 1
             again = Derived(image.disk)
-            again.truncate(queues_end, index_end)
+            begin = again.truncate(queues_end, index_end)
             assert again.queues.max_physical_offset <= queues_end, image.label
-            again.append(min(queues_end, index_end) // 1000, self.count)
+            again.append(begin // 1000, self.count)
             again.flush()
             assert files_of(image.disk) == expected, image.label
 
@@ -95,10 +96,10 @@ class Work:
         """Die, and recover: every crash within that is tried, too."""
         queues_end, index_end = self.derived.queues.flushed.offset, self.derived.index.flushed.offset
         self.derived = Derived(self.disk, lambda _: self.look_at_recovery(queues_end, index_end))
-        self.derived.truncate(queues_end, index_end)
+        begin = self.derived.truncate(queues_end, index_end)
         self.derived.files.crash_point = files_on(self.disk, self.look).crash_point
         self.is_looking = False  # nothing is promised until it was flushed again
-        self.derived.append(min(queues_end, index_end) // 1000, self.count)
+        self.derived.append(begin // 1000, self.count)
         self.derived.flush()
         self.is_looking = True
 
@@ -107,8 +108,8 @@ class Work:
         for image in [killed(self.disk), *crash_images(self.disk)]:
             self.images += 1
             again = Derived(image.disk)
-            again.truncate(queues_end, index_end)
-            again.append(min(queues_end, index_end) // 1000, self.count)
+            begin = again.truncate(queues_end, index_end)
+            again.append(begin // 1000, self.count)
             again.flush()
             assert files_of(image.disk) == expected, image.label
 

@@ -3,6 +3,7 @@
 from tests.mutants.bugs import (
     brought,
     catch_up,
+    changed_bits,
     damage,
     durability,
     elections,
@@ -29,6 +30,7 @@ GROUPS = (
     reads,
     transfer,
     catch_up,
+    changed_bits,
     message_store,
     pending_units,
     replicated,

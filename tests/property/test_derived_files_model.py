@@ -188,7 +188,7 @@ class DerivedFiles(RuleBasedStateMachine):
         queues_end, index_end = min(queues_end, self.log_end), min(index_end, self.log_end)
         derived.queues.truncate(queues_end, self.is_message)
         times = {message[3]: message[6] for message in self.log}
-        derived.index.truncate(index_end, times.__getitem__)
+        index_end = derived.index.truncate(index_end, times.__getitem__)
         derived.queues.expire(self.log_begin)
         for (_, number), offsets in self.offsets_by_queue(queues_end).items():
             assert self.physical_offsets(number) == offsets
