@@ -156,10 +156,8 @@ class PlainLogReader:
     def begins_within(self, _begin: int, _end: int) -> None:
         """Return None: a plain log has no index."""
 
-    # ------------------------------------------------------------------------------------------------------ times
-
-    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
-        """Return when a record was appended; None when it is not to be read, or is none. Checksums are not looked at.
+    def peek(self, physical_offset: int, size: int) -> Record | None:
+        """Return a record, its checksums not compared; None when it is not to be read, or is none.
 
         Args:
             physical_offset: of the record.
@@ -168,7 +166,9 @@ class PlainLogReader:
         if not self.begin_offset <= physical_offset <= self.end_offset - size:
             return None
         file = self._queue.find(physical_offset)
-        return None if file is None else _timestamp_at(file, physical_offset)
+        return None if file is None else _record_at(file, physical_offset)
+
+    # ------------------------------------------------------------------------------------------------------ times
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return where the first record begins that was stored then or later; `end_offset` without one.
@@ -179,10 +179,10 @@ class PlainLogReader:
         files = [file for file in self._queue.mapped_files if file.begin_offset < self.end_offset]
         begin = self.begin_offset
         for file in files:
-            head = _timestamp_at(file, file.begin_offset)
+            head = _record_at(file, file.begin_offset)
             if head is None:
                 continue
-            if head >= store_timestamp:
+            if head.store_timestamp >= store_timestamp:
                 break
             begin = file.begin_offset
         offset = begin
@@ -194,12 +194,12 @@ class PlainLogReader:
         return self.end_offset
 
 
-def _timestamp_at(file: MappedFile, physical_offset: int) -> int | None:
+def _record_at(file: MappedFile, physical_offset: int) -> Record | None:
     try:
         record = decode(file.view(), physical_offset - file.begin_offset)
     except BadRecord:
         return None
-    return record.store_timestamp if record.physical_offset == physical_offset else None
+    return record if record.physical_offset == physical_offset else None
 
 
 def raw_of(file: MappedFile | None, offset: int, end: int, size_bytes_max: int, *, header_size: int) -> RawLog | None:

@@ -223,11 +223,11 @@ class DLedgerCommitLog:
             # What is read can do without; the index is remade when the node starts.
             return None
 
-    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
-        """Return when a record was stored, in ms since 1970; None when none can be read there."""
+    def peek(self, physical_offset: int, size: int) -> Record | None:
+        """Return the record there, its checksums not compared; None when none can be read there."""
         if self._is_in_base_log(physical_offset):
-            return self._base_log.store_timestamp_of(physical_offset, size)
-        return self._records.store_timestamp_of(physical_offset, size, self.end_offset)
+            return self._base_log.peek(physical_offset, size)
+        return self._records.peek(physical_offset, size, self.end_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return where the entry of the first record begins that was stored then or later; else the log's end."""

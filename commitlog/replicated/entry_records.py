@@ -130,8 +130,8 @@ class EntryRecords:
 
     # ----------------------------------------------------------------------------------------------------- times
 
-    def store_timestamp_of(self, physical_offset: int, size: int, end: int) -> int | None:
-        """Return when a record was stored, in ms since 1970; None when none can be read there before `end`."""
+    def peek(self, physical_offset: int, size: int, end: int) -> Record | None:
+        """Return the record there, its checksums not compared; None when none can be read there before `end`."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None
@@ -140,7 +140,7 @@ class EntryRecords:
             record = decode(file.view(), position)
         except BadRecord:
             return None
-        return record.store_timestamp if record.physical_offset == physical_offset else None
+        return record if record.physical_offset == physical_offset else None
 
     def offset_at_timestamp(self, store_timestamp: int, end: int) -> int:
         """Return where the first entry of a record begins that was stored at that time or later; `end` if none was.

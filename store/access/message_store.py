@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from store.access.dedupe import DedupeWindow
-from store.access.get_message import GetRequest, GetResult, MessageReader
+from store.access.get_message import LIGHT_QUEUE_PREFIX, GetRequest, GetResult, MessageReader
 from store.access.message_query import FOREVER_MS, MessageQuery, QueryResult
 from store.dispatch.derived_data import DerivedData, DerivedTicket
 from store.dispatch.long_polls import MessageWaiters, Waiter
@@ -28,7 +28,7 @@ from store.model.message import Message, QueueKey, StoredMessage
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
 from store.queues.offsets import QueueOffsets
-from store.queues.times import Boundary, offset_by_time
+from store.queues.times import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from store.dispatch.recovery import LastState
     from store.fs.ports import Files
     from store.model.config import MessageStoreConfig
+    from store.queues.consume_queue import ConsumeQueue
 
 # One put; more messages are several puts.
 PUT_MESSAGES_MAX = 4096
@@ -234,20 +235,30 @@ class MessageStore:
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         if queue is None:
             return 0
-        return offset_by_time(queue, timestamp, boundary, self._store_timestamp_at)
+        timestamps = self._store_timestamps_of(queue)
+        return offset_by_time(queue, timestamp, boundary, timestamps, self._log.begin_offset)
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
-        """Return the store timestamp of the first message of a queue that is still there; -1 when there is none."""
+        """Return the store timestamp of the first message of a queue that can be read; -1 when there is none."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         if queue is None or queue.min_offset >= queue.max_offset:
             return _TIMESTAMP_NONE
-        (place, size, _), *_ = queue.unit_tuples(queue.min_offset, 1)
-        return self._store_timestamp_at(place, size)
-
-    def _store_timestamp_at(self, physical_offset: int, size: int) -> int:
-        """Return a message's store timestamp; what cannot be read counts as old."""
-        timestamp = self._log.store_timestamp_of(physical_offset, size)
+        timestamp = first_time_from(queue, queue.min_offset, self._store_timestamps_of(queue))
         return _TIMESTAMP_NONE if timestamp is None else timestamp
+
+    def _store_timestamps_of(self, queue: ConsumeQueue) -> StoreTimestampOf:
+        """Return a function for the store timestamps of a queue's messages; see `offset_by_time`."""
+        topic, queue_id = queue.key.topic.encode(), queue.key.queue_id
+        is_light = queue.key.topic.startswith(LIGHT_QUEUE_PREFIX)
+        peek = self._log.peek
+
+        def store_timestamp_of(queue_offset: int, physical_offset: int, size: int) -> int | None:
+            message = peek(physical_offset, size)
+            if message is None or not (is_light or message.is_at_queue_offset(topic, queue_id, queue_offset)):
+                return None
+            return message.store_timestamp
+
+        return store_timestamp_of
 
     # ---------------------------------------------------------------------------------------------------- finding
 

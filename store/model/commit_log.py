@@ -147,8 +147,11 @@ class CommitLog(Protocol):
         """
         ...
 
-    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
-        """Return when a record was stored; None when none can be read there. Checksums are not looked at."""
+    def peek(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """Return the record at `physical_offset` for a look at its fields; None when none can be read there.
+
+        Checksums are not compared, so that it takes no longer for large bodies.
+        """
         ...
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:

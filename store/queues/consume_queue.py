@@ -408,11 +408,12 @@ class ConsumeQueue:
 
     def first_offset_from(self, log_begin: int) -> int:
         """Return the first offset whose message begins at or after `log_begin`, blanks aside."""
-        found = self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+        units = self._units
+        found = self.search(lambda at: units.unit(at)[0] >= log_begin, self.begin_offset)
         before = self.message_before(found)
         while before is not None and not self._is_expired(before, log_begin):
             # Its unit misled the search.
-            found = self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset, before)
+            found = self.search(lambda at: units.unit(at)[0] >= log_begin, self.begin_offset, before)
             before = self.message_before(found)
         return found
 
@@ -425,18 +426,18 @@ class ConsumeQueue:
         places = [self._units.unit(at)[0] for at in (queue_offset, before) if at is not None]
         return max(places) < log_begin
 
-    def search(self, is_behind: Callable[[int, int], bool], begin: int, end: int | None = None) -> int:
-        """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
+    def search(self, is_after: Callable[[int], bool], begin: int, end: int | None = None) -> int:
+        """Return the first offset from `begin` on that `is_after`; `max_offset` if none.
 
-        With `end`, only offsets below it are looked at, and it is returned if none of them `is_behind`.
+        With `end`, only offsets below it are looked at, and it is returned if none of them `is_after`.
 
-        `is_behind` must be false up to some message and true from there on. A blank counts as the message after it.
+        `is_after` must be false up to some message and true from there on. A blank counts as the message after it.
         """
         low, high = self._next_message(begin), self.max_offset if end is None else end
         while low < high:
             middle = (low + high) // 2
             at = self._next_message(middle)
-            if at >= high or is_behind(*self._units.unit(at)[:2]):
+            if at >= high or is_after(at):
                 high = middle
             else:
                 low = at + 1

@@ -1,4 +1,9 @@
-"""Finds the message of a queue for a time. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`."""
+"""Finds the message of a queue for a time. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`.
+
+No checksum covers a unit: one that leads to no message of this queue offset says nothing about times. The message after
+it decides then; where none of the next messages can be read, the search takes them for newer. So damage can make the
+result too low, never too high: a reader that begins there gets more messages, and a report of those that are damaged.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,17 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from store.queues.unit import BLANK_SIZE
+
 if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue
 
-StoreTimestampOf = Callable[[int, int], int]
+# Is called with (queue offset, physical offset, size) of a unit; None: no such message can be read there.
+StoreTimestampOf = Callable[[int, int, int], int | None]
+
+# Units that are looked at in place of one that is damaged.
+NEIGHBOURS_MAX = 16
+_NEWEST = 1 << 63
 
 
 class Boundary(Enum):
@@ -20,7 +32,7 @@ class Boundary(Enum):
 
 
 def offset_by_time(
-    queue: ConsumeQueue, timestamp: int, boundary: Boundary, store_timestamp_of: StoreTimestampOf
+    queue: ConsumeQueue, timestamp: int, boundary: Boundary, store_timestamp_of: StoreTimestampOf, log_begin: int
 ) -> int:
     """Return the queue offset for a time.
 
@@ -29,10 +41,30 @@ def offset_by_time(
         timestamp: milliseconds since 1970.
         boundary: LOWER: the first message that is not older, `max_offset` if all are older. UPPER: the last one that
             is not newer, `min_offset` if all are newer.
-        store_timestamp_of: called with (physical offset, size) of a message.
+        store_timestamp_of: of the message of a unit.
+        log_begin: physical offset of the first message of the log; messages before it count as older.
     """
+
+    def time_of(queue_offset: int) -> int:
+        found = first_time_from(queue, queue_offset, store_timestamp_of)
+        return _NEWEST if found is None else found
+
+    begin = queue.min_offset
+    if any(place < log_begin for place, _, _ in queue.unit_tuples(begin, 1)):
+        # Files of the log were deleted, and the queue has not followed yet.
+        begin = max(begin, queue.first_offset_from(log_begin))
     if boundary is Boundary.LOWER:
-        return queue.search(lambda *place: store_timestamp_of(*place) >= timestamp, queue.min_offset)
-    newer = queue.search(lambda *place: store_timestamp_of(*place) > timestamp, queue.min_offset)
+        return queue.search(lambda at: time_of(at) >= timestamp, begin)
+    newer = queue.search(lambda at: time_of(at) > timestamp, begin)
     older = queue.message_before(newer)
     return queue.min_offset if older is None else max(older, queue.min_offset)
+
+
+def first_time_from(queue: ConsumeQueue, queue_offset: int, store_timestamp_of: StoreTimestampOf) -> int | None:
+    """Return the store timestamp of the first message from an offset on that can be read; None: none of the next."""
+    for at in range(queue_offset, min(queue_offset + NEIGHBOURS_MAX, queue.max_offset)):
+        ((physical_offset, size, _),) = queue.unit_tuples(at, 1)
+        found = None if size == BLANK_SIZE else store_timestamp_of(at, physical_offset, size)
+        if found is not None:
+            return found
+    return None

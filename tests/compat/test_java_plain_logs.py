@@ -57,7 +57,7 @@ def test_every_message_is_found_by_a_scan_and_by_its_offset(java, described, exi
     for offset, message in java.messages.items():
         found = described(log.read(offset, message["size"]))
         assert found == {key: message[key] for key in found}
-        assert log.store_timestamp_of(offset, message["size"]) == message["storeTimestamp"]
+        assert log.peek(offset, message["size"]).store_timestamp == message["storeTimestamp"]
     log.close()
 
 

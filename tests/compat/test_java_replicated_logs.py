@@ -76,7 +76,7 @@ def test_every_message_is_read_at_its_physical_offset(java, described):
         for record in (broker.log.read(offset, message["size"]), broker.log.find(offset)):
             found = described(record)
             assert found == {key: message[key] for key in found}
-        assert broker.log.store_timestamp_of(offset, message["size"]) == message["storeTimestamp"]
+        assert broker.log.peek(offset, message["size"]).store_timestamp == message["storeTimestamp"]
     assert_all_there(java, broker)
 
 

@@ -95,7 +95,7 @@ class Workload:
         self._step = f"truncate {count}"
         places = [offset for offset, _ in scanned(self.log)]
         offset = places[count - self.deleted_counts[0]]
-        self.checkpoint = 0 if count == 0 else self.log.store_timestamp_of(places[count - 1], 1)
+        self.checkpoint = 0 if count == 0 else self.log.peek(places[count - 1], 1).store_timestamp
         self.flushed_count = min(self.flushed_count, count)
         self.log.truncate(offset)
         del self.bodies[count:]

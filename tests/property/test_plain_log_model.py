@@ -139,7 +139,7 @@ class OneLog(RuleBasedStateMachine):
         self.flush_all()
         places = [offset for offset, _ in self.places()]
         number = data.draw(st.integers(0, len(places) - 1))
-        self.checkpoint = self.log.store_timestamp_of(places[number - 1], 1) if number else 0
+        self.checkpoint = self.log.peek(places[number - 1], 1).store_timestamp if number else 0
         begun = self.model[: self.begin + number]
         self.flushed = len(begun)
         if dies_in:

@@ -1,6 +1,8 @@
 """Planted bugs in what one changed bit of queues or index, which have no checksums, may hide or delete."""
 
 import store.index.key_index
+import store.queues.times
+from store.access.message_store import MessageStore
 from store.index.file import IndexFile
 from store.queues.consume_queue import ConsumeQueue
 from tests.mutants.mutant import Mutant, Tests
@@ -29,6 +31,28 @@ def one_unit_alone_expires_messages_of_a_queue(patch):
     )
 
 
+def time_search_believes_units(patch):
+    def timestamps_of(self, queue):
+        def store_timestamp_of(queue_offset, physical_offset, size):
+            message = self._log.peek(physical_offset, size)
+            return None if message is None else message.store_timestamp
+
+        return store_timestamp_of
+
+    patch.setattr(MessageStore, "_store_timestamps_of", timestamps_of)
+
+
+def time_search_takes_damaged_units_for_old(patch):
+    original = store.queues.times.first_time_from
+
+    def first_time_from(queue, queue_offset, store_timestamp_of):
+        ((physical_offset, size, _),) = queue.unit_tuples(queue_offset, 1)
+        found = store_timestamp_of(queue_offset, physical_offset, size)
+        return -1 if found is None else original(queue, queue_offset, store_timestamp_of)
+
+    patch.setattr(store.queues.times, "first_time_from", first_time_from)
+
+
 MUTANTS = (
     Mutant(
         header_of_an_index_file_alone_expires_it,
@@ -44,5 +68,15 @@ MUTANTS = (
         one_unit_alone_expires_messages_of_a_queue,
         "no message is hidden",
         Tests(QUEUE + "test_expiry_of_a_queue_is_not_misled"),
+    ),
+    Mutant(
+        time_search_believes_units,
+        "no message is hidden",
+        Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
+    ),
+    Mutant(
+        time_search_takes_damaged_units_for_old,
+        "no message is hidden",
+        Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
     ),
 )

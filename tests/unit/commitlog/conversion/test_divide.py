@@ -89,7 +89,7 @@ def test_plain_log_is_padded_and_continued(open_log, tmp_path, clock):
     for place, size, body_size in places:
         assert opened.log.read(place, size).body == b"p" * body_size
         assert opened.log.find(place).size == size
-        assert opened.log.store_timestamp_of(place, size) == opened.log.find(place).store_timestamp
+        assert opened.log.peek(place, size).store_timestamp == opened.log.find(place).store_timestamp
 
 
 def test_next_start_finds_entries_and_the_same_divide(open_log, tmp_path, clock):

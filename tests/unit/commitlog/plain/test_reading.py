@@ -32,8 +32,8 @@ def test_offset_outside_of_the_log_finds_nothing(machine, log, records):
     assert log.find(log.end_offset) is None
     assert log.find(-1) is None
     assert log.read(1 << 60, 100) is None
-    assert log.store_timestamp_of(1 << 60, 100) is None
-    assert log.store_timestamp_of(*records[0]) is None
+    assert log.peek(1 << 60, 100) is None
+    assert log.peek(*records[0]) is None
 
 
 @pytest.mark.parametrize(("shift", "longer"), [(1, 0), (-1, 0), (0, 1), (0, -1), (400, -400)])
@@ -42,7 +42,7 @@ def test_offset_where_no_record_begins_is_corruption_with_its_position(log, reco
 
     with pytest.raises(CorruptData, match=r"0{16}\d{4}: corrupt at byte \d+"):
         log.read(offset + shift, size + longer)
-    assert log.store_timestamp_of(offset + shift, size) is None or shift == 0
+    assert log.peek(offset + shift, size) is None or shift == 0
 
 
 def test_blank_is_no_record(log, records):
@@ -118,7 +118,7 @@ def test_times_are_converted_to_offsets(machine, log, records):
         50: offsets[5],
         51: log.end_offset,
     }
-    assert [log.store_timestamp_of(*place) - begun_ms for place in records] == [0, 10, 20, 30, 40, 50]
+    assert [log.peek(*place).store_timestamp - begun_ms for place in records] == [0, 10, 20, 30, 40, 50]
 
 
 def test_first_of_many_records_of_one_millisecond_is_found_over_a_file_border(machine, log):
@@ -166,7 +166,7 @@ def test_cut_removes_everything_after_it(machine, log, records, number):
 
     assert sizes_of(log)[0] == records[:number]
     assert (log.end_offset, log.flushed_offset) == (offset, offset)
-    times = [log.store_timestamp_of(*place) for place in records[:number]]
+    times = [log.peek(*place).store_timestamp for place in records[:number]]
     assert log.flushed_store_timestamp == log.last_store_timestamp == (times[-1] if times else -1)
     assert all(not any(inode.durable[max(0, offset - int(name)) :]) for name, inode in inodes(machine))
     machine.append(size - RECORD_SIZE)

@@ -48,7 +48,7 @@ def test_uncommitted_messages_are_neither_read_nor_scanned(led):
     assert led.log.end_offset == position
     assert led.log.read(position + 48, size) is None
     assert led.log.find(position + 48) is None
-    assert led.log.store_timestamp_of(position + 48, size) is None
+    assert led.log.peek(position + 48, size) is None
     assert led.scanned() == []
     led.node.commit()
     assert led.log.find(position + 48).body == b"hello"

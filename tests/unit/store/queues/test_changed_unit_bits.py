@@ -2,7 +2,11 @@
 
 import shutil
 
+import pytest
+
 from store.model.message import Message, QueueKey
+from store.queues.times import NEIGHBOURS_MAX, Boundary
+from store.queues.unit import UNIT
 from tests.support.message_stores import Clock, open_small
 
 LOG_FILE = 65536
@@ -43,3 +47,67 @@ def test_expiry_of_a_queue_is_not_misled(tmp_path):
     # The last unit of the first file that is kept decides whether the file goes; the others are on the way of a search.
     for changed in (begin + 49, *range(first + 1, first + 30, 3), (begin + 600) // 2):
         assert expired(root, clock, changed) == (first, begin), changed
+
+
+@pytest.fixture
+def timed(tmp_path):
+    """A store with a message of each of two topics a second."""
+    clock = Clock()
+    store = open_small(tmp_path / "store", clock=clock)
+    for number in range(20):
+        clock.pass_s(1)
+        store.messages.put_many([Message("T", b"%d" % number), Message("Other", b"%d" % number)])
+    store.dispatch()
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("stranger", ["newest", "oldest", "nowhere"])
+def test_time_search_is_not_misled_by_the_message_of_another_topic(timed, stranger):
+    """A damaged unit has the time of the message after it: no result is after the right one."""
+    queues, messages = timed.messages.derived.queues, timed.messages
+    queue, other = queues.get(QueueKey("T", 0)), queues.get(QueueKey("Other", 0))
+    wrong = {
+        "newest": other.unit_bytes(19, 1),
+        "oldest": other.unit_bytes(0, 1),
+        "nowhere": UNIT.pack(1 << 40, 100, 0),
+    }[stranger]
+    times = [messages.get("T", 0, at, 1).messages[0].store_timestamp for at in range(20)]
+    for damaged in range(20):
+        right = queue.unit_bytes(damaged, 1)
+        queue.overwrite(damaged, wrong)
+        for at, time in enumerate(times):
+            lower, upper = (messages.offset_by_time("T", 0, time, each) for each in Boundary)
+            assert lower == (damaged if at == damaged + 1 else at), (damaged, at)
+            assert upper == (max(0, at - 1) if at == damaged else at), (damaged, at)
+        assert messages.offset_by_time("T", 0, times[-1] + 1) == (19 if damaged == 19 else 20)
+        assert messages.earliest_message_time("T", 0) == times[1 if damaged == 0 else 0]
+        queue.overwrite(damaged, right)
+
+
+def test_time_search_looks_at_a_bounded_number_of_damaged_units(timed):
+    queue = timed.messages.derived.queues.get(QueueKey("T", 0))
+    for damaged in range(1, 19):
+        queue.overwrite(damaged, UNIT.pack(1 << 40, 100, 0))
+    last = timed.messages.get("T", 0, 19, 1).messages[0].store_timestamp
+
+    # The search cannot know on which side of the damage the time is: the reader gets more, not less.
+    assert timed.messages.offset_by_time("T", 0, last) == 1
+
+
+def test_time_search_begins_where_the_log_begins_before_the_queue_follows(tmp_path):
+    clock = Clock()
+    store = open_small(tmp_path / "store", clock=clock)
+    for number in range(600):
+        clock.pass_s(1)
+        store.messages.put(Message("T", b"%05d" % number * 20))
+    store.dispatch()
+    last = store.messages.get("T", 0, 599, 1).messages[0].store_timestamp
+    store.log.delete_before(LOG_FILE)
+
+    assert store.messages.min_offset("T", 0) == 0
+    assert store.messages.offset_by_time("T", 0, last) == 599
+    first = store.messages.offset_by_time("T", 0, 0)
+    store.messages.expire()
+    assert first == store.messages.min_offset("T", 0) > NEIGHBOURS_MAX
+    store.close()

@@ -161,6 +161,6 @@ def test_time_search_finds_the_borders_of_equal_times(open_queues, timestamp, lo
     queues.append(batch_of(messages(0, 5)))
 
     def found(boundary):
-        return offset_by_time(queues.get(KEY), timestamp, boundary, lambda offset, _: times[offset // SIZE])
+        return offset_by_time(queues.get(KEY), timestamp, boundary, lambda at, *_: times[at], 0)
 
     assert (found(Boundary.LOWER), found(Boundary.UPPER)) == (lower, upper)
