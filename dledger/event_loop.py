@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Return what the coroutine returns in a new event loop, as `asyncio.run` does."""
+    """Return the result of a coroutine, run in a new event loop as by `asyncio.run`."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
 

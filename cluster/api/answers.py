@@ -82,7 +82,7 @@ def damaged_to_pb(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> l
 
 
 def read_mode_of(mode: int) -> ReadMode:
-    """Return how new a read must be; linearizable where a newer client asks for a mode that is not known here."""
+    """Return the read mode; linearizable if a newer client sends a mode that is not known here."""
     return _READ_MODES.get(mode, ReadMode.LINEARIZABLE)
 
 

@@ -62,7 +62,7 @@ class GroupCalls:
             stay.news.set()
 
     def gathering_ms(self, group: str) -> int:
-        """Return how long this leader still waits for consumers of a group, because it had some in an earlier term.
+        """Return the time that this leader still waits for a group's consumers, because it had some in an earlier term.
 
         Else the first one that comes would take the others' queues, which they are reading still.
         """
@@ -99,7 +99,7 @@ class GroupCalls:
         return pb.CommitOffsetResponse(answer=DONE, outcomes=numbers)
 
     def _beyond_end(self, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[str | None]:
-        """Return which offset is beyond the end of its queue, in words; None: none of them.
+        """Return a description of the first offset that is beyond the end of its queue; None if none is.
 
         Raises:
             RequestFailed: UNKNOWN_QUEUE.

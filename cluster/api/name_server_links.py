@@ -105,7 +105,7 @@ class GrpcNameServer:
 
 
 async def ask_leader(address: str) -> LeaderReport | None:
-    """Return what the node at an address says of its broker; None when it does not answer.
+    """Return the answer of the node at an address about its broker; None if it does not answer.
 
     The caller limits the time: a cancelled call ends its connection.
     """

@@ -109,7 +109,7 @@ def reported_errors(endpoints: str) -> Iterator[None]:
 
 
 def help_if_unreachable(error: str, endpoints: str) -> str:
-    """Return what to do when no node, or none that leads, was found; empty for other errors."""
+    """Return advice when no node, or no leader, was found; empty for other errors."""
     if "no leader found" not in error:
         return ""
     return (

@@ -63,7 +63,7 @@ class Context:
     description: str = ""
 
     def settings(self) -> dict[str, str]:
-        """Return what is set, by name, in the order of the file."""
+        """Return the settings that have a value, by name, in the order of the file."""
         found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
         return {name: value for name, value in found.items() if value}
 

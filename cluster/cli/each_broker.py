@@ -103,7 +103,7 @@ def change_each(
 def read_each(
     targets: Sequence[BrokerTarget], read: Callable[[BrokerCalls], Answer]
 ) -> tuple[list[tuple[BrokerTarget, Answer]], list[str]]:
-    """Return what each broker answers, and the names of those that do not, whose failure is printed.
+    """Return each broker's answer, and the names of those that do not answer, whose failure is printed.
 
     Raises:
         RequestFailed: the only broker does not.

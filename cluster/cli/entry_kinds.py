@@ -42,10 +42,10 @@ class AnyLogChecks:
 
 
 def kind_of(magic: int, channel: int) -> str:
-    """Return what an entry is, in a word; the magic of one that is none of ours."""
+    """Return a word for the kind of an entry; the magic if the kind is unknown."""
     return _KINDS.get((magic, channel), str(magic))
 
 
 def leaders_own(magic: int, channel: int) -> str:
-    """Return what a leader's own entry is, with its article; empty for a client's."""
+    """Return the kind of a leader's own entry, with its article; empty for a client's."""
     return _NAMES.get(kind_of(magic, channel), "")

@@ -160,7 +160,7 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in registrations]
 
     def routes(self, topic: str) -> Routes:
-        """Return which brokers have a topic, and their leaders, as clients receive them.
+        """Return the brokers of a topic, and their leaders, as clients receive them.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, or no node answers.

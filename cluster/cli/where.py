@@ -125,7 +125,7 @@ _LeafContextName = Annotated[
 
 
 def _where_not_set(variable: str, found: Context) -> str | None:
-    """Return what an option is that the context does not set; None: what it is without a context."""
+    """Return the default of an option that the context does not set; None: the default without a context."""
     if variable == "DLEDGER_ENDPOINTS":
         return _BY_NAME_SERVERS + found.name_servers
     return "" if variable in _PLACES else None
@@ -161,7 +161,7 @@ def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group
 
 
 def winner(context: typer.Context, *names: str) -> str:
-    """Return which of some options was given nearest to the command line: typed, environment, context, default.
+    """Return the option given nearest to the command line: typed, environment, context, default.
 
     Args:
         context: of the command.
@@ -192,7 +192,7 @@ class LogNodes(NamedTuple):
 
 
 def log_nodes(endpoints: str, group: str) -> LogNodes:
-    """Return which nodes a command on a log asks; where the context in use has name servers, they are asked for them.
+    """Return the nodes for a command on a log; if the context has name servers, these are asked for the nodes.
 
     Args:
         endpoints: the value of `--endpoints`.

@@ -135,7 +135,7 @@ def parse_hours(value: object) -> tuple[int, ...]:
 
 
 def store_host_of(address: Address) -> Host:
-    """Return how records name a broker at this address; a name that is no address is left to loopback."""
+    """Return the host of a broker's address for records; loopback if it is a name instead of an address."""
     try:
         return Host(ip_address(address.host.strip("[]")).packed, address.port)
     except ValueError:

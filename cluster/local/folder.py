@@ -45,7 +45,7 @@ class StateFile:
         folder.mkdir(parents=True, exist_ok=True)
 
     def load(self) -> dict[str, Any]:
-        """Return what `save` wrote.
+        """Return the content that `save` wrote.
 
         Raises:
             ClusterError: there is none.

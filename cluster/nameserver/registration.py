@@ -50,7 +50,7 @@ class TopicSource(Protocol):
     """The topics of a broker, of which there may be a hundred thousand: they are never all read at once."""
 
     def changed_since(self, sequence: int) -> TopicChange | None:
-        """Return what has changed since a sequence; None: that is not known any more."""
+        """Return the changes since a sequence; None if they are not known any more."""
         ...
 
     def pieces(self) -> Iterator[Sequence[TopicQueues]]:

@@ -141,7 +141,7 @@ class RegistrationChecker:
 
 
 async def _answer_of(ask: AskLeader, broker: str, node: BrokerNode) -> _Answer | None:
-    """Return what a node reports; None when it does not answer in time, or is a node of another broker."""
+    """Return a node's report; None if it does not answer in time, or is a node of another broker."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_NODE_TIMEOUT_S):
             report = await ask(node.address)

@@ -27,7 +27,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns, or raise what it raises; a caller that is interrupted cancels it."""
+        """Return the coroutine's result, or raise its exception; interrupting the caller cancels the coroutine."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()

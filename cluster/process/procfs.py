@@ -64,7 +64,7 @@ class ProcessRef:
 
 
 def identity_of(pid: int) -> str | None:
-    """Return what distinguishes process `pid` from an earlier or later one of that id; None when it does not run."""
+    """Return a text that distinguishes process `pid` from other processes with that id; None if it does not run."""
     if not _PROC.exists():
         return _identity_by_ps(pid)
     fields = _stat_fields(pid)

@@ -280,12 +280,12 @@ def reason_of_put(status: PutStatus) -> Reason:
 
 
 def failure_of_code(code: int, message: str) -> RequestFailed:
-    """Return what a refusal of the Raft log means; its certainty is that of `dledger.errors.outcome_of`."""
+    """Return the error for a refusal of the Raft log; its certainty is that of `dledger.errors.outcome_of`."""
     return RequestFailed(reason_of_code(code), message, certainty=outcome_of(code))
 
 
 def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
-    """Return what an exception in a server means for the caller."""
+    """Return the error that a caller gets for an exception in a server."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, RequestRefused):

@@ -109,7 +109,7 @@ class Replica(Protocol):
         ...
 
     def disk_used_ratio(self) -> float:
-        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
+        """Return the used share of the store's disk, from 0 to 1; any thread may call it."""
         ...
 
     def status(self) -> ReplicaStatus:

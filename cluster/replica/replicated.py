@@ -215,13 +215,13 @@ class ReplicatedReplica:
         return self._failure
 
     def disk_used_ratio(self) -> float:
-        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
+        """Return the used share of the store's disk, from 0 to 1; any thread may call it."""
         return self._files.disk_used_ratio(self._config.path)
 
     # -------------------------------------------------------------------------------------------------- status
 
     def readiness(self) -> Readiness:
-        """Return how close this node is to accepting puts; any thread may call it."""
+        """Return this node's progress until it accepts puts; any thread may call it."""
         return self._log_tasks.readiness
 
     def status(self) -> ReplicaStatus:

@@ -138,7 +138,7 @@ class StandaloneReplica:
         return self._failure
 
     def disk_used_ratio(self) -> float:
-        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
+        """Return the used share of the store's disk, from 0 to 1; any thread may call it."""
         return self._files.disk_used_ratio(self._config.path)
 
     def status(self) -> ReplicaStatus:

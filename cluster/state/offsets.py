@@ -87,7 +87,7 @@ class KeptOffsets:
         self._removed_topics: deque[tuple[str, _Topic]] = deque()
 
     def get(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """Return what is kept of a queue."""
+        """Return the stored offset of a queue."""
         kept = self._groups.get(group)
         part = None if kept is None else kept.parts.get(topic)
         return None if part is None or self._topics.get(topic) is not part.topic else part.rows.get(queue_id)

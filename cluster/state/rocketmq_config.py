@@ -81,7 +81,7 @@ class ImportedConfig:
     notes: list[str] = field(default_factory=list)
 
     def commands(self) -> Iterator[Command]:
-        """Return what brings a state without topics and groups there; each may come twice."""
+        """Return the commands that give a state without topics and groups this configuration; each may be repeated."""
         yield from map(SetTopic, self.topics)
         yield from map(SetGroup, self.groups)
         for group, offsets in self.offsets.items():
@@ -92,7 +92,7 @@ class ImportedConfig:
 
 
 def import_config(store: Path) -> ImportedConfig:
-    """Return what the configuration files of a store directory say; they are not changed.
+    """Return the configuration in the files of a store directory, which are not changed.
 
     Args:
         store: the store directory; without a folder `config` nothing is found.

@@ -211,7 +211,7 @@ class BaseLogFetch:
         return sum(file.size for file in self._wanted) - self._position
 
     def upcoming(self, after: ChunkRequest | None) -> ChunkRequest | None:
-        """Return what will be asked for after `after` (None: next), within one file; None: wait until it is whole."""
+        """Return the request after `after` (None: the next one) for the same file; None: wait for the file's end."""
         if after is None or not self._wanted:
             return self.next_request()
         file, position = self._wanted[0], after.position + after.size
@@ -220,7 +220,7 @@ class BaseLogFetch:
         return ChunkRequest(file.name, position, min(CHUNK_SIZE_BYTES, file.size - position))
 
     def next_request(self) -> ChunkRequest | None:
-        """Return what to ask for; None when everything is here."""
+        """Return the next request; None when all files are complete."""
         if not self._wanted:
             return None
         file = self._wanted[0]

@@ -165,7 +165,7 @@ def has_entries(files: Files, directory: str) -> bool:
 
 
 def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
-    """Return where the entries begin, and whether entry 0 is there: whether that is the divide."""
+    """Return the position of the first entry, and whether it is entry 0, so that its position is the divide."""
     head = LogHeadFile(files, directory).load()
     if head is not None:
         return head.begin_position, head.begin_index == 0

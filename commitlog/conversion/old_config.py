@@ -45,7 +45,7 @@ class ConfigFile:
     checksum: int
 
     def requests(self) -> list[ChunkRequest]:
-        """Return what to ask for, to get all of it."""
+        """Return the requests that together fetch all of it."""
         positions = range(0, self.size, CHUNK_SIZE_BYTES)
         return [ChunkRequest(self.name, at, min(CHUNK_SIZE_BYTES, self.size - at)) for at in positions]
 
@@ -77,7 +77,7 @@ def read_config(files: Files, root: str, request: ChunkRequest) -> bytes:
 
 
 def own_config_size(files: Files, root: str, node_directory: str) -> int:
-    """Return how many bytes the files have; what a crash left of fetched ones is nothing.
+    """Return the size of the files in bytes; files that a crash left half fetched count as 0.
 
     Raises:
         store.errors.StorageFailed: one cannot be read.

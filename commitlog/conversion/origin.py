@@ -147,7 +147,7 @@ class BaseLogOrigin(BaseLogAnswers):
         self._config_size_bytes = own_config_size(files, self._root, node_directory)
 
     def statement(self) -> Statement:
-        """Return what this node says: its files may expire from one moment to the next."""
+        """Return this node's statement, made again each time because files may expire at any moment."""
         begin = begin_of(self._files, self._directory, self.manifest)
         return Statement(Claim.AGREED, self.manifest, begin, self._config_size_bytes)
 

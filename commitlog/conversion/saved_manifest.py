@@ -48,7 +48,7 @@ class SavedManifest:
 
 
 def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
-    """Return what is saved; None when nothing ever was.
+    """Return the saved manifest; None if none was saved.
 
     Raises:
         store.errors.CorruptData: it cannot be read; do not start.

@@ -80,7 +80,7 @@ class CheckpointCheck:
         self._known.update(offsets[is_known].tolist())
 
     def finish(self, log_end: int, queues: Collection[QueueView] = ()) -> Iterator[Finding]:
-        """Yield what is wrong with it.
+        """Yield the faults of the checkpoint.
 
         Args:
             log_end: where the log ends.

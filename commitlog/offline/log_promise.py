@@ -63,7 +63,7 @@ class LogPromise:
 
     @classmethod
     def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> LogPromise:
-        """Return what a checkpoint promises.
+        """Return the promise that a checkpoint makes about the log.
 
         Args:
             path: of it.

@@ -185,7 +185,7 @@ class LogWalk:
         return False
 
     def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
-        """Return where a blank ends, which is the end of its file; DLedger leaves one at a file's head, too."""
+        """Return the end of a blank: the end of its file, except for a blank of DLedger's at the begin of a file."""
         size, room = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < room else len(view)
         offset = file.begin_offset + position
@@ -199,7 +199,7 @@ class LogWalk:
         return end
 
     def _find_data(self, file: LogFileInfo, position: int) -> int:
-        """Return where the first byte from `position` on is that is not zero; the file's size if there is none."""
+        """Return the position of the first byte from `position` on that is not zero; the file's size if none."""
         view = self._view_of(file)
         # What the file system knows to be empty is not read: the file that is written last is mostly that.
         for begin, end in self._open_files.get(file.path).data_ranges(position):
@@ -213,7 +213,7 @@ class LogWalk:
 
 
 def _gap(before: LogFileInfo, after: LogFileInfo) -> Skipped | None:
-    """Return what lies between two files that should follow each other."""
+    """Return the gap between two files that should follow each other; None if there is none."""
     size = after.begin_offset - before.end_offset
     if size <= 0:
         return None

@@ -33,7 +33,7 @@ class Bound:
 
 
 def parse_bound(text: str) -> Bound:
-    """Return what `--from` and `--to` mean: digits are a queue offset, `@` and digits milliseconds, else ISO 8601.
+    """Return the bound in `--from` or `--to`: digits are a queue offset, `@` and digits milliseconds, else ISO 8601.
 
     A time without a zone is UTC.
 
@@ -91,7 +91,7 @@ class MessageFilter:
     end: Bound | None = None
 
     def rows(self, batch: DispatchBatch) -> Bools:
-        """Return which messages of a batch fit, but for their key."""
+        """Return a mask of the messages of a batch that match the filter, apart from the key."""
         is_wanted = np.array([self._fits_queue(topic, queue_id) for topic, queue_id in batch.queues], np.bool_)
         chosen: Bools = is_wanted[batch.queue_numbers] if len(batch) else np.zeros(0, np.bool_)
         if self.begin is not None:

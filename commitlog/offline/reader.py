@@ -110,7 +110,7 @@ class StoreReader:
             )
 
     def _known(self, batch: DispatchBatch) -> tuple[Bools, Bools, Bools]:
-        """Return which messages are in their queue, which in the index, and for which this is only due."""
+        """Return masks of the messages in their queue, in the index, and of those that the next start will add."""
         is_found = self._queues.find(batch)
         is_due = self._queues.due(batch, is_found)
         is_indexed = np.ones(len(batch), np.bool_)

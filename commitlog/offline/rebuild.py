@@ -310,7 +310,7 @@ class Rebuild:
     # -------------------------------------------------------------------------------------------------- checkpoint
 
     def _checkpoint_content(self) -> tuple[bytes | None, bool]:
-        """Return what the checkpoint holds; whether it is a file, or nothing.
+        """Return the content of the checkpoint, None if it cannot be read, and whether it is a file or absent.
 
         Raises:
             store.errors.StorageFailed: the permission to read it is missing.
@@ -325,7 +325,7 @@ class Rebuild:
             return None, False
 
     def _digests(self) -> DerivedDigests:
-        """Return where the new queues and the new index end, for the next start to compare."""
+        """Return the digests of the ends of the new queues and the new index, for the next start to compare."""
         queues = ConsumeQueues(self._files, self._root, self._queue_file_size)
         index = KeyIndex(self._files, self._root, self._index_layout)
         try:

@@ -107,19 +107,19 @@ class StoreParts:
         return LogWalk(self.open_files, self.directory.log_files, is_checked=True, promise=self.promise)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
-        """Return what was accepted of bytes that cannot be read; None unless all of them were, as they are."""
+        """Return the accepted damage that covers unreadable bytes; None unless it covers all of them, unchanged."""
         view = self.open_files.get(skipped.path).view()
         return self.accepted.covering(skipped.offset, skipped.size, view, skipped.offset - skipped.position)
 
     def queue_checker(self) -> QueueChecker:
-        """Return what compares the queues with the log."""
+        """Return the checker that compares the queues with the log."""
         look_again = self._look_again if self.is_live else None
         return QueueChecker(
             self.queues, self.directory.queues_path, is_unfinished=self.is_unfinished, look_again=look_again
         )
 
     def index_checker(self) -> IndexChecker:
-        """Return what compares the index with the log."""
+        """Return the checker that compares the index with the log."""
         return IndexChecker(
             self.index_views,
             self.directory.index_path,

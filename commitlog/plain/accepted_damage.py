@@ -141,7 +141,7 @@ def checksum_of(content: memoryview) -> int:
 
 
 def accept(offset: int, content: memoryview, expected: str, found: str, now_ms: int) -> AcceptedPlace:
-    """Return what to note of bytes that are accepted as they are.
+    """Return the entry of the list for bytes that are accepted as they are.
 
     Args:
         offset: of the first of them.

@@ -216,7 +216,7 @@ class PlainCommitLog(PlainLogReader):
         return pending
 
     def _make_room(self, size: int) -> int:
-        """Return where `size` bytes of records go: after the last one, or to the head of the next file.
+        """Return the position for `size` bytes of records: after the last one, or at the begin of the next file.
 
         Raises:
             IllegalMessage: they fit into no file.

@@ -31,7 +31,7 @@ def scan_file(
     is_body_checked: bool = False,
     is_property_crc_checked: bool = False,
 ) -> DispatchBatch:
-    """Return what the records from `offset` on mean; what is no record is passed over, and reported in `skipped`.
+    """Return the columns of the records from `offset` on; bytes that are no record are reported in `skipped`.
 
     Args:
         file: a file of the log.
@@ -68,7 +68,7 @@ def scan_file(
 
 
 def _after_blank(view: memoryview, position: int, header_size: int) -> int:
-    """Return where a blank ends: with the file, but for one of entries at its head (DLedger's, of a deletion)."""
+    """Return the end of a blank: that of its file, except for the blank that DLedger's deletion leaves at its begin."""
     if not header_size:
         return len(view)
     size = int.from_bytes(view[position + _INT_SIZE : position + 2 * _INT_SIZE], "big")

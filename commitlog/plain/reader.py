@@ -171,7 +171,7 @@ class PlainLogReader:
     # ------------------------------------------------------------------------------------------------------ times
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """Return where the first record begins that was stored then or later; `end_offset` without one.
+        """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
         Found by the files' first records, then by a scan of one file. Where a clock of Java's went back, it is the
         first such record of the first file in question, so never too late.

@@ -307,7 +307,7 @@ def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
 
 
 def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int64s, synced_timestamp: int) -> int:
-    """Return how many of these records are whole up to the first that is not; what was synced is."""
+    """Return the number of complete records before the first incomplete one; synced records count as complete."""
     for row in np.flatnonzero(store_timestamps >= synced_timestamp).tolist():
         if find_lost_end(decode(view, starts[row])) is not None:
             return row

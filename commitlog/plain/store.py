@@ -143,12 +143,12 @@ def open_plain_store(
 
 
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
-    """Return what the directory of an open store says of its log, as the last process left it."""
+    """Return the state in which the last process left the log, from the directory of an open store."""
     return exit_with(files, root.path, root.found, is_clean=root.last.is_clean)
 
 
 def exit_with(files: Files, path: str, checkpoint: StoreCheckpoint, *, is_clean: bool) -> LastExit:
-    """Return what a store's directory says of its log: how it was left, what was durable, which damage is accepted.
+    """Return the state in which the last process left the log: whether cleanly, what was durable, accepted damage.
 
     Args:
         files: the file system.

@@ -205,7 +205,7 @@ def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
 
 
 def find_lost_end(record: Record) -> RecordFault | None:
-    """Return what is wrong with a record of which topic or properties did not reach the disk; None if nothing is.
+    """Return the fault of a record whose topic or properties did not reach the disk; None if they did.
 
     No checksum covers them, and zeros in their place leave all lengths right. Text of which all that lies in one sector
     is zero, or which ends with a zero, was not written so.

@@ -48,7 +48,7 @@ def columns(
     is_property_crc_checked: bool = False,
     levels_ms: Sequence[int] = DELAY_LEVELS_MS,
 ) -> DispatchBatch:
-    """Return what records mean, up to the first one that is no good one; `find_fault` says what is wrong with that.
+    """Return the columns of records up to the first bad one; `find_fault` returns the fault of that.
 
     Checked of each record are its magic, its lengths, that its physical offset is its place, and, where asked for,
     its checksums.
@@ -85,7 +85,7 @@ def count_good(
     is_body_checked: bool = False,
     is_property_crc_checked: bool = False,
 ) -> tuple[int, Int64s]:
-    """Return how many records are good up to the first that is not, and their store timestamps.
+    """Return the number of good records before the first bad one, and their store timestamps.
 
     The arguments are those of `columns`, which checks the same.
     """
@@ -116,7 +116,7 @@ def _good_rows(
 
 
 def _count_unbroken(view: memoryview, rows: RecordRows, *, is_body_checked: bool, is_property_crc_checked: bool) -> int:
-    """Return how many records have right checksums, up to the first that has not."""
+    """Return the number of records before the first one with a wrong checksum."""
     good = len(rows)
     if is_body_checked:
         is_bad = bad_bodies(view, rows)
@@ -136,7 +136,7 @@ def batch_of(
     *,
     has_keys: bool = True,
 ) -> DispatchBatch:
-    """Return what good records mean.
+    """Return the columns of good records.
 
     Args:
         view: holds the records.

@@ -33,7 +33,7 @@ def few_columns(
     base_offset: int,
     levels_ms: Sequence[int],
 ) -> DispatchBatch | None:
-    """Return what records mean; None when one of them is not good. Checksums are not looked at.
+    """Return the columns of records; None if one of them is not good. Checksums are not checked.
 
     Args:
         view: holds the records.

@@ -279,7 +279,7 @@ class Record:
         is_body_checked: bool = True,
         is_property_crc_checked: bool = False,
     ) -> RecordFault | None:
-        """Return what is wrong with the record; None when it is good.
+        """Return the fault of the record; None if it is good.
 
         Args:
             physical_offset: where it begins in the log; None: not known.
@@ -358,7 +358,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
 def find_fault(
     view: memoryview, position: int, end: int, *, physical_offset: int | None, is_property_crc_checked: bool = False
 ) -> RecordFault | None:
-    """Return what keeps the bytes at `position` from being a good record; None when they are one.
+    """Return the fault of the record at `position`; None if it is good.
 
     The arguments are those of `decode` and `Record.check`.
     """

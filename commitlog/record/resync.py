@@ -43,7 +43,7 @@ _MAGIC_HEAD: Final = b"\xda\xa3\x20"
 
 
 def resync(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return where the next good record (or its entry) begins after the bad one at `position`; `end` if there is none.
+    """Return the position of the next good record (or its entry) after the bad one at `position`; `end` if none.
 
     Where the bad record says that it ends is tried first; so is what its lengths add up to, and if both lead to a good
     record, the nearer one is taken. Otherwise the bytes after `position` are searched for a magic. What was found is
@@ -72,7 +72,7 @@ def resync(view: memoryview, position: int, end: int, *, base_offset: int, heade
 
 
 def find_good(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return where the first good record (or its entry) begins at or after any `position`; `end` if there is none.
+    """Return the position of the first good record (or its entry) at or after any `position`; `end` if none.
 
     The arguments are those of `resync`, and so is the cost.
     """
@@ -105,7 +105,7 @@ def is_clients_record(body: memoryview) -> bool:
 
 
 def _claimed_ends(view: memoryview, position: int, end: int, header_size: int) -> set[int]:
-    """Return where a bad record may end: by its own size, its lengths and its entry's size.
+    """Return the possible ends of a bad record: by its own size, its lengths and its entry's size.
 
     The -1 of lengths that end nowhere is among them, so that there is only one claim where all agree.
     """
@@ -119,7 +119,7 @@ def _claimed_ends(view: memoryview, position: int, end: int, header_size: int) -
 
 
 def _end_by_lengths(view: memoryview, position: int, end: int) -> int:
-    """Return where a record at `position` ends by the lengths of its parts, whatever its size says; -1: nowhere."""
+    """Return the end of a record at `position` by the lengths of its parts, whatever its size field; -1: impossible."""
     if end - position < RECORD_SIZE_MIN:
         return -1
     magic, sys_flag = HEAD.unpack_from(view, position)[1], _INT.unpack_from(view, position + SYS_FLAG_POSITION)[0]
@@ -173,7 +173,7 @@ def _magics(view: memoryview, position: int, end: int) -> Iterator[int]:
 
 
 def _cost_of(view: memoryview, start: int, end: int, base_offset: int) -> int:
-    """Return how many bytes were read to find out that no good record begins at `start`."""
+    """Return the number of bytes that were read to exclude a good record at `start`."""
     try:
         record = decode(view, start, end)
     except BadRecord:

@@ -113,14 +113,14 @@ class RecordRows:
         return found.astype(dtype.newbyteorder("="))
 
     def host_positions(self, name: str) -> Int64s:
-        """Return where the `born_host` or `store_host` of each row begins in the buffer."""
+        """Return the positions of the `born_host` or `store_host` of each row in the buffer."""
         assert _FIELDS.fields is not None
         positions: Int64s = self.begins + _FIELDS.fields[name][1]
         return positions + self.born_extras if name == "store_host" and self.born_extras is not None else positions
 
 
 def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
-    """Return what is at each of `positions`, aligned or not: one copy of a few bytes each."""
+    """Return the values at `positions`, aligned or not: one copy of a few bytes each."""
     item_size = np.dtype(dtype).itemsize
     windows = np.ndarray((len(data) - item_size + 1,), f"V{item_size}", data, strides=(1,))
     # Indexing copies just these; `take` would first make a copy of all windows.
@@ -199,7 +199,7 @@ def _try_rows(
 
 
 def _has_header(fields: NDArray[Any]) -> Bools:
-    """Return which records have a client's entry around them that begins where it says."""
+    """Return a mask of the records that have the header of a client's entry, with the correct position, before them."""
     is_client = (fields["entry_magic"] == ENTRY_NORMAL) & (fields["channel"] == 0)
     is_there = fields["position"] == fields["physical_offset"] - HEADER_SIZE
     is_whole = (fields["entry_body_size"] == fields["size"]) & (fields["entry_size"] == fields["size"] + HEADER_SIZE)
@@ -208,7 +208,7 @@ def _has_header(fields: NDArray[Any]) -> Bools:
 
 
 def bad_bodies(view: memoryview, rows: RecordRows) -> Bools:
-    """Return which records have a body that is not what its CRC-32 says; an empty one has none."""
+    """Return a mask of the records whose body has a wrong CRC-32; an empty body has none."""
     places = zip(rows.body_begins.tolist(), rows.body_ends.tolist(), strict=True)
     checksums = np.array([crc32(view[begin:end]) for begin, end in places], np.int64) & CRC_MASK
     is_bad: Bools = (checksums != rows.fields["body_crc"]) & (rows.body_begins < rows.body_ends)

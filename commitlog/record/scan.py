@@ -130,7 +130,7 @@ def scan(
     is_property_crc_checked: bool = False,
     levels_ms: Sequence[int] = DELAY_LEVELS_MS,
 ) -> tuple[DispatchBatch, Stop]:
-    """Return what the records from `position` on mean, and why they end there.
+    """Return the columns of the records from `position` on, and the reason why they end.
 
     At a bad record it stops looking for meaning: the batch then reports in `skipped` what is left out, and its
     `next_offset` is where the next good record begins, or `end` when there is none. `Stop.BAD` is returned only then.
@@ -190,7 +190,7 @@ def skipped_at(
     header_size: int = 0,
     is_property_crc_checked: bool = False,
 ) -> Skipped | None:
-    """Return what is wrong with the first record of a walk that is not good, and where reading continues after it.
+    """Return the fault of the first bad record of a walk, and the position at which reading continues.
 
     None: nothing any more, it was finished since; read it again.
 
@@ -222,7 +222,7 @@ def skipped_at(
 
 
 def blank_size(view: memoryview, position: int, header_size: int) -> int:
-    """Return how many bytes the blank at `position` says that it has: in the plain log (size, magic), else the reverse.
+    """Return the size in the header of the blank at `position`: in the plain log (size, magic), else the reverse.
 
     A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's head.
     """
@@ -254,7 +254,7 @@ def _why_stopped(view: memoryview, position: int, end: int, header_size: int) ->
 
 
 def _record_fault(view: memoryview, position: int, end: int) -> RecordFault | None:
-    """Return what is wrong at `position`; None: nothing any more, the record was finished since it was looked at."""
+    """Return the fault at `position`; None if the record has been completed since it was read."""
     try:
         decode(view, position, end)
     except BadRecord as error:
@@ -299,7 +299,7 @@ def _system_entry_size(view: memoryview, position: int, end: int, limit: int) ->
 
 
 def _entry_fault(view: memoryview, position: int, end: int) -> RecordFault | None:
-    """Return what is wrong at `position`; None: nothing any more, the entry was finished since it was looked at."""
+    """Return the fault at `position`; None if the entry has been completed since it was read."""
     magic, size, channel = _KIND.unpack_from(view[position:end].tobytes().ljust(_KIND.size, b"\0"))
     if magic not in ENTRY_MAGICS:
         return RecordFault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")

@@ -139,7 +139,7 @@ def _channel_of(body: bytes) -> int:
 
 
 def system_body(body: bytes) -> bytes:
-    """Return what a leader had to say, of the body of its entry.
+    """Return the content of a leader's own entry, which is the body of the record in the entry's body.
 
     Raises:
         commitlog.record.record.BadRecord: it is no record.

@@ -230,7 +230,7 @@ class DLedgerCommitLog:
         return self._records.peek(physical_offset, size, self.end_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """Return where the entry of the first record begins that was stored then or later; else the log's end."""
+        """Return the offset of the entry of the first record stored then or later; the log's end if there is none."""
         if self.has_base_log:
             offset = self._base_log.offset_at_timestamp(store_timestamp)
             if offset < self._base_log.end_offset:

@@ -143,7 +143,7 @@ class EntryRecords:
         return record if record.physical_offset == physical_offset else None
 
     def offset_at_timestamp(self, store_timestamp: int, end: int) -> int:
-        """Return where the first entry of a record begins that was stored at that time or later; `end` if none was.
+        """Return the offset of the entry of the first record stored then or later; `end` if there is none.
 
         Found by bisecting the entries: some twenty are read, however large a file is. Times that we write never go
         back, also when the leader changes; where a clock of Java's did, it is one of the places where that time was

@@ -98,7 +98,7 @@ class AdminSession:
         return type(self.request).__name__.removesuffix("Request")
 
     def timeout_s(self) -> float:
-        """Return how long to wait for one node's answer."""
+        """Return the time limit for one node's answer."""
         return max(min(self._give_up_at - self._now_s(), _ANSWER_TIMEOUT_S), 0.0)
 
     def take(self, response: AdminResponse, address: str) -> None:
@@ -117,12 +117,12 @@ class AdminSession:
         raise self._answer
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> Refused:
-        """Return what a failed call means."""
+        """Return the refusal that a failed call amounts to."""
         self._is_in_doubt |= not never_left(code, details)
         return Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details, "AdminService"))
 
     def pause_after(self, refusal: Refused) -> float:
-        """Return how many seconds to wait before the next attempt.
+        """Return the pause before the next attempt, in seconds.
 
         Raises:
             AdminFailed: waiting will not help, or has not for too long.

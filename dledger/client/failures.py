@@ -67,7 +67,7 @@ def describe(address: str, code: grpc.StatusCode, details: str, service: str = "
 
 
 def failure_of_append(address: str, code: grpc.StatusCode, details: str) -> Refused | AppendUnknown:
-    """Return what a failed append call means: `Refused` (302) when it provably never left, else `AppendUnknown`."""
+    """Return the outcome of a failed append call: `Refused` (302) if it certainly was not sent, or `AppendUnknown`."""
     text = describe(address, code, details)
     if never_left(code, details):
         return Refused(ResponseCode.NETWORK_ERROR, text)

@@ -37,7 +37,7 @@ def next_to_ask(channels: Sequence[grpc.Channel]) -> grpc.Channel:
 
 
 def reached_soon(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Channel | None:
-    """Return what `next_to_ask` does, but None when no host answers; all are tried for `patience_s`."""
+    """Return the channel that `next_to_ask` chooses, or None if no host answers; all are tried for `patience_s`."""
     first = _first_reached(channels[:1], PATIENCE_S)
     return first if first or len(channels) == 1 else _first_reached(channels, patience_s)
 
@@ -56,7 +56,7 @@ def _first_reached(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.
 
 
 async def next_to_ask_soon(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Channel:
-    """Return what `next_to_ask` does."""
+    """Return the channel that `next_to_ask` chooses."""
     if len(channels) == 1 or await _answers_soon(channels[0], PATIENCE_S):
         return channels[0]
     tries = {asyncio.ensure_future(_answers_soon(channel, ATTEMPT_S)): channel for channel in channels}

@@ -121,7 +121,7 @@ class ReadSession:
         return self._next_index
 
     def timeout_s(self) -> float:
-        """Return how long one stream may last before it is renewed."""
+        """Return the longest time that one stream is used before it is renewed."""
         return FOLLOW_RENEWAL_S if self.is_follow else self._patience_s
 
     def request(self) -> ReadRequest:
@@ -226,7 +226,7 @@ class ReadSession:
             self._succeed()
 
     def pause_after(self, refusal: Refused) -> float:
-        """Return how many seconds to wait before the next stream.
+        """Return the pause before the next stream, in seconds.
 
         Raises:
             ReadFailed: a retry cannot succeed, or the time limit has passed.

@@ -56,7 +56,7 @@ class Backoff:
         self._state = RetryCallState(Retrying(), None, (), {})
 
     def next_s(self) -> float:
-        """Return how long to wait now; longer each time."""
+        """Return the next pause; each is longer than the one before."""
         pause = _GROWING(self._state) + self._random.uniform(0, _JITTER_S)
         self._state.attempt_number += 1
         return pause

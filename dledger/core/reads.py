@@ -134,7 +134,7 @@ def has_lease(state: State) -> bool:
 
 
 def lease_ms_of(config: RaftConfig) -> int:
-    """Return how long a lease lasts, should the leader's clock be as slow and a voter's be as fast as allowed.
+    """Return the duration of a lease if the leader's clock is as slow and a voter's as fast as allowed.
 
     A voter counts whole milliseconds: up to one of them may be missing.
     """

@@ -269,7 +269,7 @@ class AsideRecord:
 
     @classmethod
     def parse(cls, content: bytes) -> Self:
-        """Return what the file says.
+        """Return the record in the file's content.
 
         Raises:
             ValueError, KeyError: it is damaged.

@@ -88,7 +88,7 @@ class LogHeadFile:
         return head_file
 
     def load(self) -> LogHead | None:
-        """Return what was saved last; None when nothing ever was.
+        """Return the head that was saved last; None if none was.
 
         Raises:
             LogHeadUnreadable: do not start.

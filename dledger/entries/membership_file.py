@@ -70,7 +70,7 @@ class MembershipFile:
         return self._files.exists(self._path)
 
     def load(self) -> tuple[MembershipEntry, ...] | None:
-        """Return what was saved, ascending in index and at least one; None when nothing ever was.
+        """Return the saved memberships, at least one, ascending in index; None if none were saved.
 
         Raises:
             MembershipUnreadable: do not start.

@@ -317,7 +317,7 @@ def _decide_tail(
 def _bad_place(
     data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
 ) -> BadEntryPlace:
-    """Return where the scan stopped, with what the last good entry says of the program that wrote the log."""
+    """Return the place at which the scan stopped, and whether this program wrote the last good entry."""
     files = data.mapped_files[end.number :]
     if end.state.index <= begin_index:
         return BadEntryPlace(files, end.offset, end.state, 0, codec, damage.is_ours)

@@ -182,7 +182,7 @@ class EntryStore:
         return self.term_at(index - 1) if self.begin_index < index <= self.last_index else UNKNOWN_TERM
 
     def unit(self, index: int) -> IndexUnit:
-        """Return where and what an entry is; raises as `position_of`."""
+        """Return the index unit of an entry: its position, size, term and magic; raises as `position_of`."""
         return IndexUnit(*self._confirmed(index))
 
     def term_runs(self) -> tuple[TermRun, ...]:
@@ -190,7 +190,7 @@ class EntryStore:
         return self._index.term_runs(self.begin_index, self.last_index)
 
     def log_state(self) -> LogState:
-        """Return what the consensus core starts from."""
+        """Return the state of the log with which the consensus core starts."""
         return LogState(self.begin_index, self.begin_prev_term, self.last_index, self.term_runs())
 
     def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
@@ -216,7 +216,7 @@ class EntryStore:
         return self._reader.proven(index)[4]
 
     def position_of(self, index: int) -> int:
-        """Return where an entry begins.
+        """Return the position of an entry.
 
         Raises:
             EntryNotFound: it is not in the log.
@@ -266,7 +266,7 @@ class EntryStore:
         return self._index.positions(first_index, last_index)
 
     def predecessor(self, index: int) -> Predecessor:
-        """Return what an entry after `index` must agree with; `index` may be `begin_index - 1`."""
+        """Return the entry before the next one after `index`, for comparison; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
             return Predecessor(self.begin_position, self.begin_chain_crc)
         # At the log's end it is known without a read.

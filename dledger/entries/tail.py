@@ -248,7 +248,7 @@ def _chain_at(place: BadEntryPlace, fields: tuple[int, ...]) -> int:
 
 
 def _chained(place: BadEntryPlace, magic: int, index: int, term: int, body_crc: int) -> bytes:
-    """Return what the chain checksum of such an entry at the bad place covers."""
+    """Return the bytes that the chain checksum of such an entry at the bad place covers."""
     return CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc)
 
 

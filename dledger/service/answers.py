@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def hint(leader: KnownLeader) -> log_pb2.LeaderHint:
-    """Return where clients find the leader."""
+    """Return the leader's id and client address."""
     return log_pb2.LeaderHint(id=leader.id, address=leader.client_address)
 
 
@@ -29,7 +29,7 @@ def members_of(status: NodeStatus) -> list[member_pb2.Member]:
 
 
 def peers_of(status: NodeStatus) -> list[log_pb2.PeerStatus]:
-    """Return how a leader finds the other members; nothing on other nodes."""
+    """Return the leader's view of the other members; nothing on other nodes."""
     return [
         log_pb2.PeerStatus(
             id=peer.id,

@@ -165,7 +165,7 @@ class RequestShape:
 
 
 def _end_of(data: bytes, position: int) -> int:
-    """Return where the field ends that begins at `position`.
+    """Return the end of the field that begins at `position`.
 
     Raises:
         IndexError: after the end.
@@ -219,7 +219,7 @@ def _message_of(field: FieldDescriptor) -> Descriptor:
 
 
 def _size_max(field: FieldDescriptor, bound: Bound, bounds: Bounds) -> int:
-    """Return how many bytes a field may take on the wire."""
+    """Return the largest size of a field on the wire, in bytes."""
     match bound:
         case Many(count_max, each):
             return count_max * _size_max(field, each, bounds) + _TAG_SIZE_MAX
@@ -236,7 +236,7 @@ def _size_max(field: FieldDescriptor, bound: Bound, bounds: Bounds) -> int:
 
 
 def _check_of(field: FieldDescriptor, bound: Bound, bounds: Bounds) -> _Check:
-    """Return what checks one field of a message."""
+    """Return the function that checks one field of a message."""
     name = field.name
     match bound:
         case Text(length_max):

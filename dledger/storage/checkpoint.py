@@ -86,7 +86,7 @@ class CheckpointFile:
         return self._generation
 
     def load(self) -> Checkpoint:
-        """Return what was saved; no promise when there is nothing, or nothing readable."""
+        """Return the saved checkpoint; an empty one if there is none, or if it cannot be read."""
         content = self._files.read_bytes(self._path)
         try:
             properties = parse_checked(content or b"")

@@ -119,7 +119,7 @@ class IdentityFile:
         return identity
 
     def read(self) -> Identity | None:
-        """Return what the file says; None: there is no such file.
+        """Return the identity in the file; None if there is no file.
 
         Raises:
             WrongDirectory: the file is damaged.

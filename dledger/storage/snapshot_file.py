@@ -65,7 +65,7 @@ def encode_header(index: int, term: int, body: BodySum) -> tuple[bytes, Snapshot
 
 
 def read_header(content: memoryview) -> SnapshotInfo | str:
-    """Return what the header at the beginning of a file, `content`, says of the file; or what is wrong with it."""
+    """Return the facts in the header at the beginning of a file, `content`, or a description of its fault."""
     if len(content) < HEADER_SIZE:
         return f"{len(content)} bytes"
     magic, version, header_size, index, term, body_size, _, checksum = HEADER.unpack_from(content)
@@ -80,7 +80,7 @@ def read_header(content: memoryview) -> SnapshotInfo | str:
 
 
 def check(content: memoryview, info: SnapshotInfo) -> str | None:
-    """Return what is wrong with a file's `content`, which should be that of `info`; None when nothing is."""
+    """Return the fault of a file's `content`, which should be that of `info`; None if it is correct."""
     found = read_header(content)
     if found != info:
         return found if isinstance(found, str) else f"{found}, not {info}"

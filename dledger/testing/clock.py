@@ -46,7 +46,7 @@ class SimClock:
         return self.now_us() // 1_000
 
     def true_us(self, duration_us: int) -> int:
-        """Return how much true time passes until the monotonic clock, if it runs, has counted `duration_us`."""
+        """Return the true time that passes until the monotonic clock, if it runs, has advanced by `duration_us`."""
         return -(-duration_us * _PPM // self._rate_ppm)
 
     def wall_us(self) -> int:

@@ -116,7 +116,7 @@ class SimOptions:
         return (*self.node_ids, *(f"s{number}" for number in range(self.spare_count)))
 
     def describe(self) -> str:
-        """Return what distinguishes this run, for its line."""
+        """Return the parameters of this run as text, for its line of output."""
         network = self.network
         rates = ",".join(
             f"{name}={rate:g}"

@@ -196,7 +196,7 @@ class Simulation:
         return any(now.get(node_id, 0) < count for node_id, count in left.items())
 
     def _overdue(self) -> dict[str, int]:
-        """Return how many files each member should have deleted and has not."""
+        """Return, for each member that has not deleted a log aside although it should have, the number of its files."""
         return {
             process.node_id: max(1, process.store.aside.files_count)
             for process in self._members

@@ -120,7 +120,7 @@ def next_seed(path: str) -> int:
 
 
 def _commit() -> str:
-    """Return which sources were run; "unknown" outside of a checkout."""
+    """Return the commit of the sources that were run; "unknown" outside of a checkout."""
     asked = ("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     try:
         answered = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=os.path.dirname(__file__))  # noqa: S603, PTH120

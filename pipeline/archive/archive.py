@@ -111,7 +111,7 @@ class Archive:
         return self._lake
 
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
-        """Return where the next piece begins: after what is archived, or where the log begins.
+        """Return the begin of the next piece: the end of what is archived, or the begin of the log.
 
         Raises:
             DataLost: messages after what is archived are deleted already.

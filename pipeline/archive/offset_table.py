@@ -101,7 +101,7 @@ def _is_empty(path: str) -> bool:
 
 
 def translate(table: pa.Table, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, str, int], int]:
-    """Return where a group continues that had reached these offsets of the old queues.
+    """Return the offsets at which a group continues that had reached these offsets of the old queues.
 
     Args:
         table: as `OffsetTable` wrote it; of several runs, all of them joined.

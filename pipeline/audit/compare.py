@@ -99,7 +99,7 @@ class Suspect(NamedTuple):
 
 
 def compare_bounds(replicas: Sequence[AuditedReplica]) -> Iterator[AuditFinding]:
-    """Yield where replicas begin later, end earlier, or lack a file; nothing is read."""
+    """Yield the replicas that begin later, end earlier, or lack a file; no content is read."""
     begin, end = min(replica.begin for replica in replicas), max(replica.end for replica in replicas)
     committed = max(replica.committed for replica in replicas)
     for replica in replicas:

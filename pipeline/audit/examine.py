@@ -65,7 +65,7 @@ class _Side:
         return index, term
 
     def fault(self) -> RecordFault | None:
-        """Return what is wrong here; None: it is a good entry, record or filler."""
+        """Return the fault here; None: it is a good entry, record or filler."""
         return self._entry_fault() if self.file.header_size else self._record_fault(self.begin, len(self.view))
 
     def _entry_fault(self) -> RecordFault | None:
@@ -116,13 +116,13 @@ class _Side:
 
 
 def _place_of(field: str) -> int:
-    """Return where a field is in the header of an entry."""
+    """Return the position of a field in the header of an entry."""
     assert HEADER_TYPE.fields is not None
     return int(HEADER_TYPE.fields[field][1])
 
 
 def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditFinding]:
-    """Return what differs in a window, in its order; after a divergence nothing more is looked at."""
+    """Return the differences in a window, in its order; after a divergence the rest is not compared."""
     open_files = OpenFiles(ReadOnlyFiles())
     committed = max(replica.committed for replica in replicas)
     found: list[AuditFinding] = []
@@ -208,7 +208,7 @@ def _bad(sides: Sequence[_Side]) -> Iterator[AuditFinding]:
 
 
 def _differing(good: Sequence[_Side], committed: int) -> Iterator[AuditFinding]:
-    """Yield how good entries at one place differ: one finding for each replica that differs from most."""
+    """Yield a finding for each replica whose good entry at one place differs from that of most replicas."""
     contents = [side.content for side in good]
     if len(set(contents)) < 2:
         return

@@ -77,7 +77,7 @@ def _committed(view: StoreView) -> int:
 
 
 def _written_end(replica: AuditedReplica, end: int) -> int:
-    """Return where a replica ends: further than its last good entry when something else is after that."""
+    """Return the end of a replica's data, which is after its last good entry if other bytes follow that."""
     file = replica.file_at(replica.end)
     if replica.end >= end or file is None:
         return replica.end

@@ -63,7 +63,7 @@ _SUBMIT_FILE: Final = Path(__file__).with_name("spark_submit.py")
 
 
 def selection_of(topics: Sequence[str] | None, since: str | None, until: str | None) -> Selection:
-    """Return what the options ask for."""
+    """Return the selection that the options describe."""
     return Selection(
         topics=tuple(topics) if topics else None,
         begin_ms=None if since is None else parse_time_ms("--since", since),
@@ -98,7 +98,7 @@ def check_output(option: str, file: Path | None) -> None:
 
 
 def cause_of(text: str) -> str:
-    """Return what an error of Spark is about: our own error that a task raised, else the first line that says it."""
+    """Return the cause of an error of Spark: our own error that a task raised, else the first line with a message."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])

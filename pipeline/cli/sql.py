@@ -184,5 +184,5 @@ def json_line(row: Row) -> str:
 
 
 def _json_value(value: Any) -> str:
-    """Return what JSON has no word for as text: bytes, times."""
+    """Return a value that JSON lacks as text: bytes, times."""
     return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)

@@ -89,7 +89,7 @@ class _Parts:
         return _take(self.texts, _TEXTS * places + np.int32(_VALUE), is_missing)
 
     def places_of(self, name: str) -> Int32s | None:
-        """Return which property of each message has a name; -1: none of that message, None: of no message."""
+        """Return the number of a name's property in each message; -1: not in that message, None: in no message."""
         if self.pattern is not None:
             if name not in self.pattern:
                 return None

@@ -61,7 +61,7 @@ class NotLossless(PipelineError):
 
 
 def missing_columns(schema: pa.Schema) -> list[str]:
-    """Return which of `RECORD_COLUMNS` a frame lacks."""
+    """Return the columns of `RECORD_COLUMNS` that a frame lacks."""
     return [name for name in RECORD_COLUMNS if name not in schema.names]
 
 

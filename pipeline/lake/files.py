@@ -235,7 +235,7 @@ def _order(parts: NDArray[Any], queues: NDArray[Any], offsets: NDArray[Any]) -> 
 
 
 def describe(part: pa.RecordBatch, date: str, name: str) -> DataFile:
-    """Return what a manifest says of the rows of one file; without its size and checksum, and where it is staged."""
+    """Return a manifest's row for one file, without its size, its checksum and its staging path."""
     topic = part.column("topic")[0].as_py()
     queues = np.asarray(part.column("queueId").to_numpy())
     offsets = np.asarray(part.column("queueOffset").to_numpy())

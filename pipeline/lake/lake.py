@@ -379,5 +379,5 @@ class Lake:
 
 
 def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:
-    """Return what writes the rows of one task into a lake; it need not be opened for it."""
+    """Return a writer for the rows of one task; the lake need not be opened for it."""
     return FileWriter(root, name, compression, is_topic_stored=kind == "iceberg")

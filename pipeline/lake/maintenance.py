@@ -49,7 +49,7 @@ class LakeFinding(NamedTuple):
 
 
 def verify(lake: Lake, *, is_deep: bool = True) -> Iterator[LakeFinding]:
-    """Yield what is wrong with the files that the lake holds.
+    """Yield the faults of the lake's files.
 
     Args:
         lake: to be checked.

@@ -217,7 +217,7 @@ def create_once(files: Files, path: str, content: bytes) -> bool:
 
 
 def read_sealed(path: str, raw: bytes) -> dict[str, Any]:
-    """Return what a file of a lake says (`store.fs.sealed_json`).
+    """Return the content of a sealed file of a lake (`store.fs.sealed_json`).
 
     Raises:
         DamagedLake: it is not what was written.

@@ -32,7 +32,7 @@ class LogCutting:
         self._index = max(store.begin_index, 0)
 
     def offset_of(self, index: int) -> int:
-        """Return where an entry begins; the bounds of the store for those outside of them."""
+        """Return the offset of an entry; the nearest bound of the store for an index outside of it."""
         store = self._store
         divide = store.begin_offset if store.divide is None else store.divide
         if index <= store.begin_index:

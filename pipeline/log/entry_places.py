@@ -65,7 +65,7 @@ class EntryPlaces:
         return (self._begins[-1] + self._file_size) // INDEX_UNIT_SIZE if self._begins else 0
 
     def place(self, index: int) -> EntryPlace | None:
-        """Return where an entry is; None when its unit is not there."""
+        """Return the place of an entry; None if its unit is missing."""
         found = self._find(index)
         if found is None:
             return None

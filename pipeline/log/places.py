@@ -69,7 +69,7 @@ class LogPlaces:
         return self._open_files.get(file.path).view()[: file.size]
 
     def entry_at(self, offset: int) -> EntryHead | None:
-        """Return what the header of the entry says that begins at `offset`; None: none does."""
+        """Return the header of the entry at `offset`; None if no entry begins there."""
         number = self.file_at(offset)
         if number is None or not self._log_files[number].header_size:
             return None
@@ -105,7 +105,7 @@ class LogPlaces:
         return None
 
     def record_end(self, offset: int) -> int | None:
-        """Return where the record ends that begins at `offset`; None when no good one does."""
+        """Return the end of the record at `offset`; None if no good record begins there."""
         record = self._record_at(offset)
         return None if record is None else offset + record.size
 
@@ -134,7 +134,7 @@ class LogPlaces:
         return record if record.physical_offset == offset else None
 
     def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool, claimed_end: int = 0) -> int:
-        """Return where the log ends.
+        """Return the end of the log.
 
         Args:
             known_offsets: where records (not their entries) are said to begin; those that do not are left out.
@@ -176,7 +176,7 @@ class LogPlaces:
         return number is not None and begin < end <= self._log_files[number].begin_offset + self._log_files[number].size
 
     def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
-        """Return where the first record (or its entry) of `[begin, end)` begins that was stored then or later.
+        """Return the offset of the first record (or its entry) in `[begin, end)` stored then or later.
 
         Bisects the files, then the bytes of one: after any byte the next good record is found. `end` if there is none.
         """
@@ -238,7 +238,7 @@ class LogPlaces:
         return last
 
     def _last_head(self, begin_offset: int) -> int:
-        """Return where the last file begins that holds anything; in it the log may begin later."""
+        """Return the begin of the last file with data; the log may begin within it."""
         for file in reversed(self._log_files):
             if any(self.view(file)[:BLANK_SIZE_MIN]):
                 return max(file.begin_offset, begin_offset)

@@ -154,11 +154,11 @@ class StoreView:
         return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
 
     def record_offset(self, offset: int) -> int:
-        """Return where the record of what begins at `offset` of the log is: after its header, if it has one."""
+        """Return the offset of the record at `offset` of the log: after the entry's header, if there is one."""
         return offset + HEADER_SIZE if self._is_entry(offset) else offset
 
     def entry_offset(self, record_offset: int) -> int:
-        """Return where the entry begins that holds the record at an offset; in the plain log it is the record."""
+        """Return the offset of the entry with the record at an offset; in the plain log the offset itself."""
         return record_offset - HEADER_SIZE if self._is_entry(record_offset) else record_offset
 
     def _is_entry(self, offset: int) -> bool:
@@ -167,7 +167,7 @@ class StoreView:
         return self.kind is not StoreMode.PLAIN
 
     def offset_at_time(self, store_timestamp_ms: int) -> int:
-        """Return where the first record (or its entry) begins that was stored then or later; `end_offset` if none was.
+        """Return the offset of the first record (or its entry) stored then or later; `end_offset` if there is none.
 
         By bisection: exact as long as the store's clock did not step back.
         """
@@ -280,7 +280,7 @@ class StoreView:
                 break
 
     def unqueued_offset(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Return where a message is that no unit of its queue names yet; None when that is not known."""
+        """Return the offset of a message that is not in its queue yet; None if it is not known."""
         for columns in self._unqueued.get(key, ()):
             rows = np.flatnonzero(columns.queue_offsets == queue_offset)
             if len(rows):

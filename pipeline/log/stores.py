@@ -161,7 +161,7 @@ def _load_checkpoint(files: ReadOnlyFiles, view: StoreView) -> Checkpoint:
 
 
 def _claim_of(view: StoreView, index: int) -> _Claim | None:
-    """Return where an entry is that the node's checkpoint names; None when nothing readable names one."""
+    """Return the place of the entry that the node's checkpoint names; None if none is named and readable."""
     place = None if index == NO_INDEX or view.places is None else view.places.place(index)
     if place is None:
         return None
@@ -179,7 +179,7 @@ def _claim_of(view: StoreView, index: int) -> _Claim | None:
 
 
 def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
-    """Return where the last entry is that is not after `index`, by headers: for a node without index files."""
+    """Return the place of the last entry up to `index`, by headers: for a node without index files."""
     last = None if index == NO_INDEX else view.log.entry_before(view.end_offset, begin)
     if last is None or last.index <= index:
         return None if last is None else _Claim(last.offset, last.end_offset)
@@ -221,7 +221,7 @@ def _last_entry(view: StoreView, begin: int) -> EntryHead | None:
 
 
 def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
-    """Return where an entry ends that begins at `offset` or at the head of the next file; None if it is not known."""
+    """Return the end of an entry that begins at `offset` or in the next file; None if it is not known."""
     head = view.log.next_entry(offset)
     if head is not None and head.index == index:
         return head.end_offset

@@ -86,7 +86,7 @@ class IndexedReading(Generic[T]):
     def _is_client(
         self, data: NDArray[np.uint8], begins: Int64s, sizes: Int64s, indexes: Int64s, base: int
     ) -> NDArray[np.bool_]:
-        """Return which entries are clients'; with bad ones it is done as the policy says."""
+        """Return a mask of the clients' entries; bad ones are treated by the policy."""
         heads = gather(data, begins, f"V{HEADER_SIZE}").view(HEADER_TYPE)
         is_good = (heads["index"] == indexes) & (heads["position"] == begins + base) & (heads["entry_size"] == sizes)
         is_good &= heads["entry_body_size"] == sizes - HEADER_SIZE

@@ -86,7 +86,7 @@ class Reading(Generic[T]):
         stop: int | None = None,
         is_end_known: bool = True,
     ) -> Iterator[T]:
-        """Yield what is made of what begins in a range of a file, from record to record.
+        """Yield the results for the records of a range of a file, one after the other.
 
         Args:
             view: the file.
@@ -118,7 +118,7 @@ class Reading(Generic[T]):
     def _position_after(
         self, view: memoryview, walked: RecordWalk, good: int, base: int, path: str, header_size: int
     ) -> int:
-        """Return where reading continues after a walk; with what is corrupt there it is done as the policy says."""
+        """Return the position at which reading continues after a walk; corrupt bytes are treated by the policy."""
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:
             skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
@@ -153,7 +153,7 @@ class Reading(Generic[T]):
         *,
         is_topic_known: bool = False,
     ) -> Iterator[T]:
-        """Yield what is made of those of the rows that are wanted; none when there are none.
+        """Yield the results for the wanted rows; nothing if there are none.
 
         Args:
             window: holds the records.

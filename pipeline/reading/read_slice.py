@@ -66,12 +66,12 @@ def reading_of(
     on_corrupt: CorruptPolicy = FAIL,
     batch_rows: int = BATCH_ROWS,
 ) -> Reading[pa.RecordBatch]:
-    """Return how bytes that came from elsewhere are read; arguments and errors as of `read_slice`."""
+    """Return a description of how to read bytes from another source; arguments and errors as of `read_slice`."""
     return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
 
 
 def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:
-    """Yield what is made of the messages of a slice; raises as `read_slice`."""
+    """Yield the results for the messages of a slice; raises as `read_slice`."""
     return QueueReading(reading, part).batches() if part.is_queue else LogReading(reading, part).batches()
 
 

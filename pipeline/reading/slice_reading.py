@@ -71,7 +71,7 @@ class LogReading(Generic[T]):
         )
 
     def _places(self, part: Slice) -> tuple[Int64s, Int64s]:
-        """Return where the entries of the slice begin in its file, and their sizes, as far as the index holds them."""
+        """Return the positions of the slice's entries in their file, and their sizes, up to the end of the index."""
         directory = posixpath.join(posixpath.dirname(posixpath.dirname(part.path)), INDEX_NAME)
         try:
             places = EntryPlaces(self._files, self._open_files, directory)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def dispatch_batches(part: Slice, *, has_keys: bool) -> Iterator[DispatchBatch]:
-    """Yield what the messages of a slice of the log mean, in the order of the log.
+    """Yield the columns of the messages of a slice of the log, in the order of the log.
 
     Args:
         part: of `pipeline.log.slices.plan`, of everything.

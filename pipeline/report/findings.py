@@ -49,7 +49,7 @@ class ReportFinding(NamedTuple):
 
 
 def find_unusual(report: Report) -> list[ReportFinding]:
-    """Return what is unusual, alarms first; empty when nothing is."""
+    """Return the unusual findings, alarms first; empty if there are none."""
     found = [finding for rule in _RULES for finding in rule(report)]
     return sorted(found, key=lambda finding: finding.level != Level.ALARM)
 

@@ -249,7 +249,7 @@ class ReportPartial:
 
     @classmethod
     def from_row(cls, text: str, hashes: bytes, *, keys_kept: int = _KEYS_KEPT) -> Self:
-        """Return what `to_row` gave."""
+        """Return the partial that `to_row` converted."""
         content: dict[str, Any] = json.loads(text)
         partial = cls(keys_kept=keys_kept, level=content["level"])
         partial.topics = {name: number for number, name in enumerate(content["topics"])}

@@ -222,7 +222,7 @@ def _bars(
 
 
 def draw_histogram(name: str, label: str, pairs: Sequence[Sequence[int]], *, of: Percentiles, is_time: bool) -> str:
-    """Return how sizes or delays are spread, on a logarithmic axis, with three percentiles marked."""
+    """Return a histogram of sizes or delays, on a logarithmic axis, with three percentiles marked."""
     text_of = _milliseconds if is_time else bytes_text
 
     def draw(plot: _Plot) -> None:
@@ -299,7 +299,7 @@ def draw_delays(report: Report) -> str:
 
 
 def draw_queues(report: Report) -> str:
-    """Return how even the queues of each topic are: a square of each, the fuller the stronger."""
+    """Return a drawing of the balance between each topic's queues: a square for each, stronger with more messages."""
     topics = [topic.topic for topic in report.topics[:_HEAT_TOPICS_MAX]]
     queues = [queue for queue in report.queues if queue.topic in topics and queue.queue_id < _HEAT_QUEUES_MAX]
     width = max((queue.queue_id for queue in queues), default=0) + 1

@@ -143,11 +143,11 @@ class KeySample:
         self._take([other.hashes[_is_kept(other.hashes, level)]])
 
     def repeats(self) -> int:
-        """Return how many keys had come before, of those in the sample."""
+        """Return the number of repeated keys in the sample."""
         return int((self.hashes[1:] == self.hashes[:-1]).sum())
 
     def estimate(self) -> int:
-        """Return how many keys had come before, of all; exact at level 0."""
+        """Return an estimate of the number of repeated keys; exact at level 0."""
         return self.repeats() << self.level
 
     def _take(self, more: Sequence[UInt64s]) -> None:
@@ -241,7 +241,7 @@ class OffsetRuns:
         return [self.runs, self.repeated, self.is_cut]
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return what is missing between the first and the last offset, as `[begin, end)`."""
+        """Return the missing ranges between the first and the last offset, as `[begin, end)`."""
         return [(before[1], after[0]) for before, after in zip(self.runs, self.runs[1:], strict=False)]
 
     def _insert(self, begin: int, end: int) -> None:
@@ -268,7 +268,7 @@ def sparse(counts: NDArray[Any]) -> list[list[int]]:
 
 
 def dense(pairs: Sequence[Sequence[int]], size: int) -> Int64s:
-    """Return what `sparse` made so small."""
+    """Return the array that `sparse` converted."""
     counts = np.zeros(size, np.int64)
     if pairs:
         places, values = zip(*pairs, strict=True)

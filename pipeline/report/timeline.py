@@ -86,7 +86,7 @@ class Timeline:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any], topic_count: int) -> Timeline:
-        """Return what `to_dict` gave."""
+        """Return the timeline that `to_dict` converted."""
         timeline = cls()
         timeline.width_ms, timeline.first = content["widthMs"], content["first"]
         timeline.values = np.array(content["values"], np.int64).reshape(topic_count, content["steps"], _MEASURES)

@@ -78,7 +78,7 @@ class StoredRows:
             raise BadOption("exactlyOnce", expected, lacking, remedy)
 
     async def stored(self, queue: BrokerQueue, keys: Sequence[str]) -> set[str]:
-        """Return which messages of a chunk are stored.
+        """Return the UNIQ_KEYs of a chunk whose messages are stored.
 
         Args:
             queue: where the chunk goes to.

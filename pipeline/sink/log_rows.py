@@ -80,7 +80,7 @@ class OutgoingRow(NamedTuple):
 
 
 def unique_key_head(write_id: str, batch_id: int, partition: int) -> str:
-    """Return what the UNIQ_KEYs of one partition of one batch begin with; 8 digits of the row's number follow.
+    """Return the prefix of the UNIQ_KEYs of one partition of one batch; 8 digits of the row's number follow.
 
     Args:
         write_id: of the query, or of the one write.

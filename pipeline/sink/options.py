@@ -71,7 +71,7 @@ class LakeTarget:
 
 
 def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
-    """Return where a write to the log goes to, and the id of a batch write.
+    """Return the target of a write to the log, and the id of a batch write.
 
     Raises:
         BadOption, UnknownOption: an option is unknown, missing or wrong.
@@ -97,7 +97,7 @@ def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
 
 
 def parse_lake_target(given: Mapping[str, str]) -> tuple[LakeTarget, str]:
-    """Return where a write to a lake goes to, and the id of a batch write.
+    """Return the target of a write to a lake, and the id of a batch write.
 
     Raises:
         BadOption, UnknownOption: an option is unknown, missing or wrong.

@@ -161,6 +161,6 @@ class Turn:
 
 
 def failure(address: str, error: grpc.RpcError) -> RequestFailed:
-    """Return what a call means that ended with an error of gRPC."""
+    """Return the error for a call that ended with a gRPC error."""
     assert isinstance(error, grpc.Call)
     return failure_of_call(address, error.code(), error.details() or "", "cluster.v1.BrokerService")

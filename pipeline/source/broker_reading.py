@@ -125,7 +125,7 @@ class BrokerReading:
 
 
 def _first_kept(log: BrokerLog, broker_range: BrokerRange) -> int:
-    """Return where the first message is that is still there; the range's end when none is."""
+    """Return the offset of the first message that is not deleted; the range's end if there is none."""
     found = log.describe((broker_range.topic,) if broker_range.topic else ())
     if not broker_range.topic:
         return found.begin_offset
@@ -216,7 +216,7 @@ def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
 
 
 def _walked(taken: _Taken) -> tuple[Int64s, int]:
-    """Return where records begin, found from one to the next, and the position after the last that is whole."""
+    """Return the positions of records, found one after the other, and the position after the last complete one."""
     data, header_size, position = taken.data, taken.header_size, 0
     starts: list[int] = []
     while position < len(data):

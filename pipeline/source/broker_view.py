@@ -63,14 +63,14 @@ class BrokerView:
         return {key: min(found.by_time.get(key, end), end) for key, (_, end) in keys.items()}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return where these spans end when only the messages are taken that come first in the log."""
+        """Return the ends of these spans if only the first messages in the order of the log are taken."""
         if messages_max is None and size_bytes_max is None:
             return {key: end for key, (_, end) in spans.items()}
         planned = self._log.plan(spans, messages_max, size_bytes_max)
         return {key: end for key, (_, end) in planned.spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return where a message is in the log; None when it is not there."""
+        """Return the physical offset of a message; None if it is not there."""
         begin, end = self._found.spans.get(key, (0, 0))
         if not begin <= offset < end:
             return None
@@ -80,7 +80,7 @@ class BrokerView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return what tasks read: ranges of the log or of queues that hold all that is selected, each message once."""
+        """Return the ranges of the log or of queues for tasks, which together have each selected message once."""
         spans = self.spans if selection.queue_ranges is None else spans_of(selection.queue_ranges)
         wanted = {key: span for key, span in spans.items() if selection.wants_queue(*key) and span[0] < span[1]}
         planned = self._log.plan(wanted)

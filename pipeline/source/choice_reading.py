@@ -132,7 +132,7 @@ class ChoiceReading:
     # ----------------------------------------------------------------------------------------------- what is damaged
 
     def _instead(self, candidate: ReadCandidate, damaged: Damaged) -> Iterator[pa.RecordBatch]:
-        """Yield what other replicas have where the log of one is damaged."""
+        """Yield the messages of other replicas for the damaged part of one."""
         skipped = damaged.skipped
         for other in self.candidates:
             if other is not candidate:

@@ -80,7 +80,7 @@ class BrokerLog:
     # -------------------------------------------------------------------------------------------------- planning
 
     def describe(self, topics: tuple[str, ...] = (), timestamp_ms: int | None = None) -> Described:
-        """Return what there is to read now: all that was acknowledged before.
+        """Return the range that can be read now: everything acknowledged before the call.
 
         Args:
             topics: those wanted; none: all that may be read.
@@ -100,7 +100,7 @@ class BrokerLog:
     def plan(
         self, spans: Spans, messages_max: int | None = None, size_bytes_max: int | None = None, split_bytes: int = 0
     ) -> Planned:
-        """Return what of these spans is read next; see `PlanLogRequest`.
+        """Return the next ranges to read of these spans; see `PlanLogRequest`.
 
         Raises:
             BrokerUnreachable, BrokerRefused: see there.

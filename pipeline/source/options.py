@@ -180,7 +180,7 @@ class SourceOptions:
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Return what these options mean; the case of their names does not matter.
+    """Return the values of these options; the case of their names does not matter.
 
     Raises:
         UnknownOption: there is no option of that name.

@@ -60,7 +60,7 @@ class PathView:
         return {key: self._store.queue_offset_at_time(key, timestamp_ms) for key in keys}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return where these spans end when only the messages are taken that come first in the log."""
+        """Return the ends of these spans if only the first messages in the order of the log are taken."""
         ranges = self._ranges(spans)
         known = {each.key: each.end for each in ranges}
         if ranges:
@@ -75,7 +75,7 @@ class PathView:
         return {key: ends.get(key, begin) for key, (begin, _) in spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return where a message is in the log; None when it is not there."""
+        """Return the physical offset of a message; None if it is not there."""
         view = self._store.queue_views.get(key)
         if view is None or not view.begin <= offset < view.end:
             return self._store.unqueued_offset(key, offset)
@@ -85,7 +85,7 @@ class PathView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return what tasks read: slices of files that together hold all that is selected, each message once."""
+        """Return the slices of files for tasks, which together have each selected message once."""
         known = None if selection.queue_ranges is None else self._known_window(spans_of(selection.queue_ranges))
         size = self._store.size if known is None else known.size_bytes
         least = partitions_min or parts_min(size)
@@ -108,7 +108,7 @@ class PathView:
         return marks_of(self._store, (begin for begin in begins if begin is not None))
 
     def _begin_of(self, part: Slice) -> int | None:
-        """Return where a record of a slice, or one before it, is known to begin; None: that is not known."""
+        """Return a position at or before a slice's first record where an entry begins; None if none is known."""
         if part.is_queue:
             unit = self._store.queue_views[QueueKey(part.topic or "", part.queue_id)].unit(part.begin_queue_offset)
             return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)
@@ -126,7 +126,7 @@ class PathView:
         return window if ranges and is_sound and window.begin >= store.begin_offset else None
 
     def _ranges(self, spans: Spans) -> list[UnitRange]:
-        """Return what queues know of these spans."""
+        """Return the units of these spans in the queues."""
         found = []
         for key, (begin, end) in spans.items():
             view = self._store.queue_views.get(key)

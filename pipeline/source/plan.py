@@ -31,7 +31,7 @@ class Source:
         self._log = _open_log(options.endpoints) if options.endpoints else None
 
     def view(self) -> SourceView:
-        """Return what there is to read now; close it after its use.
+        """Return a view of the messages that can be read now; close it after its use.
 
         Raises:
             pipeline.common.errors.PipelineError: there is no store, or no broker answers.
@@ -75,7 +75,7 @@ def wanted_spans(options: SourceOptions, view: SourceView, *, is_checked: bool =
 
 
 def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
-    """Return what a batch query reads.
+    """Return the selection of a batch query.
 
     Raises:
         UnknownTopic: as `wanted_spans`.
@@ -98,7 +98,7 @@ def batch_parts(
     options: SourceOptions,
     narrow: Callable[[Selection, SourceView], Selection | None] = lambda selection, _view: selection,
 ) -> list[Part]:
-    """Return what tasks read of a batch query; what comes to the log later is not seen.
+    """Return the parts for the tasks of a batch query; messages appended later are not included.
 
     Args:
         options: of the query.

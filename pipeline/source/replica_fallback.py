@@ -73,7 +73,7 @@ class ReadCandidate(NamedTuple):
 
 
 def candidates(place: PartRange, marks: Sequence[Mark], replicas: Replicas) -> list[ReadCandidate]:
-    """Return how a part can be read, what is to be tried first in front: own host, as planned, elsewhere."""
+    """Return the ways to read a part in the order of preference: own host, as planned, other replicas."""
     hosts = own_hosts()
 
     def in_directory(path: str) -> ReadCandidate:
@@ -94,7 +94,7 @@ def candidates(place: PartRange, marks: Sequence[Mark], replicas: Replicas) -> l
 
 
 def own_hosts() -> set[str]:
-    """Return what this host is called."""
+    """Return the names and addresses of this host."""
     name = socket.gethostname()
     hosts = (os.environ.get(variable) for variable in _HOST_VARIABLES)
     return {name, name.partition(".")[0], "localhost", *filter(None, hosts)}
@@ -117,7 +117,7 @@ def _of_node(place: BrokerRange, address: str) -> ReadCandidate:
 
 
 def _find(path: str, place: PartRange, marks: Sequence[Mark]) -> list[PartRange] | None:
-    """Return where a part is in the store of a directory."""
+    """Return the place of a part in the store of a directory."""
     try:
         with open_store(path, tail=Tail.COMMITTED) as store:
             if not is_same_log(store, marks):
@@ -130,7 +130,7 @@ def _find(path: str, place: PartRange, marks: Sequence[Mark]) -> list[PartRange]
 
 
 def place_in(store: StoreView, place: PartRange) -> list[PartRange] | None:
-    """Return where a part is in another replica; None when it does not have all of it, or not committed."""
+    """Return the place of a part in another replica; None if the replica lacks part of it, or has not committed it."""
     if place.topic:
         begin, end = (
             (place.begin_queue_offset, place.end_queue_offset) if isinstance(place, Slice) else (place.begin, place.end)
@@ -173,7 +173,7 @@ def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[Par
 
 
 def clipped(places: Sequence[PartRange], begin: int, end: int) -> list[PartRange]:
-    """Return what of these places lies in `[begin, end)`: physical offsets where records begin; of a queue its own.
+    """Return the parts of these places in `[begin, end)`: physical offsets of records, or queue offsets for a queue.
 
     What lies after the last place is taken too where its file holds it.
     """

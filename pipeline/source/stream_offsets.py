@@ -54,7 +54,7 @@ class StreamOffset:
     anchor: Anchor | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark keeps."""
+        """Return the offset in the form that Spark saves."""
         found: dict[str, Any] = {"version": VERSION, "offsets": format_offsets(self.offsets)}
         if self.begins:
             found["begins"] = format_offsets(self.begins)
@@ -70,7 +70,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, found: Any) -> StreamOffset:
-        """Return what was kept.
+        """Return the offset that Spark saved.
 
         Raises:
             ForeignCheckpoint: another source wrote it, or a newer version of this one.
@@ -93,7 +93,7 @@ class StreamOffset:
             raise ForeignCheckpoint(_EXPECTED, str(found)[:200]) from error
 
     def spans_to(self, end: StreamOffset) -> dict[QueueKey, tuple[int, int]]:
-        """Return what lies between this offset and a later one, by queue; only what holds something."""
+        """Return the ranges between this offset and a later one, by queue, without empty ones."""
         found = {}
         for key, last in end.offsets.items():
             first = self.offsets.get(key, end.begins.get(key, 0))

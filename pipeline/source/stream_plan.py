@@ -64,7 +64,7 @@ class StreamPlan:
         self._known_anchor: Anchor | None = None
 
     def initial(self) -> StreamOffset:
-        """Return where the stream begins when it has no checkpoint.
+        """Return the begin of the stream if it has no checkpoint.
 
         Raises:
             pipeline.common.errors.PipelineError: there is no store, or a topic or a queue that is named is not there.
@@ -89,7 +89,7 @@ class StreamPlan:
             view.close()
 
     def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        """Return where the next batch ends; `start` when there is none yet.
+        """Return the end of the next batch; `start` if there is none yet.
 
         Raises:
             DataLost: see the module's table.
@@ -115,7 +115,7 @@ class StreamPlan:
         self._kept = view, end
 
     def _view_for(self, end: StreamOffset) -> SourceView:
-        """Return what a batch was planned with; a new view when another run has planned it."""
+        """Return the view with which a batch was planned; a new one if another run has planned it."""
         kept, self._kept = self._kept, None
         if kept is not None and kept[1] == end:
             return kept[0]
@@ -142,7 +142,7 @@ class StreamPlan:
         return StreamOffset(offsets, begins, self._anchor(view, ready, offsets) or start.anchor)
 
     def parts(self, start: StreamOffset, end: StreamOffset) -> list[Part]:
-        """Return what the tasks of a batch read.
+        """Return the parts for the tasks of a batch.
 
         Raises:
             DataLost: something of it is gone since it was planned.
@@ -177,7 +177,7 @@ class StreamPlan:
         return {key: (begin, min(end, target[key])) for key, (begin, end) in spans.items() if key in target}
 
     def _ready(self, name: str, start: StreamOffset, spans: Spans, there: Spans) -> dict[QueueKey, tuple[int, int]]:
-        """Return what could be read next of each queue.
+        """Return the next range that can be read of each queue.
 
         Args:
             name: of the source.

@@ -66,17 +66,17 @@ class SourceView(Protocol):
         ...
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return where these spans end when only the messages are taken that come first in the log."""
+        """Return the ends of these spans if only the first messages in the order of the log are taken."""
         ...
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return where a message is in the log; None when it is not there, or that is not known."""
+        """Return the physical offset of a message; None if it is not there, or not known."""
         ...
 
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return what tasks read: together all that is selected, each message once.
+        """Return the parts for tasks, which together have each selected message once.
 
         Raises:
             pipeline.common.errors.DataLost: something selected by offset is gone.

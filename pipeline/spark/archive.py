@@ -23,5 +23,5 @@ class SparkRunner:
         self._spark = spark
 
     def __call__(self, groups: Sequence[Sequence[Slice]], task: ArchiveTask) -> list[DataFile]:
-        """Return what all tasks have staged."""
+        """Return the files that all tasks have staged."""
         return run_over(self._spark, groups, lambda group: stage(group, task))

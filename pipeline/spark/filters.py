@@ -26,7 +26,7 @@ _MAX: Final = (1 << 63) - 1
 def narrowed(
     selection: Selection, filters: Sequence[Filter], spans: Spans, index_range: Range | None
 ) -> Selection | None:
-    """Return what is left to read of a selection; None: nothing.
+    """Return the part of a selection that is left to read; None: nothing.
 
     Args:
         selection: what the query reads without the filters.

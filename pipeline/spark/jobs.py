@@ -35,7 +35,7 @@ _Found = TypeVar("_Found")
 def run_over(
     spark: SparkSession, groups: Sequence[Sequence[_Piece]], work: Callable[[Sequence[_Piece]], Iterable[_Found]]
 ) -> list[_Found]:
-    """Return what `work` finds in each group, in their order; each group is a task.
+    """Return the results of `work` for each group, in their order; each group is a task.
 
     Args:
         spark: where the tasks run.
@@ -61,7 +61,7 @@ def run_each(
     *,
     tasks_max: int = TASKS_MAX,
 ) -> list[_Found]:
-    """Return what `work` finds in each piece, in their order; neighbouring pieces share a task.
+    """Return the results of `work` for each piece, in their order; neighbouring pieces share a task.
 
     Args:
         spark: where the tasks run.
@@ -88,7 +88,7 @@ def group_parts(parts: Sequence[Part], count_max: int = TASKS_MAX) -> list[list[
 def report_over(
     spark: SparkSession, parts: Sequence[Part], *, keys_kept: int, how: HowToRead = _REPORTED
 ) -> ReportPartial:
-    """Return what a report needs to know of these parts.
+    """Return the partial report of these parts.
 
     Args:
         spark: where the tasks run.
@@ -116,7 +116,7 @@ def size_of(part: Part) -> int:
 
 
 def _messages_of(part: Part) -> int:
-    """Return how many messages a part has, about; rather too many than too few."""
+    """Return the approximate number of messages of a part; rather too high than too low."""
     place = part.place
     if isinstance(place, Slice):
         if place.is_queue:

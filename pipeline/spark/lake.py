@@ -47,7 +47,7 @@ class LakeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what is in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "dledger-lake"
 
     def _root(self) -> str:
@@ -59,16 +59,16 @@ class LakeSource(DataSource):
         return from_arrow_schema(Lake.open(self._root()).schema)
 
     def reader(self, schema: StructType) -> LakeReader:
-        """Return what reads a lake; a schema of the user's own says which columns are read."""
+        """Return a reader of a lake; a schema of the user selects the columns."""
         return LakeReader(self._root(), to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
-        """Return what writes a batch."""
+        """Return a writer of batches."""
         target, write_id = parse_lake_target(self.options)
         return LakeBatchWriter(target, _checked(schema, is_overwriting=overwrite), write_id)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802  (Spark's name)
-        """Return what writes a stream."""
+        """Return a writer of a stream."""
         target, _ = parse_lake_target(self.options)
         return LakeStreamWriter(target, _checked(schema, is_overwriting=overwrite))
 

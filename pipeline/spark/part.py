@@ -54,7 +54,7 @@ class PartReader:
 
 
 def how_to_read(options: SourceOptions, columns: tuple[str, ...]) -> HowToRead:
-    """Return what all tasks of a query have in common."""
+    """Return the settings that all tasks of a query share."""
     return HowToRead(
         columns,
         options.verify_crc,

@@ -45,7 +45,7 @@ def shown_progress(spark: SparkSession, label: str, size_bytes: int) -> Iterator
 
 
 def _share_done(spark: SparkSession) -> float:
-    """Return how much of the running stage with the most tasks is done."""
+    """Return the completed share of the running stage with the most tasks."""
     tracker = spark.sparkContext.statusTracker()
     stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
     if not stages:

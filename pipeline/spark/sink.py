@@ -33,7 +33,7 @@ class RowsWritten(WriterCommitMessage):
 
 
 def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogBatchWriter:
-    """Return what writes a batch.
+    """Return a writer of batches.
 
     Raises:
         pipeline.common.errors.PipelineError: an option or a column cannot be.
@@ -44,7 +44,7 @@ def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def log_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogStreamWriter:
-    """Return what writes a stream; raises as `log_writer`."""
+    """Return a writer of a stream; raises as `log_writer`."""
     target, _ = parse_log_target(options)
     _check(target, schema, is_overwriting=overwrite)
     return LogStreamWriter(target)

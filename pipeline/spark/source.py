@@ -39,7 +39,7 @@ class DLedgerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what is in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "dledger"
 
     @property
@@ -52,26 +52,26 @@ class DLedgerSource(DataSource):
         return default_ddl(self._parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a batch; a schema of the user's own says which columns are read."""
+        """Return a reader of a batch; a schema of the user selects the columns."""
         options = self._parsed
         options.check_batch()
         return (FilteringReader if options.push_filters else DLedgerReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DLedgerStreamReader:  # noqa: N802  (Spark's name)
-        """Return what reads a stream."""
+        """Return a reader of a stream."""
         options = self._parsed
         options.check_stream()
         return DLedgerStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
-        """Return what stores a batch in the log; its options are in `pipeline.sink.options`."""
+        """Return a writer that stores a batch in the log; its options are in `pipeline.sink.options`."""
         # Each process of Spark's Python imports this module, and few of them write.
         from pipeline.spark.sink import log_writer  # noqa: PLC0415
 
         return log_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802  (Spark's name)
-        """Return what stores a stream in the log."""
+        """Return a writer that stores a stream in the log."""
         from pipeline.spark.sink import log_stream_writer  # noqa: PLC0415
 
         return log_stream_writer(self.options, schema, overwrite)
@@ -91,7 +91,7 @@ class DLedgerReader(DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        """Return what tasks read; what comes to the log later is not seen."""
+        """Return the partitions for tasks; messages appended later are not included."""
         return partitions_of(batch_parts(self._options, self._narrowed))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -53,7 +53,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lazy_plan
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
-        """Return where a query without a checkpoint begins."""
+        """Return the begin of a query without a checkpoint."""
         return self._plan.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -66,7 +66,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows((1 << 31) - 1) if options.min_offsets is not None else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; `start` when there is none yet."""
+        """Return the end of the next batch; `start` if there is none yet."""
         options = self._options
         limits = Limits(options.max_offsets, options.max_bytes, options.min_offsets)
         if isinstance(limit, ReadAllAvailable):
@@ -76,7 +76,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the queues end: progress shows the lag of the query."""
+        """Return the ends of the queues, from which Spark computes the lag of the query."""
         newest = self._plan.newest
         return None if newest is None else newest.to_json()
 
@@ -85,7 +85,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan.fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return what the tasks of a batch read."""
+        """Return the partitions for the tasks of a batch."""
         parts = self._plan.parts(StreamOffset.from_json(start), StreamOffset.from_json(end))
         return partitions_of(parts)
 

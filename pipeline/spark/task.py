@@ -30,7 +30,7 @@ def partition_id() -> int:
 
 
 def stream_task() -> StreamTask:
-    """Return which part of which streaming query this task is.
+    """Return the streaming query, batch and partition of this task.
 
     Raises:
         PipelineError: Spark did not set the properties.

@@ -49,7 +49,7 @@ class StoredItems:
     numbers: Int32s
 
     def __len__(self) -> int:
-        """Return how many they are."""
+        """Return their number."""
         return len(self.offsets)
 
 
@@ -135,7 +135,7 @@ class IndexChecker:
         return self._align(batch, offsets)
 
     def finish(self, log_end: int) -> Iterator[Finding]:
-        """Yield what is left: keys that the index lacks at its end, and items of messages that are not there.
+        """Yield the remaining faults: missing keys at the end of the index, and items without a message.
 
         Args:
             log_end: where the log ends.
@@ -367,7 +367,7 @@ def _is_skipped(batch: DispatchBatch, offset: int) -> bool:
 
 
 def _ascending(files: Int32s) -> list[int]:
-    """Return which files occur; they are numbered in the order of the items."""
+    """Return the numbers of the files that occur; files are numbered in the order of the items."""
     if len(files) and files[0] == files[-1]:
         return [int(files[0])]
     found: list[int] = np.unique(files).tolist()

@@ -28,7 +28,7 @@ REBUILD = "`dledger rebuild` rebuilds the index from the log"
 
 
 def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bool = False) -> Iterator[Finding]:
-    """Yield what is wrong with one file by itself.
+    """Yield the faults of one file by itself.
 
     Args:
         file: the file.
@@ -64,7 +64,7 @@ def _check_all_chains(file: IndexView, count: int, newest: NDArray[np.int32]) ->
 
 
 def count_items(file: IndexView) -> int:
-    """Return how many items are in a file, whatever its header says: up to the last one that is not zero."""
+    """Return the number of items in a file, up to the last one that is not zero, whatever its header says."""
     stated = file.stated_item_count
     for begin in range(_chunk_begin(file.item_count_max), 0, -_CHUNK_ITEMS):
         end = min(begin + _CHUNK_ITEMS, file.item_count_max + 1)

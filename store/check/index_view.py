@@ -93,7 +93,7 @@ class IndexView:
         return min(max(self.header.index_count - 1, 0), self.item_count_max)
 
     def item_position(self, number: int) -> int:
-        """Return where in the file an item is."""
+        """Return the position of an item in the file."""
         return HEADER_SIZE + self.slot_count * SLOT_SIZE + number * ITEM_SIZE
 
     def item(self, number: int) -> IndexItem:
@@ -105,11 +105,11 @@ class IndexView:
         return np.frombuffer(self.view, ITEM_TYPE, end - begin, self.item_position(begin))
 
     def slots(self) -> NDArray[np.int32]:
-        """Return what all slots hold: the number of the newest item of each; 0: none."""
+        """Return the content of all slots: the number of the newest item of each; 0: none."""
         return np.frombuffer(self.view, SLOT_TYPE, self.slot_count, HEADER_SIZE)
 
     def slot(self, number: int) -> int:
-        """Return what one slot holds."""
+        """Return the content of one slot."""
         found: int = SLOT.unpack_from(self.view, HEADER_SIZE + number * SLOT_SIZE)[0]
         return found
 
@@ -120,7 +120,7 @@ def header_of(view: memoryview) -> IndexHeader:
 
 
 def find_slot_count(view: memoryview) -> int | None:
-    """Return how many slots a file has, derived from its size and content; None when no number fits."""
+    """Return the number of slots of a file, derived from its size and content; None if no number fits."""
     room = len(view) - HEADER_SIZE
     usual = room // (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE)
     is_usual_size = room > 0 and room % (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE) == 0

@@ -178,7 +178,7 @@ def load_queues(
 
 
 def _odd_sizes(queues: Collection[QueueView]) -> Iterator[Finding]:
-    """Yield what is wrong with lone files: all queues of a store have files of one size."""
+    """Yield the queues whose file size differs from that of the other queues."""
     lone = {each.queue_files[0].path: each.queue_files[0].count for each in queues if len(each.queue_files) == 1}
     counts = [file.count for each in queues for file in each.queue_files]
     count = max(sorted(set(counts)), key=counts.count, default=0)

@@ -96,7 +96,7 @@ class QueueChecker:
         return is_found, findings
 
     def find(self, batch: DispatchBatch) -> Bools:
-        """Return which messages of a batch, of any part of the log, are in their queue, as they should."""
+        """Return a mask of the messages of a batch, of any part of the log, that are in their queue."""
         is_found = self._compare(batch)
         while self._look_again is not None and self._looks_left and not (is_found | ~batch.is_queued).all():
             self._looks_left -= 1
@@ -105,7 +105,7 @@ class QueueChecker:
         return is_found
 
     def due(self, batch: DispatchBatch, is_found: Bools) -> Bools:
-        """Return which messages of a batch will be in their queue once the store was started again.
+        """Return a mask of the messages of a batch that the next start of the store will add to their queue.
 
         Those are what a start adds after the ends of the queues when the store was not closed cleanly.
         """
@@ -117,7 +117,7 @@ class QueueChecker:
         return is_due
 
     def finish(self, log_begin: int, log_end: int, ignored_from: int | None = None) -> Iterator[Finding]:
-        """Yield what is wrong with the queues as wholes: units that are missing, and units without a message.
+        """Yield the faults of whole queues: missing units, and units without a message.
 
         Args:
             log_begin: units of messages before it belong to deleted files of the log.
@@ -319,7 +319,7 @@ class QueueChecker:
 
 
 def _first_place(queue: QueueView | None, offset: int, queue_offset: int) -> int:
-    """Return which unit leads to the first message of a queue that was seen; without one what the message says."""
+    """Return the queue offset of the unit of the first message seen of a queue; without one the message's own."""
     if queue is None:
         return queue_offset
     if queue.unit(queue_offset).offset == offset:

@@ -152,7 +152,7 @@ class SealState(Enum):
 
 
 def seal_state(content: bytes) -> SealState:
-    """Return what the seal of a page is; the page has at least the five numbers."""
+    """Return the state of a page's seal; the page has at least the five numbers."""
     seal = content[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE]
     if not any(seal):
         return SealState.NONE
@@ -163,7 +163,7 @@ def seal_state(content: bytes) -> SealState:
 
 
 def decode_checkpoint(content: bytes) -> StoreCheckpoint:
-    """Return what a page says, which has at least the five numbers; a seal that does not fit counts for nothing."""
+    """Return the checkpoint in a page of at least the five numbers; a seal that does not match is ignored."""
     found = StoreCheckpoint(*_CHECKPOINT.unpack_from(content))
     if seal_state(content) is not SealState.FITS:
         return found

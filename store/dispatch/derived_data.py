@@ -175,7 +175,7 @@ class DerivedData:
     # ------------------------------------------------------------------------------------------- where queues end
 
     def queue_ends(self) -> QueueEnds:
-        """Return where all queues end, as of one place in the log; any thread may call it."""
+        """Return the ends of all queues, as of one offset of the log; any thread may call it."""
         with self.dispatcher.guard:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 

@@ -133,7 +133,7 @@ class Dispatcher:
             self._step_bytes = min(2 * self._step_bytes, self.size_bytes_max)
 
     def next_batch(self) -> DispatchBatch | None:
-        """Return what comes next, about `size_bytes_max`; None at the end."""
+        """Return the next batch, of about `size_bytes_max`; None at the end."""
         return self._scan(self.size_bytes_max)
 
     def _scan(self, size_bytes: int) -> DispatchBatch | None:

@@ -40,7 +40,7 @@ class MessageWaiters:
         self._waiters_max = waiters_max
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting reads."""
         return self._count
 
     def add(

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 def limit() -> int:
-    """Return how many descriptors this process may have now."""
+    """Return this process's current limit of descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _LIMITLESS if soft == resource.RLIM_INFINITY else soft
 
@@ -64,12 +64,12 @@ def raise_limit() -> int:
 
 
 def queue_files_max() -> int:
-    """Return how many files of queues may be open at a time."""
+    """Return the largest number of queue files that may be open at a time."""
     return max(1, min(_QUEUE_FILES_MAX, limit() // _PART))
 
 
 def connections_max() -> int:
-    """Return how many connections a server may have at a time."""
+    """Return the largest number of connections of a server at a time."""
     return max(1, limit() // _PART)
 
 
@@ -109,7 +109,7 @@ RESERVE: Final = Reserve()
 
 
 def with_descriptor(path: str, operation: str, call: Callable[[], Result]) -> Result:
-    """Return what `call` returns, which opens a file or a directory; out of descriptors it is tried again.
+    """Return the result of `call`, which opens a file or a directory; it is retried when descriptors run out.
 
     Raises:
         OutOfDescriptors: also the reserve is used up.

@@ -82,7 +82,7 @@ class MappedFile:
         return data_end
 
     def _chunks(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield what may hold data after `offset`, as (position, bytes) of bounded size."""
+        """Yield the ranges that may hold data after `offset`, as (position, bytes) of bounded size."""
         view = self.file.view()
         for begin, end in self.file.data_ranges(offset - self.begin_offset):
             for position in range(begin, end, _CHUNK_SIZE_BYTES):

@@ -294,7 +294,7 @@ class Files(Protocol):
         ...
 
     def disk_used_ratio(self, path: str) -> float:
-        """Return how full the file system is that holds `path`: used / (used + what this process may still use)."""
+        """Return the used share of the file system of `path`: used / (used + what this process may still use)."""
         ...
 
     def lock_first_byte(self, path: str, content: bytes) -> DirectoryLock:

@@ -88,7 +88,7 @@ class ClockReading:
 
 
 def read_clocks() -> ClockReading:
-    """Return what the clocks of this machine say."""
+    """Return the current readings of this machine's clocks."""
     wall_s = time.time()  # noqa: TID251  (it stamps messages, and gives the age of files)
     return ClockReading(wall_s, time.monotonic(), time.localtime(wall_s).tm_hour)
 
@@ -215,7 +215,7 @@ class RetentionPolicy:
         self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
 
     def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
-        """Return what to call the log's `delete_before` with, ascending, one for each file that goes.
+        """Return the offsets for calls of the log's `delete_before`, ascending, one for each file to be deleted.
 
         The caller should give the rest of the program a turn between two of them: to remove a large file takes time.
 

@@ -23,7 +23,7 @@ def seal(content: Mapping[str, Any]) -> bytes:
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
-    """Return what `seal` was given.
+    """Return the value that was given to `seal`.
 
     Raises:
         ValueError: these are not its bytes.

@@ -93,7 +93,7 @@ class OpenTickets(Generic[Ticket]):
         return iter(self._tickets)
 
     def __len__(self) -> int:
-        """Return how many are out."""
+        """Return the number of tickets that are not returned."""
         return len(self._tickets)
 
     def add(self, ticket: Ticket) -> Ticket:

@@ -192,7 +192,7 @@ class IndexFile:
             yield begin, self.items(begin, min(begin + CHUNK_ITEMS, self.header.next_item))
 
     def item_position(self, number: int) -> int:
-        """Return where an item is in the file."""
+        """Return the position of an item in the file."""
         return self._layout.items_begin + ITEM_SIZE * number
 
     def first_physical_offset(self) -> int:
@@ -423,7 +423,7 @@ class IndexFile:
 
 
 def _sound_count(items: IndexItems, begin: int, last: int, physical_offset: int) -> int:
-    """Return how many items from the first on can be right and belong to messages below `physical_offset`."""
+    """Return the number of items, from the first on, that may be correct: of messages below `physical_offset`."""
     offsets = items.physical_offsets
     before = np.concatenate(([last], offsets[:-1]))
     numbers = np.arange(begin, begin + len(offsets))

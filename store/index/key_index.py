@@ -212,7 +212,7 @@ class KeyIndex:
         self._last = offset, count
 
     def _known_count(self, offsets: Int64s) -> int:
-        """Return how many of these keys are here already; `offsets` are those of their messages, ascending."""
+        """Return the number of these keys in the index already; `offsets` are those of their messages, ascending."""
         if self._last is None:
             self._last = self._find_last()
         if self._last is None or not len(offsets) or offsets[0] > self._last[0]:

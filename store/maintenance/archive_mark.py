@@ -40,7 +40,7 @@ class UnreadableMark(Exception):
 
 
 def mark_path(root: str, log: str) -> str:
-    """Return where the mark of a log is in an archive."""
+    """Return the path of a log's mark in an archive."""
     return f"{root}/{_FOLDER}/{log}.json"
 
 
@@ -50,7 +50,7 @@ def encode_mark(mark: ArchiveMark) -> bytes:
 
 
 def decode_mark(raw: bytes) -> ArchiveMark:
-    """Return what a mark's file says.
+    """Return the mark in a file's content.
 
     Raises:
         UnreadableMark: it is not what was written.
@@ -136,7 +136,7 @@ class ArchiveFloor:
             logger.warning("archive_mark path=%s %s", self._path, fault or "is read again")
 
     def _read_mark(self) -> ArchiveMark | str:
-        """Return what the mark says, or why it says nothing."""
+        """Return the mark, or the reason why there is none."""
         try:
             raw = self._files.read_bytes(self._path)
             if raw is None:

@@ -39,7 +39,7 @@ def lock_store(files: Files, root: str) -> DirectoryLock:
 
 
 def _holder(files: Files, root: str) -> str:
-    """Return what `abort` says of the process that has the store open: RocketMQ 4 leaves it empty."""
+    """Return the process that has the store open, according to `abort`, which RocketMQ 4 leaves empty."""
     content = note_in(files, root) or b""
     return content.decode("ascii", "replace").strip() or "unknown"
 

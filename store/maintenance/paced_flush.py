@@ -29,7 +29,7 @@ class SteppedTicket(Protocol):
 
     @property
     def left_count(self) -> int:
-        """Return how many queues have units that are not durable yet."""
+        """Return the number of queues with units that are not durable yet."""
         ...
 
     def step(self) -> bool:

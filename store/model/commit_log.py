@@ -141,7 +141,7 @@ class CommitLog(Protocol):
         ...
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """Return where the first record begins that was stored at or after this time; `end_offset` when there is none.
+        """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
         Store timestamps never go back along the log, so everything before is older.
         """
@@ -181,7 +181,7 @@ class CommitLog(Protocol):
         ...
 
     def scan(self, offset: int, size_bytes_max: int) -> DispatchBatch | None:
-        """Return what the records from `offset` on mean, about `size_bytes_max` of them; None at the end.
+        """Return the columns of about `size_bytes_max` of records from `offset` on; None at the end.
 
         Args:
             offset: `begin_offset`, the `next_offset` of another batch, or where a record is known to begin.
@@ -200,7 +200,7 @@ class CommitLog(Protocol):
         ...
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """Return where each record's bytes in the log begin within `[begin, end)`; None for a log without an index.
+        """Return the begin of each record's bytes in the log in `[begin, end)`; None for a log without an index.
 
         In the replicated log that is an entry's header; a leader's own entries are among them.
         """

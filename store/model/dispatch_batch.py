@@ -67,7 +67,7 @@ class DispatchBatch:
 
 
 def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
-    """Return what a batch says of the records at `offset` and after it."""
+    """Return the rows of a batch for the records at `offset` and after it."""
     if offset <= batch.begin_offset:
         return batch
     first = int(np.searchsorted(batch.physical_offsets, offset))

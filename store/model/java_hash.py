@@ -33,7 +33,7 @@ def java_hash(text: str) -> int:
 
 
 def positive_hash(value: int) -> int:
-    """Return what the index holds for a hash: its absolute value, and 0 for the one that has none in 32 bits.
+    """Return the index's form of a hash: its absolute value, or 0 for -2^31.
 
     Source: RocketMQ `IndexFile.indexKeyHashMethod`.
     """

@@ -34,7 +34,7 @@ def encode_message_id(store_host: Host, physical_offset: int) -> str:
 
 
 def decode_message_id(text: str) -> MessageId:
-    """Return what `text` says; small letters are taken, too.
+    """Return the message id in `text`; lower-case digits are accepted, too.
 
     Raises:
         IllegalMessage: it is no offset message id.

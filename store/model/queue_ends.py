@@ -22,6 +22,6 @@ class QueueEnds(NamedTuple):
     next_offsets: Mapping[QueueKey, int]
 
     def joined(self, other: QueueEnds) -> QueueEnds:
-        """Return what two stores of the same log say together: the furthest of each queue, as of the further place."""
+        """Return the ends of two stores of the same log together: the larger of each queue, as of the later offset."""
         further = {key: max(end, other.next_offsets.get(key, 0)) for key, end in self.next_offsets.items()}
         return QueueEnds(max(self.offset, other.offset), {**other.next_offsets, **further})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def may_match(tag_filter: TagFilter, tags_codes: Int64s) -> Bools:
-    """Return which units may belong to messages that `tag_filter` wants.
+    """Return a mask of the units that may belong to messages that match `tag_filter`.
 
     A code that is no hash (it does not fit in 32 bits: a delivery time, or the address of an extension unit) rules
     nothing out.

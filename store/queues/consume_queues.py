@@ -132,7 +132,7 @@ class ConsumeQueues:
         return queue
 
     def path(self, key: QueueKey) -> str:
-        """Return where the files of a queue are, or would be."""
+        """Return the directory of a queue, whether it exists or not."""
         return f"{self._directory}/{key.topic}/{key.queue_id}"
 
     def digest(self) -> int:

@@ -48,7 +48,7 @@ _NO_FILES: Final = SeenQueue()
 
 
 def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
-    """Return what the files of one queue show; None: they must be looked at more closely.
+    """Return the queue that the metadata of its files shows; None if the files must be opened.
 
     Args:
         files: all files of its directory, in the order of their names.
@@ -77,7 +77,7 @@ def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
 
 
 def _begin(files: Sequence[FileGlance], file_size: int) -> int | None:
-    """Return where the first file begins; None unless names and sizes are right, and the data of each is one piece."""
+    """Return the begin of the first file; None unless names and sizes are right, and each file's data has no gap."""
     begin = int(files[0].name) if files[0].name.isdecimal() else -1
     if begin % file_size:
         return None

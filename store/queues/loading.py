@@ -130,7 +130,7 @@ class QueueLoading:
 
 
 def _fault_of(error: StoreError) -> str:
-    """Return what an error found, without its advice, which does not fit where the log has everything."""
+    """Return the fault in an error, without its advice, which does not apply if the log has everything."""
     return str(error).partition(". ")[0]
 
 

@@ -53,7 +53,7 @@ class UnitRange:
     units: Units
 
     def __len__(self) -> int:
-        """Return how many units it has."""
+        """Return the number of its units."""
         return self.end - self.begin
 
 
@@ -193,7 +193,7 @@ def _up_to_size(ranges: Sequence[UnitRange], ends: list[int], size_bytes_max: in
 
 
 def _first_real(each: UnitRange) -> int | None:
-    """Return where the first message is that is no blank."""
+    """Return the offset of the first message that is not a blank."""
     for begin in range(each.begin, each.end, _SAMPLE_MAX):
         offsets, sizes = each.units(begin, min(begin + _SAMPLE_MAX, each.end))
         places = np.flatnonzero(sizes != BLANK_SIZE)

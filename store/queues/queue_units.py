@@ -142,14 +142,14 @@ class QueueUnits:
         return self.begin_offset
 
     def data_end(self, file: MappedFile, offset: int) -> int:
-        """Return where the data of a file ends, `offset` or after it; tails aside. Bytes from the queue's origin."""
+        """Return the end of a file's data, at least `offset`, without tails; in bytes from the queue's origin."""
         newest = self.newest
         if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
             return max(offset, file.begin_offset + len(newest.data.rstrip(b"\0")))
         return file.find_data_end(offset)
 
     def pending_bytes(self) -> int:
-        """Return how many bytes of this queue wait to be written."""
+        """Return the number of bytes of this queue that are not written yet."""
         return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
 
     def _write_tail(self, tail: UnitTail) -> None:
@@ -187,7 +187,7 @@ def check_full(files: Sequence[MappedFile]) -> None:
 
 
 def used_count(file: MappedFile) -> int:
-    """Return how many units a file holds that is zero after the last one."""
+    """Return the number of units in a file, which is zero after the last one."""
     view = file.view()
     # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
     ranges = file.file.data_ranges(0)

@@ -54,7 +54,7 @@ class Units(NamedTuple):
         return is_blank
 
     def sound_count(self) -> int:
-        """Return how many units from the first one on can be right.
+        """Return the number of units, from the first one on, that may be correct.
 
         Each must have a size, and begin where the message before it ends, or after that: blanks aside, physical
         offsets of a queue ascend.

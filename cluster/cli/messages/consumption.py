@@ -102,7 +102,7 @@ class Consumption:
         self._offsets[queue_id] = offset
 
     def steps(self, *, is_following: bool) -> Iterator[Step]:
-        """Yield what comes, up to the ends as they were at the beginning; or without end.
+        """Yield messages up to the ends as they were at the beginning, or without end.
 
         Raises:
             RequestFailed: the broker refuses, or is gone.

@@ -22,7 +22,7 @@ class _End:
 
 
 def merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
-    """Yield what the sources yield; each is read in a thread of its own, one alone in the caller's.
+    """Yield the items of all sources; each is read in a thread of its own, a single one in the caller's.
 
     Threads end when their source does, or within half a second of the next item after the end of this iterator.
 

@@ -21,7 +21,7 @@ _Piece = Callable[["Record"], bytes]
 
 
 def template_printer(template: str) -> Callable[[Record], None]:
-    r"""Return what prints a message to standard output as a template says.
+    r"""Return a function that prints a message to standard output by a template.
 
     Args:
         template: text with fields such as `{offset}` or `{header:trace}`, and `\n`, `\t`.

@@ -26,7 +26,7 @@ BrokerStatuses = Mapping[str, BrokerStatusResponse]
 
 
 def broker_statuses(endpoints: Iterable[str], timeout_s: float) -> dict[str, BrokerStatusResponse]:
-    """Return what each node says that keeps messages; others, and those that do not answer, are left out."""
+    """Return the status of each node that keeps messages; nodes that do not answer are left out."""
     channels = {endpoint: open_channel(endpoint, PLAIN, CHANNEL_OPTIONS) for endpoint in endpoints}
     try:
         asked: dict[str, Future[BrokerStatusResponse]] = {
@@ -70,7 +70,7 @@ def broker_table(statuses: BrokerStatuses) -> Table:
 
 
 def undispatched_bytes(status: BrokerStatusResponse) -> int:
-    """Return how many bytes of the committed log queues and index do not hold yet."""
+    """Return the number of bytes of the committed log that are not in queues and index yet."""
     return max(status.max_physical_offset - status.dispatched_physical_offset, 0)
 
 

@@ -140,7 +140,7 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold: protobuf's own conversion would write 64-bit numbers as text."""
+    """Return a value for JSON: protobuf's own conversion would write 64-bit numbers as text."""
     if isinstance(value, Message):
         return _fields(value)
     return value if isinstance(value, str | int | float | bool) else [_plain(item) for item in value]
@@ -189,7 +189,7 @@ def _row(
 
 
 def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
-    """Return what the leader reports of a node whose client address is unknown: it was not asked."""
+    """Return the leader's report of a node that was not asked, because its client address is unknown."""
     log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
     role = "-" if peer.is_voter else "learner"
     return (
@@ -210,7 +210,7 @@ def _role_of(answer: StatusResponse) -> str:
 
 
 def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
-    """Return what is wrong with a node, the worst first: what it reports of itself, then what the leader reports."""
+    """Return the worst fault of a node: first those that it reports of itself, then those that the leader reports."""
     is_member = any(member.id == answer.self_id for member in answer.members)
     own = {
         "disk full": answer.is_disk_full,

@@ -55,7 +55,7 @@ class Page:
         self._status = Text(status.ljust(width)[:width], style="reverse", no_wrap=True, end="")
 
     def renderable(self) -> RenderableType:
-        """Return what rich prints."""
+        """Return the object that rich prints."""
         return Group(self._lines, self._status)
 
 

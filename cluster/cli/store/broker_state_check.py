@@ -19,7 +19,7 @@ _REMEDY: Final = "Restore the file from a backup, or move it away: the broker th
 
 
 def check_broker_state(root: str) -> Iterator[Finding]:
-    """Yield what keeps a standalone broker from starting with the state in the store `root`."""
+    """Yield the faults that keep a standalone broker from starting with the state in the store `root`."""
     files = ReadOnlyFiles()
     directory = f"{root}/{LOCAL_STATE_DIRECTORY}/{SNAPSHOT_NAME}"
     if files.is_directory(directory) and files.list_directory(directory):

@@ -44,7 +44,7 @@ class EntryCheck:
         self.unit_count = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with entries, index units, and the node's small files."""
+        """Yield the faults of entries, index units, and the node's small files."""
         if self._node is None:
             return
         for fault in file_faults(self._node / "index"):
@@ -106,7 +106,7 @@ class EntryCheck:
         self._missing = []
 
     def _passed(self, unit: StoredIndexUnit | FileFault) -> Iterator[Finding]:
-        """Yield what a unit that was not compared means: one of an entry that cannot be read means nothing."""
+        """Yield the fault of a unit that was not compared; none if only its entry cannot be read."""
         if isinstance(unit, FileFault):
             meaning, remedy = "the entry cannot be found through it", _INDEX_REMEDY
             yield Finding(Area.ENTRIES, unit.path, unit.position, *_halves(unit.text), meaning, remedy)

@@ -122,7 +122,7 @@ def has_key_index(directory: Path) -> bool:
 
 
 def advice_for_messages(directory: Path) -> str:
-    """Return what to add to the refusal of a directory without entries when it holds messages; else nothing."""
+    """Return an addition to the refusal of a directory without entries if it has messages; else nothing."""
     try:
         found = find_store(ReadOnlyFiles(), str(directory))
     except NotAStore:
@@ -223,14 +223,14 @@ def _same(row: Row) -> Row:
 
 
 def _queue_cells(row: Row) -> Row:
-    """Return what a table has room for."""
+    """Return the cells of a row that fit into a table."""
     names = {"queueId": "queue", "minOffset": "min", "maxOffset": "max"}
     names |= {"firstPhysicalOffset": "first at", "lastPhysicalOffset": "last at"}
     return {names.get(name, name): value for name, value in row.items()}
 
 
 def _index_cells(row: Row) -> Row:
-    """Return what a table has room for."""
+    """Return the cells of a row that fit into a table."""
     begin, end = (_moment(row[name]) or str(row[name]) for name in ("beginTimestamp", "endTimestamp"))
     items = f"{row['items']} of {row['itemsMax']}"
     return {"file": row["file"], "items": items, "slots": row["usedSlots"], "from (UTC)": begin[:19], "to": end[:19]}

@@ -163,7 +163,7 @@ def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
 
 
 def _first_state(files: list[MappedFile]) -> WalkState:
-    """Return what the first entry must agree with: only the very beginning says by its place which one it holds."""
+    """Return the state before the first entry; it is known only if the log begins at position 0."""
     is_whole = bool(files) and files[0].begin_offset == 0 and BLANK.unpack_from(files[0].view(), 0)[0] != BLANK_MAGIC
     return WalkState(0, 0, NO_CHAIN) if is_whole else WalkState(UNKNOWN, 0, UNKNOWN)
 
@@ -317,7 +317,7 @@ def _row_size(sizes: Mapping[str, int]) -> int:
 
 
 def file_faults(directory: Path) -> Iterator[FileFault]:
-    """Yield what is wrong with names and sizes in a directory of index files."""
+    """Yield the wrong names and sizes in a directory of index files."""
     sizes = _sizes(directory)
     size = _row_size(sizes)
     for name in ReadOnlyFiles().list_directory(str(directory)):

@@ -66,7 +66,7 @@ class NodeFilesCheck:
         self._is_ours = files.exists(self._path(MEMBERSHIP_NAME))
 
     def findings(self, first_index: int, last_index: int, last_term: int, begin_offset: int) -> Iterator[Finding]:
-        """Yield what is wrong.
+        """Yield the faults of the node's small files.
 
         Args:
             first_index: of the first good entry; -1: there is none.
@@ -211,7 +211,7 @@ class NodeFilesCheck:
         return check_snapshots(self._files, self._path(SNAPSHOT_NAME), meaning, "A new one is saved in time")
 
     def _fault(self, load: Callable[[], object]) -> str | None:
-        """Return what is wrong with a file that a node could not load; None when it can."""
+        """Return the fault of a file that a node could not load; None if it can."""
         try:
             load()
         except (StoreError, MembershipUnreadable) as error:

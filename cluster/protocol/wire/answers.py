@@ -65,7 +65,7 @@ def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
 
 
 def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: str) -> RequestFailed:
-    """Return what a call means that ended with an error of gRPC: no node was reached, or the answer was lost."""
+    """Return the error for a call that failed in gRPC: no node was reached, or the answer was lost."""
     message = describe(address, code, details, service)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RequestFailed(Reason.UNSUPPORTED, message)

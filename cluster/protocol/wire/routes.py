@@ -51,13 +51,13 @@ def register_request(
 
 
 def extent_of(request: pb.RegisterRequest) -> Extent:
-    """Return what the topics of a request are."""
+    """Return the extent of a request's topics: all of them, or changes."""
     since = request.since_sequence if request.HasField("since_sequence") else None
     return Extent(since, tuple(request.deleted_topics), request.piece, request.has_more)
 
 
 def registration_of(request: pb.RegisterRequest) -> Registration:
-    """Return what a request registers; not checked yet."""
+    """Return the registration in a request; not checked yet."""
     return Registration(
         broker=request.broker,
         cluster=request.cluster,
@@ -126,7 +126,7 @@ def _checked_route_of(route: pb.BrokerRoute) -> BrokerRoute:
 
 
 def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
-    """Return what a list of brokers says of one."""
+    """Return the row of one broker in a list of brokers."""
     registration = known.registration
     return pb.RegisteredBroker(
         broker=registration.broker,

@@ -22,7 +22,7 @@ _CAUSE_FROM_WIRE = {number: cause for cause, number in _CAUSE_TO_WIRE.items()}
 
 
 def skipped_to_wire(queue_id: int, skips: Iterable[Skip]) -> Iterator[pb.SkippedMessages]:
-    """Yield what was passed over of a queue as answers carry it."""
+    """Yield the skipped messages of a queue in their wire form."""
     for each in skips:
         note = _note(each.record)
         note.queue_id, note.begin_offset, note.end_offset = queue_id, each.begin, each.end
@@ -52,7 +52,7 @@ def _note(record: Skipped | None) -> pb.SkippedMessages:
 
 
 def skipped_of(notes: Iterable[pb.SkippedMessages], topic: str, broker: str = "") -> Iterator[SkippedMessages]:
-    """Yield what an answer says of messages that were passed over."""
+    """Yield the skipped messages of an answer."""
     for each in notes:
         yield SkippedMessages(
             topic,

@@ -69,7 +69,7 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         ...
 
     def linger_left_s(self) -> float:
-        """Return how long a batch that is not full waits for company; not above 0: it leaves. Something is queued."""
+        """Return the time left until a batch that is not full is sent; at most 0: now. Something must be queued."""
         ...
 
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, ResponseT]]:

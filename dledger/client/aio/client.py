@@ -213,7 +213,7 @@ class AsyncLogClient:
         return await self._nodes.find_leader()
 
     async def status(self, endpoint: str | None = None) -> StatusResponse:
-        """Return what a node knows of itself and of its peers.
+        """Return the status of a node and of its peers.
 
         Args:
             endpoint: which node; None asks the leader.

@@ -60,7 +60,7 @@ class AsyncNodes:
             await channel.close()
 
     async def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
-        """Return what the node says of itself, or in words why it does not answer."""
+        """Return the node's status, or a description of why it does not answer."""
         try:
             answer = await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:

@@ -265,7 +265,7 @@ class LogClient:
         return self._nodes.find_leader()
 
     def status(self, endpoint: str | None = None) -> StatusResponse:
-        """Return what a node knows of itself and of its peers.
+        """Return the status of a node and of its peers.
 
         Args:
             endpoint: which node; None asks the leader.

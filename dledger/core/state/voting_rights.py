@@ -62,7 +62,7 @@ RIGHTS: Final = {
 
 
 def voting_status_of(state: State) -> VotingStatus:
-    """Return which row of the table holds for this node.
+    """Return the row of the table for this node.
 
     One that a membership removes which is not known to be committed may be the only one that can win: it is still a
     voter, and does not count its own vote (dissertation §4.2.2).

@@ -61,7 +61,7 @@ class EntryChecks(Protocol):
         ...
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return what keeps the body of an entry at `position` from being what its header says.
+        """Return the first contradiction between the header and the body of an entry at `position`.
 
         Returns:
             (expected, found), as text for people; None when nothing does.

@@ -33,7 +33,7 @@ class EntryRun:
 
 
 def place(end_position: int, size: int, data_file_size: int) -> int:
-    """Return where an entry of `size` bytes goes after `end_position`: there, or at the head of the next data file."""
+    """Return the position of an entry of `size` bytes: `end_position`, or the begin of the next data file."""
     file_end = end_position - end_position % data_file_size + data_file_size
     return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
 

@@ -127,7 +127,7 @@ class EntryWalk:
 
 
 def chain_before(begin_index: int) -> int:
-    """Return what the chain of a log's first entry starts from: 0 for entry 0, else UNKNOWN, for the past is gone."""
+    """Return the chain value before a log's first entry: 0 for entry 0, else UNKNOWN: the one before is deleted."""
     return UNKNOWN if begin_index else NO_CHAIN
 
 

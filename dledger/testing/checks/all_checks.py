@@ -20,7 +20,7 @@ STORE_BASE_DIRECTORY = "/store"
 
 
 def node_directory(node_id: str) -> str:
-    """Return where a simulated node keeps its files, on its own disk."""
+    """Return the directory of a simulated node, on its own disk."""
     return f"{STORE_BASE_DIRECTORY}/dledger-{node_id}"
 
 

@@ -156,7 +156,7 @@ class LogChecks:
             )
 
     def _holders(self, record: LogEntry, node_ids: Sequence[str]) -> list[str]:
-        """Return which nodes hold an entry so that it counts: durably, if that is what is promised."""
+        """Return the nodes that have an entry: durably, if durability is promised."""
         return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
 
     def _is_held(self, view: LogView, record: LogEntry) -> bool:

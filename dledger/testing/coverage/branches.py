@@ -74,7 +74,7 @@ class BranchHits:
         return value
 
     def take(self) -> bytes:
-        """Return what was taken since the last call."""
+        """Return the branches taken since the last call, one byte for each."""
         taken = bytes(number in self.taken for number in range(self.count))
         self.taken.clear()
         return taken
@@ -84,7 +84,7 @@ _HITS_OF_PROCESS = BranchHits()
 
 
 def take() -> bytes:
-    """Return which branches were taken since the last call, in the order of `branches`; b"" without probes."""
+    """Return the branches taken since the last call, one byte for each of `branches`; b"" without probes."""
     return _HITS_OF_PROCESS.take()
 
 

@@ -92,7 +92,7 @@ class SimObserver:
         self.reads.ask(cast("Future[int]", SimReadReply(answer)), is_lease_allowed=is_lease_allowed)
 
     def next_questions(self) -> list[ReadIndex]:
-        """Return what the core is to be asked for the reads that came in."""
+        """Return the read-index requests to the core for the reads that have arrived."""
         return self.reads.next_questions(self._now_s())
 
     def _end_read(self, read_id: int, index: int | None, *, is_lease_allowed: bool) -> None:

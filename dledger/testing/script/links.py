@@ -72,7 +72,7 @@ class Links:
         self._waiting = [envelope for envelope in self._waiting if envelope.target != node_id]
 
     def waiting(self) -> list[Envelope]:
-        """Return what is under way, oldest first."""
+        """Return the messages in flight, oldest first."""
         return list(self._waiting)
 
     def _record(self, arrow: Arrow, envelope: Envelope) -> None:

@@ -279,7 +279,7 @@ class ShellMachine:
         return 1 + int(self._random.random() * state.save_max_us / SAVE_PARTS)
 
     def apply_us(self) -> int:
-        """Return how long the state machine takes for an entry now, in microseconds."""
+        """Return the time that the state machine now takes for an entry, in microseconds."""
         if self.apply_delay_us:
             self._world.tally.add(ShellFault.SLOW_APPLY)
         return self.apply_delay_us

@@ -159,7 +159,7 @@ class Network:
         self.scheduler.after(self.delay_us(), action, *arguments)
 
     def carry(self, data: bytes, port: int) -> bytes:
-        """Return what arrives of `data`: between nodes one byte differs now and then, beyond TCP's checksum."""
+        """Return `data` as it arrives: between nodes one byte is changed now and then, undetected by TCP's checksum."""
         if not self.flip_rate or not data or port != PEER_PORT or self.random.random() >= self.flip_rate:
             return data
         self.tally.add(ShellFault.FRAME_FLIPPED)

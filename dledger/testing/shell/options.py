@@ -185,7 +185,7 @@ class ShellOptions:
         return tuple(f"c{number}" for number in range(self.client_count))
 
     def describe(self) -> str:
-        """Return what distinguishes this run, for its line."""
+        """Return the parameters of this run as text, for its line of output."""
         return (
             f"nodes={self.node_count} clients={self.client_count}x{self.tasks_count} "
             f"flush={'sync' if self.is_flush_sync else 'async'} "

@@ -319,7 +319,7 @@ class SimTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Return how much the kernel has not taken."""
+        """Return the number of bytes that the kernel has not accepted yet."""
         return self._buffer_size_bytes
 
     def get_protocol(self) -> asyncio.BaseProtocol:

@@ -52,7 +52,7 @@ class StateOptions:
     nemesis_interval_us: int
 
     def describe(self) -> str:
-        """Return what distinguishes this run, for its line."""
+        """Return the parameters of this run as text, for its line of output."""
         return (
             f"snapshots={self.snapshot_threshold} chunks={self.chunk_size_bytes} save<={self.save_max_us}us "
             f"pieces={self.pieces_count} "

@@ -35,7 +35,7 @@ _WAITS_MAX: Final = 32
 
 
 def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-    """Yield what each directory holds (size, data ranges, first and last bytes of its files), in their order.
+    """Yield the files of each directory (size, data ranges, first and last bytes), in the order of the directories.
 
     Raises:
         StorageFailed: a file cannot be opened or read.
@@ -63,12 +63,12 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
 
 
 def _waits() -> int:
-    """Return how often this thread has slept until something happened."""
+    """Return the number of voluntary context switches of this thread: how often it slept."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def _blocks_read() -> int:
-    """Return how much this thread had to have read from disks, by itself or ahead."""
+    """Return the number of blocks read from disks for this thread, readahead included."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 

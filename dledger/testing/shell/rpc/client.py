@@ -54,15 +54,15 @@ class RpcChannel:
     # ---------------------------------------------------------------------------------------------- for stubs
 
     def unary_unary(self, method: str, **handlers: Any) -> Callable[..., _UnaryCall]:
-        """Return what makes calls with one request and one response."""
+        """Return a callable for calls with one request and one response."""
         return lambda request, *, timeout=None: _UnaryCall(_Method(method, **handlers), self, request, timeout)
 
     def unary_stream(self, method: str, **handlers: Any) -> Callable[..., RpcCall]:
-        """Return what makes calls with one request and many responses."""
+        """Return a callable for calls with one request and many responses."""
         return lambda request, *, timeout=None: self._unary_stream(_Method(method, **handlers), request, timeout)
 
     def stream_stream(self, method: str, **handlers: Any) -> Callable[..., RpcCall]:
-        """Return what makes calls with many requests and many responses."""
+        """Return a callable for calls with many requests and many responses."""
         return lambda *, timeout=None: RpcCall(self, _Method(method, **handlers), timeout)
 
     def _unary_stream(self, method: _Method, request: object, timeout: float | None) -> RpcCall:

@@ -91,7 +91,7 @@ class _ServerConnection(asyncio.Protocol):
         self.end()
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return what runs the calls of this connection."""
+        """Return the tasks that run the calls of this connection."""
         return [call.task for call in self._calls.values()]
 
     def end(self) -> list[asyncio.Task[None]]:
