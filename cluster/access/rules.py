@@ -101,7 +101,7 @@ class SubjectRules:
         self._lengths = {key: tuple(sorted(values)) for key, values in lengths.items()}
 
     def grants(self, resource_type: ResourceType, name: str) -> Iterator[_Grant]:
-        """Yield what its policies say about one resource."""
+        """Yield the grants of its policies for one resource."""
         if (grant := self._literal.get((resource_type, name))) is not None:
             yield grant
         for length in self._lengths.get(resource_type, ()):

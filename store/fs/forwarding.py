@@ -150,7 +150,7 @@ class ForwardingFiles:
         return self._files.modified_time(path)
 
     def disk_used_ratio(self, path: str) -> float:
-        """Return how full the file system is that holds `path`."""
+        """Return the used share of the file system of `path`."""
         return self._files.disk_used_ratio(path)
 
     def lock_first_byte(self, path: str, content: bytes) -> DirectoryLock:
