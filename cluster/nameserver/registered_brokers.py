@@ -207,7 +207,7 @@ class RouteTable:
         take a broker's place with a high term, until the known registration expires.
 
         Raises:
-            StaleRegistration: see `register`.
+            StaleRegistration: a later one is known, or another leader in the same term.
         """
         entry, pieces = self._brokers.get(registration.broker), self._pieces.get(registration.broker)
         if entry is None or now_ms - entry.last_message_ms >= SILENCE_MS_MAX:

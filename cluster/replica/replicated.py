@@ -113,9 +113,9 @@ class ReplicatedReplica:
 
         Args:
             files: the file system.
-            config: see there.
+            config: settings of the node, its log and its message store.
             metrics: where the node counts.
-            trace: see `dledger.node.node.Node`.
+            trace: called with every line of the core's history; None: nothing is traced.
             clocks: the machine's, unless a test brings others; the wall clock stamps records.
             on_progress: called with the progress of dispatch.
 

@@ -54,7 +54,7 @@ class Broker:
 
     Args:
         replica: open.
-        options: see there.
+        options: settings of the broker's services.
         address: where clients are served.
         name_servers: `host:port` of each, comma separated; empty: none.
         registry: for metrics; None: none are shown.

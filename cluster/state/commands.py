@@ -171,7 +171,7 @@ def encode_command(command: Command) -> bytes:
     """Return the bytes of a command.
 
     Raises:
-        IllegalMessage: see `check_command`.
+        IllegalMessage: a name or a number of the command is out of its range.
     """
     check_command(command)
     kind, write = _WRITERS[type(command)]

@@ -37,7 +37,7 @@ def parse_fastjson(text: str) -> Any:
     """Return the value that `text` is; names that are numbers become texts.
 
     Raises:
-        NotJson: see there.
+        NotJson: it is not what fastjson writes; the message names line and column.
     """
     quoted_at: list[int] = []
 

@@ -54,7 +54,7 @@ class Statement:
     """The statement of a node about itself.
 
     Attributes:
-        claim: see the table.
+        claim: whether the manifest is agreed on, held or awaited, or empty.
         manifest: of NOTHING the empty one.
         begin: from here on the node has the files of the manifest, and can give them; the divide when it has none.
         config_size_bytes: of the old store's configuration that it has, and can give

@@ -120,7 +120,7 @@ class CheckpointCheck:
         yield from lost
 
     def _check_seal(self, content: bytes) -> Iterator[Finding]:
-        """See whether the seal is one, and that nothing but zeros is beside it."""
+        """Check that the seal is valid, and that nothing but zeros is beside it."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
             meaning = "the next start takes it for a checkpoint of RocketMQ"

@@ -105,7 +105,7 @@ class PlainCommitLog(PlainLogReader):
         Args:
             files: the file system.
             directory: of the log's files, and of nothing else.
-            config: see there.
+            config: settings of the log.
             last_exit: how the process before ended, and what it had promised.
             clock: milliseconds since 1970; stamps the records.
             is_corruption_skipped: continue after what is corrupt, with a note; a file that is missing between others,

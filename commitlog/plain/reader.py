@@ -128,8 +128,8 @@ class PlainLogReader:
         """Return about `size_bytes_max` of records from `offset` on, of one file; None at the end.
 
         Args:
-            offset: see there; what is gone since, because old files were deleted, is left out.
-            size_bytes_max: see there.
+            offset: where a record begins; if old files up to there and beyond were deleted, the log's begin is taken.
+            size_bytes_max: bytes of records; the first one is returned whatever its size.
             is_body_checked: compare bodies with their checksums; opening the log has done so with the last files.
         """
         offset = max(offset, self.begin_offset)

@@ -99,7 +99,7 @@ def open_plain_store(
     Args:
         files: the file system.
         path: the store's directory.
-        config: see there.
+        config: settings of the log and of the message store.
         process_id: noted in `abort`; 0: this process's.
         clocks: the machine's, unless a test brings others; the wall clock stamps records.
         on_progress: called with the progress of dispatch.

@@ -75,7 +75,7 @@ class TailVerdict(Enum):
 
 
 class PlaceFacts(NamedTuple):
-    """See the module's text."""
+    """What is known of a place at which no good record begins; the module's docstring defines each fact."""
 
     holds_data: bool
     is_foreign: bool

@@ -70,7 +70,7 @@ class DLedgerCommitLog:
         entries: the node's log.
         divide: where the first entry of all is, or will be.
         base: the base log, below the divide; None: there is none.
-        config: see there.
+        config: settings of records.
         clock: milliseconds since 1970; stamps the records.
 
     Attributes:
@@ -195,8 +195,8 @@ class DLedgerCommitLog:
         """Return the records from `offset` on in one batch, which may be empty (leaders' own entries); None at the end.
 
         Args:
-            offset: see there; an entry's begin, or its record's.
-            size_bytes_max: see there.
+            offset: begin of an entry, or of its record.
+            size_bytes_max: bytes of entries; the first one is returned whatever its size.
             is_body_checked: compare bodies with their checksums.
         """
         if self._is_in_base_log(offset):

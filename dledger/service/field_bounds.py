@@ -101,7 +101,7 @@ class RequestShape:
         number_bytes_max: bytes on the wire that all its numbers together may take.
 
     Raises:
-        UnboundedField: see there.
+        UnboundedField: a field of a message has no bound, or a bound has no field: a mistake in the program.
     """
 
     def __init__(self, descriptor: Descriptor, bounds: Bounds) -> None:
@@ -189,7 +189,7 @@ def _fields_of(descriptor: Descriptor, bounds: Bounds) -> list[tuple[FieldDescri
     """Return the fields of a message, each with its bound.
 
     Raises:
-        UnboundedField: see there.
+        UnboundedField: a field of a message has no bound, or a bound has no field: a mistake in the program.
     """
     rows = bounds.get(descriptor.full_name, {})
     odd = set(rows) - {field.name for field in descriptor.fields}

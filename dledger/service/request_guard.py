@@ -99,7 +99,7 @@ class _Method:
         """Raise unless all fields are within their bounds.
 
         Raises:
-            BadRequest: see there.
+            BadRequest: a field is not within its bound; the message names it, and what is expected.
         """
         _raise(self.shape.fault_of(request))
 
@@ -271,6 +271,6 @@ class BoundsCheck:
         """Raise unless all fields are within their bounds.
 
         Raises:
-            BadRequest: see there.
+            BadRequest: a field is not within its bound; the message names it, and what is expected.
         """
         _raise(self._shape.fault_of(request))

@@ -39,7 +39,7 @@ NO_NUMBER: Final = -1
 
 
 class AuditKind(StrEnum):
-    """See the table at the head of this file."""
+    """The kinds of differences between replicas; the table in the module's docstring defines each."""
 
     BAD_CHECKSUM = "bad_checksum"
     DIVERGENCE = "divergence"

@@ -51,7 +51,8 @@ def open_replicas(paths: Sequence[str]) -> list[AuditedReplica]:
 
     Raises:
         pipeline.common.errors.BadOption: one is named twice, or they are not of one kind.
-        pipeline.common.errors.NoStore, pipeline.common.errors.StoreUnreadable: see there.
+        pipeline.common.errors.NoStore: a directory holds no store.
+        pipeline.common.errors.StoreUnreadable: a store cannot be read; the message says why.
     """
     if len(set(paths)) < len(paths):
         raise BadOption("replicas", "different directories", f"one twice in {', '.join(paths)}")

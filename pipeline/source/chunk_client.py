@@ -87,7 +87,8 @@ class BrokerLog:
             timestamp_ms: also where this time is in the queues.
 
         Raises:
-            BrokerUnreachable, BrokerRefused: see there.
+            BrokerUnreachable: no node answered while the patience lasted.
+            BrokerRefused: the broker answered that it will not serve this request.
         """
         # 0 is "no time" to the broker; nothing was stored before 1.
         at = 0 if timestamp_ms is None else max(timestamp_ms, 1)
@@ -103,7 +104,8 @@ class BrokerLog:
         """Return the next ranges to read of these spans; see `PlanLogRequest`.
 
         Raises:
-            BrokerUnreachable, BrokerRefused: see there.
+            BrokerUnreachable: no node answered while the patience lasted.
+            BrokerRefused: the broker answered that it will not serve this request.
         """
         request = pb.PlanLogRequest(
             spans=_to_wire(spans),
@@ -122,7 +124,8 @@ class BrokerLog:
         """Return the endpoints with the leader first, or last: the first one serves the reads.
 
         Raises:
-            BrokerUnreachable, BrokerRefused: see there.
+            BrokerUnreachable: no node answered while the patience lasted.
+            BrokerRefused: the broker answered that it will not serve this request.
         """
         request = pb.BrokerStatusRequest()
         found: pb.BrokerStatusResponse = self._nodes.ask(lambda stub: stub.Status(request, timeout=_CALL_TIMEOUT_S))
@@ -137,7 +140,8 @@ class BrokerLog:
         """Yield a range of the log, chunk by chunk; the next node continues where one breaks off.
 
         Raises:
-            BrokerUnreachable, BrokerRefused: see there.
+            BrokerUnreachable: no node answered while the patience lasted.
+            BrokerRefused: the broker answered that it will not serve this request.
             DataLost: it was deleted after it was planned.
         """
         turn = Turn(self._nodes)
@@ -185,7 +189,8 @@ class BrokerLog:
         """Publish what was consumed as a group's progress; an offset that is kept already never goes back.
 
         Raises:
-            BrokerUnreachable, BrokerRefused: see there.
+            BrokerUnreachable: no node answered while the patience lasted.
+            BrokerRefused: the broker answered that it will not serve this request.
         """
         by_topic: dict[str, list[tuple[int, int]]] = {}
         for key, offset in sorted(offsets.items()):

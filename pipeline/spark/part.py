@@ -22,7 +22,7 @@ class DLedgerPart(InputPartition):
     """A part of a query.
 
     Attributes:
-        part: see there.
+        part: what one task reads.
     """
 
     def __init__(self, part: Part) -> None:

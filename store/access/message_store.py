@@ -87,7 +87,7 @@ class MessageStore:
             files: the file system.
             root: the store's directory; the caller checks that no other process opens it.
             log: open and recovered.
-            config: see there.
+            config: settings of queues, index, reading, flushing and retention.
             last: how the last process left the store.
             on_progress: called with the progress of dispatch.
 

@@ -87,7 +87,7 @@ class WatchedFiles(ForwardingFiles):
 
     Args:
         files: the file system.
-        first: see there.
+        first: announces the first change, and records that there was one.
     """
 
     def __init__(self, files: Files, first: FirstChange) -> None:

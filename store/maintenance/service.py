@@ -180,7 +180,7 @@ class StoreService:
         pending.when_done(end)
 
     def _appended(self) -> None:
-        """See to what was appended just now."""
+        """Have what was appended just now flushed, or dispatched if puts do not wait for a flush."""
         if self._is_flush_sync:
             self._flush_log_soon()
         else:

@@ -72,7 +72,7 @@ class Defaults:
 
     Attributes:
         tag, keys, headers: TAGS, KEYS and other properties.
-        queue_key: see `Outgoing`.
+        queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
         key_separator: of `lines`: the text before it is the message's keys; empty: no keys.
         is_by_key: the keys of a message are its queue key, too.
     """

@@ -109,7 +109,7 @@ class BlockingConsumer:
 
     Args:
         opened: makes and opens the asyncio face, on the loop that it will run on.
-        is_auto_acknowledged: see `ConsumerOptions`.
+        is_auto_acknowledged: asking for the next messages acknowledges those before.
     """
 
     def __init__(self, opened: Any, *, is_auto_acknowledged: bool) -> None:

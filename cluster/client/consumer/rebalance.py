@@ -65,7 +65,7 @@ class Rebalancer:
         subscriptions: tags by topic.
         options: of the consumer.
         connection: routes and nodes.
-        on_ready: see `QueueReader`.
+        on_ready: called with a queue that has messages to take, or a failure to report.
         on_refused: called when the consumer cannot be in the group.
         on_failure: called with the reason why nothing of a topic is read, once per `options.no_route_limit_s`.
 

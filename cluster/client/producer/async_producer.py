@@ -116,9 +116,9 @@ class AsyncProducer:
 
         Args:
             messages: 1 to 4,096, together at most 8 MiB.
-            queue_key: see `send`.
-            queue_id: see `send`.
-            deadline_s: see `send`.
+            queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
+            queue_id: a certain queue, of any broker that has it; goes before `queue_key`.
+            deadline_s: how long it may take, retries included; None: as the producer's options say.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
 
@@ -147,7 +147,7 @@ class AsyncProducer:
             queue: one of `queues`.
             messages: 1 to 4,096, together at most 8 MiB; their properties are stored as they are.
             unique_keys: the UNIQ_KEY that the properties of each hold; empty where they hold none.
-            deadline_s: see `send`.
+            deadline_s: how long it may take, retries included.
 
         Raises:
             NotAppended, AppendUnknown: see `send`.
@@ -217,7 +217,7 @@ class AsyncProducer:
         """Flush, then close all connections; further sends are refused. Harmless when done twice.
 
         Raises:
-            SendsFailed: see `flush`.
+            SendsFailed: messages of `submit` were not stored, or perhaps were; it names the first of them.
         """
         if self._is_closed:
             return

@@ -126,7 +126,7 @@ class PutQueue:
 
     @property
     def is_empty(self) -> bool:
-        """See `SenderPolicy`."""
+        """Whether no message is queued."""
         return not self._queues
 
     def put(self, item: SendItem) -> None:
@@ -143,7 +143,7 @@ class PutQueue:
         self._earliest = min(self._earliest, item.deadline)
 
     def linger_left_s(self) -> float:
-        """See `SenderPolicy`."""
+        """Return how long the batch of the next topic waits for more messages; at most 0: it is sent now."""
         rules = self._rules
         if not rules.linger_s or self.is_hasty or self.queued_bytes >= rules.batch_size_bytes_max:
             return 0.0
@@ -153,7 +153,7 @@ class PutQueue:
         return queue[0].queued_at + rules.linger_s - time.monotonic()
 
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, PutResponse]]:
-        """See `SenderPolicy`."""
+        """Open a stream to the broker's leader, after its node has answered; a failure counts against the broker."""
         address = self._nodes.leader(self._broker)
         try:
             await self._nodes.reach(address)
@@ -221,7 +221,7 @@ class PutQueue:
     def answered(
         self, address: str, batch: PutBatch, response: PutResponse, *, may_retry: bool
     ) -> SendVerdict[RequestFailed]:
-        """See `SenderPolicy`."""
+        """Resolve the messages of a stored batch; of a failed one, fail each or queue it where it may be retried."""
         try:
             check_answer(response.answer, address)
         except RequestFailed as failure:
@@ -238,7 +238,7 @@ class PutQueue:
     def lost(
         self, address: str, batches: list[PutBatch], code: grpc.StatusCode, details: str, *, may_retry: bool
     ) -> SendVerdict[RequestFailed]:
-        """See `SenderPolicy`."""
+        """Fail the messages of batches without an answer, or queue those again that may be sent twice."""
         failure = failure_of_call(address, code, details, "BrokerService")
         self._nodes.judge(self._broker, address, failure)
         for batch in batches:
@@ -308,14 +308,14 @@ class PutQueue:
         self._take_out(is_late)
 
     def expire_sent(self, batch: PutBatch, now_s: float) -> None:
-        """See `SenderPolicy`."""
+        """End messages under way whose deadline passed as unknown: they may be stored later."""
         for item in batch.items:
             if item.deadline <= now_s and not item.future.done():
                 late = RequestFailed(Reason.ANSWER_LATE, "the deadline passed while the message was under way")
                 item.future.set_exception(outcome_of_failure(late, item.unique_keys, is_open=True))
 
     def fail_queued(self) -> None:
-        """See `SenderPolicy`."""
+        """Fail all queued messages: the producer was closed."""
         closed = RequestFailed(Reason.CLIENT_CLOSED, "the producer was closed")
         for queue in self._queues.values():
             for item in queue:

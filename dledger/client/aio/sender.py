@@ -131,7 +131,7 @@ class AppendQueue:
 
     @property
     def is_empty(self) -> bool:
-        """See `SenderPolicy`."""
+        """Whether no append is queued."""
         return not self._items
 
     def linger_left_s(self) -> float:
@@ -176,7 +176,7 @@ class AppendQueue:
     def answered(
         self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool
     ) -> SendVerdict[Refused]:
-        """See `SenderPolicy`."""
+        """Resolve the appends of a batch with their places, fail them, or queue a passing refusal's again."""
         try:
             raise_outcome(response, address)
         except Refused as refusal:
@@ -192,7 +192,7 @@ class AppendQueue:
     def lost(
         self, address: str, batches: list[Batch], code: grpc.StatusCode, details: str, *, may_retry: bool
     ) -> SendVerdict[Refused]:
-        """See `SenderPolicy`."""
+        """Queue the appends of lost batches again if certainly none was appended; else their outcome is unknown."""
         self._nodes.tracker.failed(address)
         outcome = failure_of_append(address, code, details)
         self._last_failure = str(outcome)
@@ -226,14 +226,14 @@ class AppendQueue:
             self._fail_late(self._pop())
 
     def expire_sent(self, batch: Batch, now_s: float) -> None:
-        """See `SenderPolicy`."""
+        """End appends under way whose deadline passed as unknown: they may be committed later."""
         for item in batch.items:
             if item.deadline <= now_s:
                 text = "the deadline passed while the append was under way"
                 _fail_item(item, AppendUnknown(ResponseCode.NETWORK_ERROR, text))
 
     def fail_queued(self) -> None:
-        """See `SenderPolicy`."""
+        """Refuse all queued appends: the client was closed, and none of them was sent."""
         self._refuse_all(ResponseCode.NETWORK_ERROR, "the client was closed")
 
     def _pop(self) -> BatchItem:

@@ -44,7 +44,7 @@ class State:
 
     Attributes:
         self_id: the id of this node.
-        memberships, voters, incarnations: see `core.membership`, which keeps them.
+        memberships, voters, incarnations: kept by `dledger.core.state.membership`.
         group_id: of the membership in force; what we send carries it.
         committed_group_id: of the membership that is known to be committed: nothing of another group is believed.
         term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).

@@ -1,4 +1,4 @@
-"""An open file, and a held lock, of one simulated process; see `disk.files`."""
+"""An open file, and a held lock, of one simulated process; see `dledger.testing.disk.files`."""
 
 from __future__ import annotations
 
