@@ -10,6 +10,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from dledger.errors import DLedgerError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
@@ -25,6 +27,13 @@ class _Numbered(Protocol):
 Request = TypeVar("Request", bound=_Numbered)
 Result = TypeVar("Result")
 Response = TypeVar("Response")
+
+
+class RequestUndecided(DLedgerError):
+    """A request of a stream ended without an outcome, by a mistake in this program; what it asked for may be done."""
+
+    def __init__(self, request_id: int) -> None:
+        super().__init__(f"request {request_id} of the stream ended without an outcome; it may have taken effect")
 
 
 class PipelinedCall(Generic[Request, Result, Response]):
@@ -44,15 +53,21 @@ class PipelinedCall(Generic[Request, Result, Response]):
         self._in_flight = 0
         self._results: deque[tuple[int, Result]] = deque()
         self._has_more = True
+        # The first request that ended without an outcome, and why: no more are taken in, and the stream ends with it.
+        self._failure: RequestUndecided | None = None
         self._answer_wanted: asyncio.Future[None] | None = None
         self._room_wanted: asyncio.Future[None] | None = None
+        self._taking: asyncio.Task[None] | None = None
 
     async def run(self, requests: AsyncIterator[Request]) -> AsyncIterator[Response]:
         """Yield an answer for each request, in the order in which they are decided; end when all are answered.
 
         An error of the stream itself (a client that is gone) is raised; what was taken in may be committed still.
+
+        Raises:
+            RequestUndecided: one request ended without an outcome, after all others that were taken in are answered.
         """
-        taking = self._loop.create_task(self._take_in(requests))
+        taking = self._taking = self._loop.create_task(self._take_in(requests))
         try:
             while self._has_more or self._in_flight:
                 while self._results:
@@ -63,6 +78,8 @@ class PipelinedCall(Generic[Request, Result, Response]):
                 if self._has_more or self._in_flight:
                     self._answer_wanted = self._loop.create_future()
                     await self._answer_wanted
+            if self._failure is not None:
+                raise self._failure
             await taking
         finally:
             taking.cancel()
@@ -73,14 +90,25 @@ class PipelinedCall(Generic[Request, Result, Response]):
                 while self._in_flight >= IN_FLIGHT_MAX:
                     self._room_wanted = self._loop.create_future()
                     await self._room_wanted
+                future = self._begin(request)
+                # Not before: a request that raises has no answer to wait for, and its error ends the stream.
                 self._in_flight += 1
-                self._begin(request).add_done_callback(partial(self._decided, request.request_id))
+                future.add_done_callback(partial(self._decided, request.request_id))
         finally:
             self._has_more = False
             _wake(self._answer_wanted)
 
     def _decided(self, request_id: int, future: asyncio.Future[Result]) -> None:
-        self._results.append((request_id, future.result()))
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is None:
+            self._results.append((request_id, future.result()))
+        else:
+            self._in_flight -= 1
+            if self._failure is None:
+                self._failure = RequestUndecided(request_id)
+                self._failure.__cause__ = error
+            if self._taking is not None:
+                self._taking.cancel()
         _wake(self._answer_wanted)
 
 
