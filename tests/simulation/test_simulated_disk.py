@@ -260,6 +260,25 @@ def test_flipped_bits_are_seen_until_they_are_overwritten_or_repaired():
     assert machine.cut_power().open("/store/a").read(0, 5) == b"a" * 5
 
 
+def test_what_was_cut_off_is_not_restored_with_the_bits_that_the_disk_changed():
+    """A misdirected write hid the end of an entry from the recovery that cut it off (seed 158362)."""
+    machine = Machine(1)
+    file = synced_file(machine)
+    file.write(b"a" * 20, 0)
+    file.sync()
+    inode = machine.disk.lookup("/store/a")
+    for position in range(10, 20):
+        inode.flip(position, ord("a") ^ (0 if position >= 15 else ord("b")), is_cached=True)
+    inode.flip(2, 1, is_cached=True)
+    file.write(bytes(10), 5)
+    file.sync()
+
+    machine.disk.unflip()
+
+    assert file.read(0, 24) == b"aaaaa" + bytes(19)
+    assert machine.cut_power().open("/store/a").read(0, 24) == b"aaaaa" + bytes(19)
+
+
 def test_name_of_a_new_directory_may_be_lost_with_all_below_it_until_the_one_above_is_synced():
     found = set()
     for seed in range(60):

@@ -44,7 +44,7 @@ class Inode:
         assert 0 <= position <= end <= len(self.cache), (position, end, len(self.cache))
         self.cache[position:end] = data
         if self.cache_flips:
-            _forget(self.cache_flips, position, end)
+            _forget_overwritten(self.cache, self.cache_flips, position, data)
         self.pending.append((position, data))
         self.written_count += 1
 
@@ -69,7 +69,7 @@ class Inode:
         """Change the durable copy."""
         self.durable[position : position + len(data)] = data
         if self.durable_flips:
-            _forget(self.durable_flips, position, position + len(data))
+            _forget_overwritten(self.durable, self.durable_flips, position, data)
 
     def drop_clean_pages(self) -> None:
         """Read the page cache again from the disk, except for what waits to be written."""
@@ -106,6 +106,17 @@ def _flip(content: bytearray, flips: dict[int, int], position: int, mask: int) -
     flips[position] = flips.get(position, 0) ^ mask
     if not flips[position]:
         del flips[position]
+
+
+def _forget_overwritten(content: bytearray, flips: dict[int, int], position: int, data: bytes) -> None:
+    """Forget the flips that `data`, just written into `content` at `position`, overwrites.
+
+    Zeros up to the end of what the file holds are a cut. The program has found the bytes after it to be zero: a disk
+    that restored what they were before would put back what was cut off.
+    """
+    end = position + len(data)
+    is_cut = not any(data) and not any(content[end:])
+    _forget(flips, position, len(content) if is_cut else end)
 
 
 def _forget(flips: dict[int, int], begin: int, end: int) -> None:
