@@ -1,0 +1,96 @@
+"""Waiting logins and failed ones: floods cost the flooder, and memory is bounded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.authentication import failures
+from dledger.authentication.dialogs import DialogTable
+from dledger.authentication.failures import LoginFailures
+from dledger.authentication.scram import ScramDialog, begin_dialog
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def dialog(number: int) -> ScramDialog:
+    return begin_dialog(f"n,,n=alice,r=client-nonce-{number:08}", "server", lambda _: None, b"k" * 32)
+
+
+def test_a_dialog_is_taken_once_and_in_time() -> None:
+    table = DialogTable(lifetime_s=10)
+    one, two = dialog(1), dialog(2)
+    table.add(one, "a", 0)
+    table.add(two, "a", 5)
+
+    assert table.take(one.nonce, 9.9) is one
+    assert table.take(one.nonce, 9.9) is None
+    assert table.take(two.nonce, 15) is None
+    assert table.take("", 0) is None
+    assert len(table) == 0
+
+
+def test_a_flood_of_one_address_ends_its_own_dialogs() -> None:
+    table = DialogTable(dialogs_max=100, per_address_max=3)
+    honest = dialog(0)
+    table.add(honest, "honest", 0)
+    for number in range(1, 50):
+        table.add(dialog(number), "attacker", 0)
+
+    assert len(table) == 4
+    assert table.take(honest.nonce, 1) is honest
+    assert table.take(dialog(49).nonce, 1) is not None
+    assert table.take(dialog(46).nonce, 1) is None
+
+
+def test_a_flood_of_many_addresses_ends_the_oldest() -> None:
+    table = DialogTable(dialogs_max=10)
+    for number in range(30):
+        table.add(dialog(number), f"address {number}", 0)
+
+    assert len(table) == 10 == len(table._of_address)
+    assert table.take(dialog(19).nonce, 1) is None
+    assert table.take(dialog(20).nonce, 1) is not None
+
+
+def test_expired_dialogs_make_room() -> None:
+    table = DialogTable(dialogs_max=10, lifetime_s=10)
+    for number in range(10):
+        table.add(dialog(number), "a", number)
+    table.add(dialog(10), "b", 15)
+
+    assert len(table) == 5
+
+
+def test_an_address_may_fail_ten_times_at_once_and_then_once_a_second() -> None:
+    kept = LoginFailures()
+    delays = [kept.note("a", f"user {number}", 100) for number in range(10)]
+
+    assert not kept.may_try("a", 100.5)
+    assert kept.may_try("a", 101)
+    assert kept.may_try("b", 100)
+    assert delays == sorted(delays)
+    assert 0.1 < delays[0] < 0.2
+    assert delays[-1] == 0.5
+
+
+def test_a_user_is_never_locked_out() -> None:
+    kept = LoginFailures()
+    for number in range(1_000):
+        delay = kept.note(f"address {number}", "alice", 100)
+
+    assert delay == 0.5
+    assert kept.may_try("alice's own", 100)
+    assert kept.note("alice's own", "alice", 100) == 0.5
+    assert kept.note("alice's own", "alice", 200) < 0.2
+
+
+def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "BUCKETS_MAX", 20)
+    kept = LoginFailures()
+    for number in range(100):
+        kept.note(f"address {number}", "x" * 1_000_000 + str(number), 0)
+
+    assert len(kept._addresses) == 20
+    assert len(kept._users) == 1
+    assert all(len(key) <= 64 for key in kept._users._kept)
