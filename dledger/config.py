@@ -137,7 +137,7 @@ class NodeConfig:
         return self.peer(self.self_id).address
 
     def peer(self, peer_id: str) -> Peer:
-        """Return the peer `peer_id`; KeyError for a stranger."""
+        """Return the peer `peer_id`; KeyError for an unknown id."""
         for peer in self.peers:
             if peer.id == peer_id:
                 return peer

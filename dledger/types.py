@@ -22,7 +22,7 @@ NO_GROUP = 0
 GROUP_ID_END = 1 << 63
 # No term is above it, so that what is saved can be sent: fields on disk and on the wire are signed, of 64 bits.
 TERM_MAX = 1 << 62
-# A message's term is believed when it is so much above ours at most: elections of a whole century.
+# A message's term is accepted if it is at most this much above ours: more elections than in a century.
 TERM_JUMP_MAX = 1 << 32
 # An index unit is stored at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
 INDEX_MAX = 1 << 56
@@ -133,7 +133,7 @@ class Membership:
         return tuple(member.id for member in self.members if member.is_voter)
 
     def get(self, member_id: str) -> Member | None:
-        """Return a member; None for a stranger."""
+        """Return a member; None for an unknown id."""
         for member in self.members:
             if member.id == member_id:
                 return member

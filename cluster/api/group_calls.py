@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from store.queues.merge_by_offset import Steps
 
 NO_OFFSET: Final = -1
-# Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.
+# Offsets of one command, which is checked, written and applied in one iteration of the loop: 10 us each.
 _OFFSETS_PER_TURN: Final = 1_024
 # How long the consumers of a group have to find a new leader, before it sends the members and grants locks.
 GATHER_MS: Final = 3_000

@@ -1,4 +1,4 @@
-"""DescribeLog, PlanLog and ReadLog: the log in great pieces, for readers of many queues at once.
+"""DescribeLog, PlanLog and ReadLog: the log in large chunks, for readers of many queues at once.
 
 What bad input gets (`cluster.protocol.errors` has the code of each; a read changes nothing):
 
@@ -12,9 +12,9 @@ What bad input gets (`cluster.protocol.errors` has the code of each; a read chan
 | a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
 | too many streams                                     | TOO_MANY_WAITERS                              |
 
-A stream holds one chunk at a time, and other calls get their turn between two chunks. What looks at many queues gives
-way every few milliseconds, so that a leader can send its heartbeats; a file that retention deletes in between ends the
-stream.
+A stream has one chunk in memory at a time, and yields to other calls between two chunks. Work on many queues yields
+every few milliseconds, so that a leader can send its heartbeats; if retention deletes a file in between, the stream
+ends.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class LogCalls:
         splits = []
         for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
             splits.append(self._front_of(offset))
-            # A long log has many: others get their turn.
+            # A long log has many: yield to other calls.
             await asyncio.sleep(0)
         return pb.PlanLogResponse(
             spans=await run_cooperatively(

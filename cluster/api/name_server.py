@@ -126,7 +126,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return response
 
     async def _confirm(self, registration: Registration, *, is_difference: bool) -> None:
-        """Return when a registration may be taken, in the same turn of the loop.
+        """Return when a registration may be accepted; the caller must accept it before it yields to the loop.
 
         Raises:
             StaleRegistration, IllegalRegistration, store.errors.IllegalMessage: as `RouteTable.register`.

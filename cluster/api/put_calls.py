@@ -80,7 +80,7 @@ class PutCalls:
         return self._response(0 if request is None else request.request_id, _Put(None, _illegal(error)))
 
     def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
-        """Begin one put, in this very turn of the loop unless its topic must be created first."""
+        """Begin one put: before the next iteration of the loop, unless its topic must be created first."""
         core = self._core
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()

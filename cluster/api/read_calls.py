@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
 
-# One response is read and worded in one turn of the loop: that takes 8 microseconds a message.
+# One response is read and encoded in one iteration of the loop: that takes 8 microseconds a message.
 COUNT_MAX: Final = 4_096
 SIZE_BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000
@@ -215,7 +215,7 @@ class ReadCalls:
                             watch.wait_for(queue_id, result.next_begin_offset)
                         else:
                             watch.put_ready(queue_id)
-                    # Other calls get their turn, also when this reader is never held back.
+                    # Yield to other calls, even if flow control never holds this reader back.
                     await asyncio.sleep(0)
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)

@@ -87,7 +87,7 @@ def opening_s(folder: Path, queues: int, *, is_killed: bool) -> float:
 
 
 class _Turns:
-    """Measures how long the turns of the running loop are."""
+    """Measures the longest iteration of the running loop."""
 
     def __init__(self) -> None:
         self.longest_s = 0.0
@@ -128,7 +128,7 @@ def _run(work: Callable[[], Awaitable[float]]) -> float:
 
 
 def longest_turn_ms(folder: Path, queues: int) -> float:
-    """Return the longest turn of the event loop while each of this many queues gets a message and is written."""
+    """Return the longest iteration of the event loop while each of this many queues gets a message and is written."""
 
     async def work() -> float:
         with _service(folder, is_flush_sync=False) as service:

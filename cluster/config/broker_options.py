@@ -73,7 +73,7 @@ class ServerOptions(NodeOptions):
         default=_STORE.dedupe_window_ms,
         ge=0,
         le=240 * _HOUR_MS,
-        description="... and among those that are not so much older than the newest, in milliseconds.",
+        description="... and not older than the newest by more than this, in milliseconds.",
     )
     mapped_file_size_consume_queue: int = Field(
         default=_STORE.mapped_file_size_consume_queue,
@@ -134,7 +134,7 @@ class ServerOptions(NodeOptions):
         default=_STORE.dispatch_size_bytes,
         ge=4096,
         le=_GIB,
-        description="Bytes of the log that are brought to queues and index in one turn.",
+        description="Bytes of the log that are added to queues and index in one step.",
     )
     flush_interval_consume_queue_ms: int = Field(
         default=_STORE.flush_interval_consume_queue_ms,

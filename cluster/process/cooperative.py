@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Pace:
-    """Gives way in a coroutine that does many small things: made at its begin."""
+    """Lets a coroutine that does many small things yield to the loop; created at the coroutine's begin."""
 
     def __init__(self) -> None:
         self._turn_end = monotonic() + STEP_S
@@ -29,7 +29,7 @@ class Pace:
 
 
 async def run_cooperatively(steps: Steps[Result]) -> Result:
-    """Do all steps, and let others have their turn every few milliseconds; return the result."""
+    """Do all steps, and yield to other tasks every few milliseconds; return the result."""
     pace = Pace()
     while True:
         try:

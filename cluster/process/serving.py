@@ -136,7 +136,7 @@ def calm_garbage_collector() -> None:
     """Collect garbage in small generations, and run full collections rarely: a collection blocks the event loop.
 
     A collection examines 2,000 objects in the youngest generation and about 12,000 in the middle one (5 to 20 ms on a
-    busy machine). With 50,000 and 1,000,000, calls that sent only headers caused turns of 70 ms and of 470 ms. A full
+    busy machine). With 50,000 and 1,000,000, calls that sent only headers caused pauses of 70 ms and of 470 ms. A full
     collection of the objects created after this call runs after 50 million more, because appends create no cycles. It
     takes 0.1 microseconds an object: 12 ms with 100,000 topics created since; 0.33 s with 1,000,000 consumed offsets,
     each of another group and topic. A restart exempts everything that it loads.

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
-# Of a divide that is not known any more: the first entries and all of the base log are gone.
+# The divide is not known any more: the first entries and the whole base log are deleted.
 UNKNOWN_DIVIDE: Final = -1
-# One answer; and so much is written between two syncs.
+# Sizes of one answer, and of what is written between two syncs.
 CHUNK_SIZE_BYTES: Final = 1 << 20
 _SYNC_SIZE_BYTES: Final = 16 << 20
 _FILES_MAX: Final = 100_000

@@ -187,7 +187,7 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
                 message.prev_term,
                 message.snapshot_index,
                 message.prev_chain_crc,
-                # At least one entry of the new log, and all that anyone is known to have committed.
+                # At least one entry of the new log, and all that any node is known to have committed.
                 max(message.commit_index, state.commit_index, message.begin_index),
             )
         )

@@ -251,11 +251,11 @@ class Raft(RaftStatus):
     def _compare_terms(self, sender: str, message: Message) -> None:
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
-        A leader or candidate need not be a member by our log: its membership may be newer (dissertation §4.1).
-        Whatever else comes from a stranger, such as a node that was removed, raises no term. Nor do a
-        request for a read index and its answer: they name no group, so that a node of another group with the name of a
+        A leader or candidate need not be a member in our log: its membership may be newer (dissertation §4.1).
+        All other messages of non-members, such as a node that was removed, never raise the term. Nor do a
+        request for a read index and its answer: they have no group id, so a node of another group with the id of a
         member could depose a leader with them. An old leader learns of the newer term from the next leader's messages,
-        and answers no read before a quorum follows it; a read for which the wrong leader was asked is refused.
+        and answers no read before a quorum has confirmed it; a read for which the wrong leader was asked is refused.
         """
         state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted

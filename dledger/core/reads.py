@@ -122,8 +122,9 @@ def answer(state: State) -> None:
 def has_lease(state: State) -> bool:
     """Return whether no other node can have been elected yet, whatever the clocks do within their bound.
 
-    A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it; from the moment at which
-    we sent it so much passes on every clock that is not faster than ours by more than twice the drift.
+    A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it. The lease counts from the
+    moment at which this leader sent the heartbeat, so it ends first on every clock that is faster than ours by at most
+    twice the drift.
     """
     office = state.leader
     if office.is_lease_void or state.commit_index < office.term_start_index:

@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 
 def fault_of(state: State, sender: str, message: Message) -> RejectReason | None:
-    """Return why `message` is not believed; None: the rules may see it.
+    """Return the reason to reject `message`; None: it is passed to the rules.
 
-    - A term that is out of bounds, or too far above ours, is the work of no election. Saved, it could never be taken
-      back, and in the end no higher one could be sent: the group would have no leader ever again.
-    - A leader or candidate must name the group that our log names, once that is committed; before, that of the founding
-      in which this node took part. It need not be a member as far as we know: its membership may be newer (dissertation
-      §4.1); the id proves it, because it is never sent to strangers.
-    - While we know of no group, messages of members are accepted, and of nodes that name the group of an entry of ours
-      which we do not know to be committed. Other nodes are believed only if this node holds nothing, or has no vote: a
-      node that is new or was wiped may not know which nodes joined meanwhile.
-    - A log that begins further after ours than a group can have committed, taken once, would have every later reset
-      and push taken for held: nothing that the group has comes after it.
-    - A term has one leader. A second node that claims to be it is not believed; the elected one is still followed.
+    - A term that is out of bounds, or too far above ours, cannot be the result of elections. Once saved, it could not
+      be lowered, and finally no higher one could be sent: the group would never have a leader again.
+    - A leader or candidate must send the group id in our log, once that is committed; before, the id of the founding
+      in which this node took part. The sender need not be a known member, because its membership may be newer
+      (dissertation §4.1); the id is the proof, because it is sent only to members.
+    - While this node knows no group id, it accepts messages of members, and of nodes that send the group id of an entry
+      of its log that is not known to be committed. It accepts other nodes only if it has no entries, or no vote: a
+      node that is new or was wiped may not know which nodes have joined.
+    - If a reset to an index far beyond everything that a group can have committed were executed, every later reset
+      and push would be at or before the log's begin, and would be ignored.
+    - A term has one leader. Messages of a second leader of the same term are rejected; the elected one is still
+      followed.
     """
     term = message.term
     if term > TERM_MAX or term - state.term > TERM_JUMP_MAX:
@@ -59,7 +60,7 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
 def _fault_of_group(state: State, sender: str, message: Grouped) -> RejectReason | None:
     known = voting_rights.believed_group_id(state)
     if known == NO_GROUP:
-        # A node that names the group of our log belongs to it, committed or not: the id is never sent to strangers.
+        # A node that sends the group id of our log belongs to it, committed or not: the id is sent only to members.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
         if not (is_proven or _may_be_of_our_group(state, sender)):
             return RejectReason.STRANGER

@@ -1,20 +1,21 @@
 """Makes written entries durable: group commit, inline or in the storage thread.
 
-Place on the way of an append: the driver hands over a ticket (what is dirty now) after it has written and pushed a
-batch; it keeps one ticket under way at a time, so that whatever is written meanwhile joins the next sync.
+Place on the way of an append: after the driver has written and pushed a batch, it passes a ticket (the data that is
+dirty now). One ticket is in progress at a time, so everything written during a sync is part of the next one.
 
-A sync runs *inline* when it is expected to be shorter than the way to a thread and back (about 0.2 ms of wake-ups on
-a busy machine) and no other work waits for the loop; else in the *thread*. Measured without Raft, 1 KiB bodies, on a
-fast disk: inline is 1.4 times as fast for one caller, the thread 1.5 times as fast for many. The rules, in order:
+A sync runs *inline* if it is expected to be shorter than a hand-over to a thread and back (about 0.2 ms of wake-ups on
+a busy machine) and no other work waits for the loop; otherwise in the *thread*. Measured without Raft, 1 KiB bodies, on
+a fast disk: inline is 1.4 times as fast for one caller, the thread 1.5 times as fast for many. The rules, in order:
 
-1. For `_STALL_PENALTY_S` after a sync that took `_STALL_S` or longer: thread. A disk that stalls once will again, and
-   a stalled loop sends no heartbeats.
-2. Much is waiting (`is_lightly_loaded` says no): thread; one long sync for all that comes meanwhile is cheaper.
+1. For `_STALL_PENALTY_S` after a sync that took `_STALL_S` or longer: thread. A disk that stalled once will stall
+   again, and a blocked loop sends no heartbeats.
+2. Much is waiting (`is_lightly_loaded` returns False): thread; one long sync for everything written meanwhile is
+   cheaper.
 3. The decaying maximum of recent syncs is `_FAST_S` or more: thread.
-4. Otherwise inline; first syncs go to the thread, for nothing is known of the disk yet.
+4. Otherwise inline; the first syncs use the thread, because the disk's speed is not known yet.
 
-Inline means: in the next turn of the event loop. The pushes of this turn thereby leave first (uvloop flushes what was
-written after the callbacks of a turn), and followers write and sync while this node does.
+Inline means in the next iteration of the event loop. So the pushes of this iteration are sent first (uvloop sends what
+was written after the callbacks of an iteration), and followers write and sync at the same time as this node.
 
 A failed sync is never retried (`store.errors.StorageFailed`): the owner is notified and must stop the node.
 """

@@ -11,7 +11,7 @@ from typing import Final
 
 from store.errors import CorruptData
 
-# Of a tail that is cut so much is kept for people to look at: the largest entry.
+# The part of a cut tail that is kept for inspection: as large as the largest entry.
 KEPT_SIZE_BYTES_MAX: Final = 4 << 20
 
 

@@ -25,7 +25,7 @@ class NodeHost:
 
     Attributes:
         now_s: seconds of a monotonic clock with a resolution far below a millisecond, for deadlines and durations. The
-            event loop's own clock is too coarse for durations: uvloop reads it once per turn.
+            event loop's own clock is too coarse for durations: uvloop reads it once per iteration.
         random: draws election timeouts, incarnations and the jitter of dialers; must not be shared with another node.
         new_worker: makes a thread for disk work, given its name; it is called in the node's event loop.
         read_clocks: wall clock and monotonic clock, read at one moment, for retention.

@@ -253,7 +253,7 @@ class Node:
     async def read_index(self, *, is_lease_allowed: bool = False) -> int:
         """Return an index up to which a linearizable read may be served: it covers every append acknowledged so far.
 
-        Any member may be asked; one that does not lead asks the leader, and returns when so much is committed here.
+        Any member may be asked; one that does not lead asks the leader, and returns when that index is committed here.
 
         Args:
             is_lease_allowed: a leader may trust its lease, whatever the setting `read_mode` says.

@@ -160,7 +160,7 @@ class Applier:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost.
+        """Whether enough was applied since the last snapshot for another one, or the last one is lost.
 
         Never while a snapshot is being loaded, and before `catch_up` is over.
         """

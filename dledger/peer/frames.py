@@ -62,7 +62,7 @@ NAME_LENGTH_MAX = 255
 ORIGIN_SIZE_BYTES_MAX = 12 * 1024
 # Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
 PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
-# Until the Hello is accepted a stranger can make us hold this much and no more.
+# The memory that an unknown process can occupy before its Hello is accepted.
 HELLO_FRAME_SIZE_BYTES_MAX = FRAME_HEAD.size + CONTROL_SIZE_BYTES_MAX
 FRAME_SIZE_BYTES_MAX = HELLO_FRAME_SIZE_BYTES_MAX + PAYLOAD_SIZE_BYTES_MAX
 

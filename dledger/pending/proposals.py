@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dledger.driver.driver import Proposal
 
-# Batches in flight before proposals wait. With one, the disks of leader and followers would idle in turns; with
-# many, sixty-four single callers make sixty-four batches.
+# Batches in flight before proposals wait. With one, either the leader's disk or the followers' would be idle; with
+# many, sixty-four single callers would make sixty-four batches.
 BATCHES_IN_FLIGHT_MAX = 4
 # A batch of this size is large enough: waiting would save nothing.
 GOOD_SIZE_BYTES = 256 * 1024

@@ -1,9 +1,9 @@
 """The bounds of all fields that requests of LogService, AdminService, health checking and reflection have.
 
-| bound | why so much |
+| bound | reason |
 | --- | --- |
-| names, ids and addresses | what settings allow for them is shorter; a longer one is no name of anything |
-| bodies of an append | more than the shipped client sends; all of them are appended in one turn of the loop |
+| names, ids and addresses | the settings permit only shorter ones, so a longer one cannot exist |
+| bodies of an append | more than our client sends; all of them are appended in one iteration of the event loop |
 
 The first column of each table is the field's name in `proto/`.
 """

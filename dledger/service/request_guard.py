@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dledger.service.unread_calls import UnreadCalls
 
-# Parsing so much takes 20 ms at worst, whatever it holds.
+# Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -92,7 +92,7 @@ class UnreadCalls:
         raise AssertionError  # abort raises
 
     def _end_due(self) -> None:
-        """End the calls that are too late or too many, a limited number; the rest in later turns of the loop."""
+        """End the calls that are too late or too many, a limited number; the rest in later iterations."""
         now_s = asyncio.get_running_loop().time()
         self._timer = None
         for _ in range(_ENDED_PER_TURN_MAX):

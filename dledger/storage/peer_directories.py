@@ -98,7 +98,7 @@ class PeerDirectories:
         self._members = frozenset(member.id for entry in memberships for member in entry.membership.members)
 
     def may_learn_group(self, peer_id: str) -> bool:
-        """Return whether the group is sent to the node that is dialled as `peer_id`; never to strangers."""
+        """Return whether the group id is sent to the node that is dialled as `peer_id`; only to members."""
         return peer_id in self._members
 
     def proves(self, group_id: int) -> bool:

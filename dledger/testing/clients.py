@@ -119,7 +119,7 @@ class Client:
         self._answer(number, OperationOutcome.OPEN, process.raft.leader_id if is_served else None)
 
     def _answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
-        """Bring an answer back; called by the node in the middle of its turn, so it only takes the way here."""
+        """Send an answer back; called by the node in the middle of its event batch, so it is only scheduled here."""
         latency_us = int(self._random.random() * _LATENCY_MAX_US)
         self._world.scheduler.after(latency_us, self._take_answer, number, outcome, leader_id)
 

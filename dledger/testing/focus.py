@@ -35,9 +35,9 @@ def with_focus(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _leases(options: SimOptions, random: Random) -> SimOptions:
-    """Trust leases, on clocks that drift as much as they may, while answers come late and processes are suspended.
+    """Trust leases, on clocks with the largest permitted drift, with delayed answers and suspended processes.
 
-    Clients give up soon, so that they come to the new leader, and back to the old one, while its lease may last.
+    Clients soon try another node, so that they reach the new leader, and the old one while its lease may last.
     """
     rates_ppm = (_TRUE_PPM - _DRIFT_PPM, _TRUE_PPM, _TRUE_PPM + _DRIFT_PPM)
     timeout_ms = random.choice((60, 100))

@@ -1,7 +1,7 @@
 """The options of one run, drawn from its seed: number of nodes, speeds, sizes, faults.
 
-Not every fault is on in every run ("swarm testing"): a run in which everything fails all the time shows little,
-because nothing ever gets far. Each seed turns on some faults and draws their rates.
+Not every fault is on in every run ("swarm testing"): if everything fails all the time, little progress is made, and few
+defects are found. Each seed turns on some faults and draws their rates.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from dledger.testing.network.network import NetworkOptions
 __all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_terms"]
 
 _INDEX_UNIT_SIZE_BYTES = 32
-# A group begins with all of its voters; where things go wrong before, many runs would never get going.
+# The share of runs without faults until the first commit: a group needs all its voters to begin, so with faults many
+# runs would never begin.
 _PEACE_SHARE = 0.8
 _MESSAGE_LOG_SHARE = 0.4
 _STRANGE_SHARE = 0.15
 _DAMAGED_FRAMES_SHARE = 0.15
 _TRUE_PPM = 1_000_000
 _DRIFT_MAX_PPM = 60_000
-# True clocks, clocks that are off by as much as bad hardware is, and clocks that nothing may depend on.
+# True clocks, clocks with the error of bad hardware, and clocks that nothing may depend on.
 _CLOCK_RATES_PPM = (
     (1_000_000,),
     (950_000, 1_000_000, 1_050_000),
@@ -55,11 +56,11 @@ class SimOptions:
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
         raft: timings of the core, some ten times faster than in production, so that idle time is short.
         tick_us: how often a node looks at its clock.
-        turn_delay_max_us: events of a node are batched for up to this time; 0: each has its own turn.
+        turn_delay_max_us: events of a node are batched for up to this time; 0: each is a batch.
         sync_min_us, sync_max_us: how long an ordinary sync takes.
         checkpoint_interval_us: how often a node saves its checkpoint.
         clock_rates_ppm: each node's clock against true time, in parts per million.
-        network: its manners while faults are on.
+        network: its behaviour while faults are on.
         client_count, think_max_us, bodies_max, body_size_max_bytes, read_share: what clients do.
         client_time_out_us: a client gives up waiting; the outcome is unknown.
         nemesis_ops: what the nemesis may order.

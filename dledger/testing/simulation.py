@@ -1,8 +1,8 @@
 """One whole run: a cluster, its clients and its nemesis; first the safety phase, then the liveness phase.
 
-Safety: faults according to the options, checks after every turn. Liveness: all faults end and all nodes start; within a
-bound of simulated time a write must be accepted, and all logs must be equal, byte for byte. At the end the power of all
-machines is cut once more, and all logs must still be complete after the restart.
+Safety: faults according to the options, checks after every event batch. Liveness: all faults end and all nodes start;
+within a bound of simulated time a write must be accepted, and all logs must be equal, byte for byte. At the end the
+power of all machines is cut once more, and all logs must still be complete after the restart.
 """
 
 from __future__ import annotations

@@ -98,10 +98,10 @@ class Lake:
         path = f"{root}/{DESCRIPTION}"
         if not system.exists(path):
             system.make_directory(root)
-            strangers = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
+            other_files = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
             # Another driver may have made the lake since, and filled it.
-            if strangers and not system.exists(path):
-                found = f"a directory that holds {strangers[0]!r} and is no lake"
+            if other_files and not system.exists(path):
+                found = f"a directory that holds {other_files[0]!r} and is no lake"
                 raise BadOption("path", "a lake, or an empty directory", found, "Name another directory")
             columns = [[field.name, str(field.type)] for field in schema]
             create_once(system, path, seal({"format": _FORMAT, "kind": kind, "columns": columns}))
@@ -282,7 +282,7 @@ class Lake:
 
     def _open_tables(self) -> list[Table]:
         if self.kind != "parquet":
-            # Each needs a library of its own, which not everybody has.
+            # Each needs a library that is an optional extra.
             from pipeline.lake.tables import open_table  # noqa: PLC0415
 
             self._tables = [open_table(self.root, self.kind, self.schema)]

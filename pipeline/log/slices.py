@@ -29,7 +29,7 @@ __all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
 SLICE_SIZE_BYTES: Final = 64 << 20
 # A share of the bytes up to which queues are read, and not the log: after that, a scan costs less.
 QUEUED_SHARE_MAX: Final = 0.3
-# The clock of a store may have been set back a little: so much more is looked at on both sides of a time.
+# The clock of a store may have been set back a little: a search by time also covers this much on both sides.
 _CLOCK_STEP_MS: Final = 1000
 _SAMPLE_COUNT: Final = 64
 

@@ -1,7 +1,7 @@
 """Reads a slice of a log as Arrow batches: what a task does.
 
-Nothing is read but what the slice covers, and a file is opened only when its turn comes. What lies after the bounds of
-the plan is not seen, also when it is in the same file.
+Only the range of the slice is read, and a file is opened only when it is read. Messages after the bounds of
+the plan are not returned, even if they are in the same file.
 """
 
 from __future__ import annotations

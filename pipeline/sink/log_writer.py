@@ -245,7 +245,7 @@ class LogWriter:
     # ---------------------------------------------------------------------------------------------------- writing
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take in rows; blocks while as much as may is under way.
+        """Queue rows; blocks while the permitted number of bytes is in flight.
 
         Raises:
             UnfitFrame: a row cannot be stored.

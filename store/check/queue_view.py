@@ -99,10 +99,10 @@ class QueueView:
             opened = self._open_files.get(file.path)
             for begin, end in reversed(opened.data_ranges(0)):
                 first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
-                # Backwards, bit by bit: mostly the last units are close to the end of what has blocks.
+                # Backwards, in chunks: the last unit is usually close to the end of the allocated blocks.
                 while last > first:
                     after, last = last, max(first, last - _CHUNK_UNITS)
-                    # A read, for the first look into a map costs ten times as much; of thousands of queues this is all.
+                    # A read: the first access to a map costs ten times as much, and most queues need no other access.
                     content = opened.read(last * UNIT_SIZE, (after - last) * UNIT_SIZE)
                     used = np.flatnonzero(np.frombuffer(content, np.uint8))
                     if len(used):

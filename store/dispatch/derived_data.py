@@ -180,10 +180,10 @@ class DerivedData:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 
     def drop_surpassed_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
-        """Forget the queues that are known to have come further in a range of the log that is gone here.
+        """Remove the queues whose known ends are in a range of the log that this node no longer has.
 
-        Else they would be filled up with blanks. `restore_queue_ends_in_steps` must follow, when so much is dispatched.
-        One queue a step; nothing may be dispatched before the last one.
+        Otherwise they would be filled up with blanks. `restore_queue_ends_in_steps` must be called when that range is
+        dispatched. One queue a step; nothing may be dispatched before the last step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

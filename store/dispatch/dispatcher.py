@@ -1,9 +1,9 @@
-"""Follows the log, and makes queues and index what it says: in batches, so much in a step, in the order of the log.
+"""Adds the messages of the log to queues and index: in the order of the log, in steps of bounded size.
 
-Each of the two may lack a different range, as recovery left it: where they differ, each gets only what it lacks.
-Records that cannot be read are passed over and reported; what is after them is dispatched at its own offsets.
+After recovery queues and index may lack different ranges; each gets only the messages that it lacks.
+Records that cannot be read are skipped and reported; those after them are dispatched at their own offsets.
 
-Everything belongs to the owner's thread. Place on the way of a put: after the log, before any reader sees the message.
+All methods are for the owner's thread. Place on the way of a put: after the log, before any reader sees the message.
 Source: RocketMQ `DefaultMessageStore.ReputMessageService`.
 """
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How many unreadable ranges are remembered to be shown; all of them are counted and logged.
+# Unreadable ranges that are kept for display; all of them are counted and logged.
 _SKIPPED_MAX = 100
-# A step is to take about this long: more of the log at a time when it takes half of that, less when it takes twice.
+# The desired duration of a step: if it takes half of that, the next one is larger; if it takes twice as long, smaller.
 _STEP_S = 0.004
 _STEP_BYTES_MIN = 64 << 10
 _STEP_BYTES_FIRST = 256 << 10
-# A queue costs as much as a dozen messages; of a range with many queues this many messages are a step.
+# A queue costs as much as a dozen messages; if a range has many queues, a step has at most this many messages.
 _MANY_QUEUES = 256
 _STEP_MESSAGES_MAX = 512
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # What a replaced file needs at most unless its owner says otherwise: one block.
 SMALL_FILE_SIZE_BYTES = 4096
-# So much of a file's begin, and of the end of its data, one look shows.
+# The bytes of a file's begin, and of the end of its data, that `glance` reads.
 GLANCE_SIZE_BYTES = 4096
 
 

@@ -217,7 +217,7 @@ class RetentionPolicy:
     def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
         """Return the offsets for calls of the log's `delete_before`, ascending, one for each file to be deleted.
 
-        The caller should give the rest of the program a turn between two of them: to remove a large file takes time.
+        The caller should yield to the event loop between two of them: removing a large file takes time.
 
         Args:
             now: what the clocks say.

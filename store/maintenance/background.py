@@ -245,10 +245,10 @@ class BackgroundTasks:
             if not ready.done():
                 ready.set_result(None)
 
-    # ---------------------------------------------------------------------------------------------------- its turns
+    # -------------------------------------------------------------------------------------------------- periodic work
 
     def _tick(self) -> None:
-        """Do what is due; comes again until the end."""
+        """Do what is due; repeated until the end."""
         if not self._is_running:
             return
         self._loop.call_later(_TICK_S, self._tick)

@@ -25,29 +25,29 @@ class MessageStoreConfig:
         max_transfer_count_on_message_in_memory: messages of one `get`, likewise.
         max_transfer_bytes_on_message_in_disk: of one `get` that reads older messages.
         max_transfer_count_on_message_in_disk: messages of one `get` that reads older messages.
-        access_message_in_memory_max_bytes: so much of the log's end counts as in memory; 0: 40 % of the machine's.
-        max_filter_message_size: bytes of queue units that one `get` looks through for a tag, at least.
+        access_message_in_memory_max_bytes: size of the log's end that counts as in memory; 0: 40 % of the memory.
+        max_filter_message_size: bytes of queue units that one `get` searches for a tag, at least.
         max_msgs_num_batch: the most messages that a query by key returns.
         waiters_max: readers that may wait for new messages at the same time.
         pending_puts_max: puts that may wait for the disk at the same time.
-        dedupe_window_count: messages of the log's end that a put is compared with, by UNIQ_KEY; 0: none.
-        dedupe_window_ms: and only with those that are not so much older than the newest.
-        sync_flush_timeout_ms: how long a put waits until it is durable, if it is to be.
-        dispatch_size_bytes: of the log that is dispatched in one turn.
+        dedupe_window_count: newest messages of the log with which a put is compared, by UNIQ_KEY; 0: none.
+        dedupe_window_ms: largest difference between their time and that of the newest message.
+        sync_flush_timeout_ms: time limit for a put that waits until it is durable.
+        dispatch_size_bytes: bytes of the log that are dispatched in one step.
         flush_interval_commit_log_ms: how often a log that is not flushed before acknowledging is flushed.
         flush_commit_log_least_pages: not before this many pages of 4 KiB wait.
-        flush_commit_log_thorough_interval_ms: after this time anything is flushed.
+        flush_commit_log_thorough_interval_ms: after this time everything is flushed, however little.
         flush_interval_consume_queue_ms: how often queues and index are flushed.
         flush_consume_queue_least_pages: not before this many pages of 4 KiB wait, in a queue.
-        flush_consume_queue_thorough_interval_ms: after this time anything is flushed.
-        redispatch_max_bytes: anything is flushed, the index too, when so much of the log is not durable in queues and
-            index: so much a start after a crash dispatches again, and what came within a second or a few.
-        checkpoint_interval_ms: how often the checkpoint is written, besides with each thorough flush.
-        clean_resource_interval_ms: how often retention looks.
-        delete_when: hours of the day, local time, in which old files go.
+        flush_consume_queue_thorough_interval_ms: after this time everything is flushed, however little.
+        redispatch_max_bytes: everything is flushed, the index too, when this much of the log is not durable in queues
+            and index. It bounds what a start after a crash dispatches again, besides the messages of a few seconds.
+        checkpoint_interval_ms: how often the checkpoint is written, in addition to each thorough flush.
+        clean_resource_interval_ms: how often retention checks for files to delete.
+        delete_when: hours of the day, local time, in which old files are deleted.
         file_reserved_time: hours that a file is kept after its last write.
-        disk_max_used_space_ratio: percent of the disk above which old files go at any hour; 10 to 95.
-        disk_space_clean_forcibly_ratio: percent above which young files go, too; 30 to 85.
+        disk_max_used_space_ratio: used percentage of the disk above which old files are deleted at any hour; 10 to 95.
+        disk_space_clean_forcibly_ratio: percentage above which young files are deleted, too; 30 to 85.
         disk_space_warning_level_ratio: percent above which puts are refused; 35 to 90.
         clean_file_forcibly_enable: False: young files never go.
         delete_file_batch_max: files that go in one look.

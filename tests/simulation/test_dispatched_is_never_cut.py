@@ -1,7 +1,7 @@
 """What a node may dispatch is never cut off its log afterwards: not by a new leader, not by a crash, not in a new life.
 
 In each simulated process a `DLedgerCommitLog` uses its entry store, as in a broker. Its end, below which
-messages are dispatched, is noted after every turn; every cut must be after it.
+messages are dispatched, is noted after every event batch; every cut must be after it.
 """
 
 from dataclasses import replace

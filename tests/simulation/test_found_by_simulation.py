@@ -161,7 +161,7 @@ def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted(seed):
 
 @pytest.mark.parametrize("seed", [35634, 36370, 40851, 47974])
 def test_commit_of_an_interrupted_step_is_checked_before_the_node_restarts(seed):
-    """Node 4 (then node 1) died after the file named a membership as committed, and before the turn ended.
+    """Node 4 (then node 1) died after the file named a membership as committed, and before the event batch ended.
 
     In the others, a node died before the step had written what it took for committed, or in a truncation.
     """

@@ -14,7 +14,7 @@ NOTICED_SEEDS = 20
 
 
 def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
-    """Shape a run in which leaders are cut off again and again, and everybody reads at them by lease."""
+    """Shape a run in which leaders are cut off again and again, and all clients read from them by lease."""
     options = draw_options(seed, 3, is_focused=False)
     return replace(
         options,

@@ -1,4 +1,4 @@
-"""Requests as large and as hostile as bytes allow, for every field of a method; how long the turns of a loop are."""
+"""Requests as large and as hostile as bytes allow, for every field of a method; the longest iteration of a loop."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE_S
 
 _LARGEST = MESSAGE_SIZE_BYTES_MAX - 64
 TURN_S_MAX = 0.05
-# The shortest of this many turns is the cost of the request; others include the machine's other work.
+# The shortest of this many iterations is the cost of the request; others include other work of the machine.
 TRIES = 10
 # Refused by us with an error of gRPC, or by gRPC itself; anything else would be a fault of the server.
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
@@ -29,19 +29,19 @@ _REFERENCE_S = 0.004
 
 
 class Turns:
-    """The longest turn of a loop, in seconds of the processor: what other processes take does not count."""
+    """The longest iteration of a loop, in CPU seconds of this process."""
 
     longest_s = 0.0
 
     def take(self) -> float:
-        """Return the longest turn since this was called last."""
+        """Return the longest iteration since the last call."""
         longest, self.longest_s = self.longest_s, 0.0
         return longest
 
 
 @asynccontextmanager
 async def measured_turns() -> AsyncIterator[Turns]:
-    """Measure the turns of the running loop; garbage that the tests before have left is not looked at meanwhile."""
+    """Measure the iterations of the running loop; garbage of earlier tests is not collected meanwhile."""
     turns = Turns()
 
     async def watch() -> None:
@@ -221,7 +221,7 @@ async def try_all(
         servers_count: how many servers share the loop, and do the work of a request one after the other.
 
     Returns:
-        the cases whose turns were too long, each tried `TRIES` times; and those that had no proper answer.
+        the cases whose iterations were too long in all of `TRIES` attempts; and those without a proper answer.
     """
     limit_s = TURN_S_MAX * servers_count * slowness()
     slow: list[str] = []

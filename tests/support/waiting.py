@@ -31,7 +31,7 @@ async def until(question: Callable[[], Any], what: What = "the condition", limit
 
 @asynccontextmanager
 async def counting_turns() -> AsyncIterator[Callable[[], int]]:
-    """Yield a function that returns how many turns of the loop another task has had since the block began."""
+    """Yield a function that returns the number of iterations of the loop since the block began."""
     turns = 0
 
     async def others() -> None:

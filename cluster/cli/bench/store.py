@@ -43,7 +43,7 @@ def bench_store(
     flushes run beside them in a thread, as with RocketMQ's ASYNC_FLUSH.
 
     Parts with many queues: open and open-killed are the seconds until a store with --queues opens, after an exit in
-    order, or after a kill; turn is the longest turn of the event loop while each queue gets its first message;
+    order, or after a kill; turn is the longest pause of the event loop while each queue gets its first message;
     put-many is the 99th percentile of the time of durable puts to --queues in turn, as a multiple of that of 8 queues.
 
     Examples:

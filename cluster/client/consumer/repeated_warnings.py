@@ -1,4 +1,4 @@
-"""Log lines about failures that a loop meets again in each turn: the first at once, the others at growing pauses."""
+"""Log lines about a failure that a loop repeats: the first at once, the others at growing intervals."""
 
 from __future__ import annotations
 

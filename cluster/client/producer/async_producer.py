@@ -173,7 +173,7 @@ class AsyncProducer:
         Failures of submitted messages are also reported by the next `flush`, so that the futures may be dropped.
 
         Raises:
-            NotAppended: CLIENT_QUEUE_FULL: as much waits in this client as may; or the message is not allowed.
+            NotAppended: CLIENT_QUEUE_FULL: this client's queue is full; or the message is not allowed.
         """
         item = self._item((message,), None)
         if not self._has_room(item):

@@ -114,12 +114,12 @@ class PutQueue:
         self._nodes = nodes
         self._rules = rules
         self._hooks = hooks
-        # Topics take turns; no queue is empty.
+        # Topics are served in turn; no queue is empty.
         self._queues: OrderedDict[str, deque[SendItem]] = OrderedDict()
         self.queued_bytes = 0
         # No deadline in the queues is before this.
         self._earliest = math.inf
-        # Batches leave without their linger.
+        # Batches are sent without their linger.
         self.is_hasty = False
         # Why nothing was sent last; a part of the message of items that are late.
         self._last_failure = RequestFailed(Reason.NOT_REACHED, f"broker {broker} took nothing")

@@ -1,8 +1,7 @@
 """Chooses the queue of the next message: in turn, or by its key. Pure.
 
-In turn, brokers that are slow or have just failed are avoided while others are left; with no better one they are
-taken all the same. By key nothing is avoided: messages of one key stay in one queue, and in order, as long as the
-number of queues stays.
+In turn, brokers that are slow or have just failed are avoided as long as there are others. By key no broker is avoided:
+messages of one key go to one queue, in order, as long as the number of queues does not change.
 
 Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `SelectMessageQueueByHash`.
 """

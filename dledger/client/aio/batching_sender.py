@@ -1,10 +1,11 @@
-"""Joins what is queued into batches and keeps a few of them under way to the leader, over one stream at a time.
+"""Sends queued items to the leader in batches, a few of them in flight, over one stream at a time.
 
-It owns the loop, the streams, the pauses, the clock of deadlines and the end. What is queued, what shares a batch, and
-what an answer means for the callers is the policy's: `AppendQueue` of the log client, `PutQueue` of the producer.
+It owns the loop, the streams, the pauses, the clock of deadlines and the end. A policy (`AppendQueue` of the log
+client, `PutQueue` of the producer) decides which items are queued, which share a batch, and what an answer means for
+the callers.
 
-What is queued when a batch may leave leaves in it: callers of the same turn of the event loop share a batch, and so do
-those that come while enough batches are under way.
+When a batch may be sent, it takes what is queued: items of the same iteration of the event loop share a batch, and so
+do those that are queued while the permitted number of batches is in flight.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class AppendQueue:
         return SendVerdict(is_stream_left=is_left, refusals=len(batches), cause=refusal, is_leader_named=is_named)
 
     def expire_queued(self, now_s: float) -> None:
-        """End what is late at the head; what is queued after it was put later and has as much time."""
+        """End the late items at the head; those after it were queued later, with the same time limit."""
         while self._items and self._items[0].last_try <= now_s:
             self._fail_late(self._pop())
 

@@ -186,10 +186,10 @@ def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> 
 
 
 def meet_leader(state: State, leader_id: str, *, is_founding: bool) -> None:
-    """End the founding of this node, if it is founding: the leader shows itself.
+    """End the founding of this node, if it is founding, at the first message of a leader.
 
-    `is_founding`: the leader says that this node has promised nothing yet. A founding needs everybody's vote: a node
-    that does not know of its own has lost it, and the message comes from before.
+    `is_founding`: the leader was elected by a founding, which needs the votes of all voters. A node that has no vote
+    for this leader has therefore lost it, and the message was sent before that.
     """
     if state.is_founding:
         state.is_founding = False

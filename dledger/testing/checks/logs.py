@@ -1,8 +1,9 @@
-"""Checks of the replicated log, after every turn of a node and incrementally: only what is new is looked at.
+"""Checks of the replicated log, after every event batch of a node and incrementally: only new entries are checked.
 
 Checked here (numbers of the project's list of invariants): log matching (I2, in `log_view`), leader completeness (I3),
 state-machine safety (I4), a committed entry is durable on a majority (I5), positions equal on all nodes (I8), the
-commit index never goes back nor beyond the log (I11), nothing committed is cut (I12); and what recovery gives back.
+commit index never decreases nor exceeds the log (I11), nothing committed is truncated (I12); and the result of
+recovery.
 """
 
 from __future__ import annotations

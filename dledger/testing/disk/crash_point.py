@@ -28,7 +28,7 @@ class CrashPoint:
         self._remaining = 0
 
     def reach(self) -> bool:
-        """Count one operation; True: it is the last one, do as much of it as you like, then raise `SimulatedCrash`."""
+        """Count one operation; True: it is the last one: do any part of it, then raise `SimulatedCrash`."""
         if self.is_dead:
             raise SimulatedCrash
         if self._remaining:

@@ -197,7 +197,7 @@ class SimMachine:
             self._fall(is_in_step=False, is_power_cut=False)
 
     def kill(self) -> None:
-        """End the process between two turns; the page cache stays."""
+        """End the process between two event batches; the page cache is kept."""
         if self.process is not None:
             self._world.counts.add(Fault.PROCESS_CRASH)
             self._fall(is_in_step=False, is_power_cut=False)

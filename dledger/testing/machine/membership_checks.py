@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class MembershipWatch:
-    """Looks at the memberships of one life of a node after each of its turns.
+    """Checks the memberships of one life of a node after each of its event batches.
 
     Args:
-        node_id: whose.
-        log: what the node holds, and what is committed.
+        node_id: of the node.
+        log: the node's entries, and those that are committed.
     """
 
     def __init__(self, node_id: str, log: LogChecks) -> None:

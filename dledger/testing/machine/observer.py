@@ -83,7 +83,7 @@ class SimObserver:
         return pending
 
     def take_read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
-        """Take a read in; the core is asked in the next turn, under an id that begins at 1 in each life."""
+        """Accept a read; the core is asked with the next event batch, with an id that begins at 1 in each life."""
 
         def answer(index: int | None) -> None:
             self._end_read(read_id, index, is_lease_allowed=is_lease_allowed)

@@ -262,7 +262,7 @@ class SimProcess:
             take()
         self._ask_turn()
 
-    # ---------------------------------------------------------------------------------------------- turns
+    # --------------------------------------------------------------------------------------- event batches
 
     def _tick(self) -> None:
         if self.is_dead:
@@ -319,7 +319,7 @@ class SimProcess:
         while applier.is_behind:
             applier.step()
             if applier.is_loading:
-                # The next piece comes in the next turn: what else happens in between must do no harm.
+                # The next piece is loaded with the next event batch: other events in between must do no harm.
                 return
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
@@ -333,7 +333,7 @@ class SimProcess:
         after = self._world.scheduler.after
         after(self._world.options.checkpoint_interval_us, self._begin_checkpoint)
         if not self.is_paused:
-            # It is saved in another thread while turns continue: log and term may be others by then.
+            # It is saved in another thread while event batches continue: log and term may change before it is saved.
             ticket = self.store.begin_checkpoint(self.raft.commit_index)
             after(int(self._random.random() * self._world.options.sync_max_us), self._save_checkpoint, ticket)
 

@@ -161,7 +161,7 @@ class History:
         life.commit_index = commit_index
 
     def commits_unread(self, commit_index: int) -> None:
-        """Note that a node with a damaged disk committed so much: what that is can be seen when the others do."""
+        """Note the commit index of a node with a damaged disk; the entries are known when other nodes commit them."""
         self._unread_index = max(self._unread_index, commit_index)
 
     def check_store(self, node_id: str, store: EntryStore) -> None:

@@ -103,12 +103,12 @@ class FaultTally:
 
 @dataclass(frozen=True, slots=True)
 class LinkOptions:
-    """Manners of the simulated network.
+    """The behaviour of the simulated network.
 
     Attributes:
         min_us, max_us: an ordinary delay, one way.
-        spike_rate, spike_us: share of the delays that are longer, by up to so much.
-        cut_rate: how often what is written leaves in pieces.
+        spike_rate, spike_us: share of the delays that are longer, and the largest addition.
+        cut_rate: share of the writes that are sent in pieces.
     """
 
     min_us: int

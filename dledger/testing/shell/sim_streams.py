@@ -201,7 +201,7 @@ class SimTransport(asyncio.Transport):
         return received[size:]
 
     def was_read(self, size_bytes: int) -> None:
-        """Record that the other process has read so much: the window opens."""
+        """Record the number of bytes that the other process has read: the window opens."""
         self._unread_size_bytes -= size_bytes
         if self.is_lost:
             return

@@ -1,4 +1,4 @@
-"""Planted bugs of the shell: turns, pending appends and reads, syncs, frames, connections, the service, the client."""
+"""Planted bugs of the shell: event batches, pending appends and reads, syncs, frames, connections, service, client."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -162,7 +162,7 @@ def read_joins_a_question_that_is_under_way(patch):
     patch.setattr(PendingReads, "ask", ask)
 
 
-# ------------------------------------------------------------------------------------------------ turns and syncs
+# ----------------------------------------------------------------------------------------- event batches and syncs
 
 
 def failed_sync_is_reported_as_done(patch):

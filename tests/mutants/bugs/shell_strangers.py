@@ -159,7 +159,7 @@ MUTANTS = (
     Mutant(
         all_calls_without_a_request_end_in_one_turn,
         "turns of the loop are short",
-        Tests(f"{UNREAD}::test_few_calls_end_in_one_turn_of_the_loop"),
+        Tests(f"{UNREAD}::test_few_calls_end_in_one_iteration_of_the_loop"),
     ),
     Mutant(
         call_without_a_request_is_never_ended,

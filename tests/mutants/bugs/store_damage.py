@@ -191,12 +191,12 @@ MUTANTS = (
     Mutant(
         all_queues_follow_the_log_in_one_turn,
         "the loop is not held up",
-        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
         queues_stop_to_follow_the_log_after_one_turn,
         "old messages go",
-        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
         accepted_damage_is_not_compared,

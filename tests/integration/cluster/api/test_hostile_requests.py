@@ -1,6 +1,6 @@
 """Every field of every request to a broker is sent as large and as hostile as it can be.
 
-Each is answered, and no turn of the loop is long: measured in time of the processor, and tried three times, so that no
+Each is answered, and no iteration of the loop is long: measured in CPU time, and tried three times, so that no
 machine that stalls makes it fail. The requests are made from the descriptors: a new field is tried without a new test.
 """
 

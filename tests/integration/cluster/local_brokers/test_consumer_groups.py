@@ -84,14 +84,14 @@ def test_no_message_is_lost_while_consumers_and_leaders_come_and_go(
     with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         set_topic(calls, "orders", QUEUES)
     wait_until(lambda: has_route(server), "the name server knows the topic")
-    everybody: list[ConsumerProcess] = []
+    every_consumer: list[ConsumerProcess] = []
     first_term = term_of(cluster)
 
     def start(client_id: str) -> ConsumerProcess:
-        everybody.append(
+        every_consumer.append(
             ConsumerProcess(tmp_path / client_id, client_id, name_servers=server, is_orderly=kind == "orderly")
         )
-        return everybody[-1]
+        return every_consumer[-1]
 
     load = Load(server)
     try:
@@ -116,7 +116,7 @@ def test_no_message_is_lost_while_consumers_and_leaders_come_and_go(
         def is_all_read() -> bool:
             missing.clear()
             missing.update(
-                set(load.places) - {(queue, offset) for each in everybody for _, queue, offset in each.messages()}
+                set(load.places) - {(queue, offset) for each in every_consumer for _, queue, offset in each.messages()}
             )
             return not missing
 
@@ -124,7 +124,7 @@ def test_no_message_is_lost_while_consumers_and_leaders_come_and_go(
         for consumer in (a, d):
             consumer.end()
     finally:
-        for consumer in everybody:
+        for consumer in every_consumer:
             consumer.kill()
 
     ends = {queue: max(offset for each, offset in load.places if each == queue) + 1 for queue in range(QUEUES)}
@@ -133,10 +133,10 @@ def test_no_message_is_lost_while_consumers_and_leaders_come_and_go(
         fetched = calls.ask(lambda stub: stub.FetchOffset, request)
     assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == ends
     assert sorted(load.places) == [(queue, offset) for queue in range(QUEUES) for offset in range(ends[queue])]
-    check_repeats(everybody, b.client_id, leader_lost_at if term_of(cluster) == first_term + 1 else 0)
+    check_repeats(every_consumer, b.client_id, leader_lost_at if term_of(cluster) == first_term + 1 else 0)
     # A node that was paused for a while was deposed, too: its queues were assigned again, and once more afterwards.
     events = EVENTS + 2 * (term_of(cluster) - first_term - 1)
-    check_deliveries(everybody, events, is_orderly=kind == "orderly")
+    check_deliveries(every_consumer, events, is_orderly=kind == "orderly")
 
 
 def check_repeats(consumers: list[ConsumerProcess], killed: str, leader_lost_at: int) -> None:
@@ -163,7 +163,7 @@ def check_deliveries(consumers: list[ConsumerProcess], events: int, *, is_orderl
     for number in range(QUEUES):
         rows = [(offset, client_id) for _, queue, offset, client_id in delivered if queue == number]
         runs = [[offset for offset, _ in run] for _, run in groupby(rows, key=lambda row: row[1])]
-        # Two that worked on a queue at once would take turns all the time.
+        # Two that worked on a queue at once would alternate all the time.
         assert len(runs) <= 1 + events, f"queue {number} changed hands {len(runs) - 1} times"
         seen = -1
         for offset, _ in rows:

@@ -94,11 +94,11 @@ def test_bad_reads_are_refused_with_the_cause(cluster: LocalCluster, log: LogCli
     with pytest.raises(ReadFailed, match="410 INDEX_OUT_OF_RANGE"):
         list(log.read(end + 100))
     assert [] == list(log.read(end + 1))
-    with LogClient(cluster.endpoints, group="other") as stranger:
+    with LogClient(cluster.endpoints, group="other") as other:
         with pytest.raises(ReadFailed, match="400 UNKNOWN_GROUP"):
-            list(stranger.read())
+            list(other.read())
         with pytest.raises(NotAppended, match="400 UNKNOWN_GROUP"):
-            stranger.append(b"x")
+            other.append(b"x")
 
 
 def test_noops_of_leaders_are_hidden_unless_asked_for(cluster: LocalCluster, log: LogClient) -> None:

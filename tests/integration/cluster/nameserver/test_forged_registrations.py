@@ -175,7 +175,7 @@ async def test_another_leader_is_accepted_after_all_known_nodes_expired() -> Non
 
 @in_a_loop
 async def test_only_known_addresses_are_dialled_and_seldom() -> None:
-    """A stranger that sends hundreds of registrations makes the name server ask only known nodes, a few times."""
+    """Hundreds of registrations of an unknown process make the name server ask only known nodes, a few times."""
     async with serving() as server, status_nodes(*(f"n{number}" for number in range(9))) as nodes:
         async with status_nodes("victim") as (victim,):
             lead(nodes, nodes[0], 3, HONEST)

@@ -28,7 +28,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-# Some turns of the broker's registration.
+# Some rounds of the broker's registration.
 IDLE_S = 1.6
 
 
@@ -68,7 +68,7 @@ def test_a_hundred_thousand_topics_block_no_turn_and_a_change_sends_one_topic(tm
                 await until(lambda: service.topics_count == TOPICS_MAX - 10, "all topics are registered")
                 assert turns.take() < limit_s
                 await asyncio.sleep(IDLE_S)
-                assert turns.take() < limit_s / 2, "nothing has changed, and still there was much to do"
+                assert turns.take() < limit_s / 2, "nothing has changed, but much work was done"
 
                 service.counts.clear()
                 topic = pb.Topic(name="new", read_queues=1, write_queues=1, permission=6)

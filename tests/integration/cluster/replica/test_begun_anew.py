@@ -125,7 +125,7 @@ def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_
             await until(lambda: late.parts.machine.is_loading)
             assert late.parts.entries.begin_index > 0
             end = late.store.derived.dispatcher.offset
-            # Other turns come in between, also those that dispatch.
+            # Other iterations come in between, also those that dispatch.
             await group.put(*numbered(range(3)))
             assert late.parts.machine.is_loading
             assert late.store.derived.dispatcher.offset == end

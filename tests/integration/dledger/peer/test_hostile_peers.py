@@ -1,4 +1,4 @@
-"""A running group, and a stranger at its peer port: foreign directories, invented members, idle connections."""
+"""A running group, and an unknown process at its peer port: foreign directories, invented members, idle connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.waiting import until
 ONE_MEMBER = Membership((Member("n0"),))
 
 
-class Stranger:
+class UnknownProcess:
     """One connection to a node's peer port."""
 
     def __init__(self, reader, writer):
@@ -86,39 +86,39 @@ def made_up(term: int, group_id: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("name", ["stranger", "n1"])
-def test_stranger_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
+@pytest.mark.parametrize("name", ["unknown", "n1"])
+def test_unknown_process_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
     """It knows the group's name and its settings, not its id."""
 
     async def main() -> None:
         await cluster.start()
         await cluster.append(b"a", b"b")
         await cluster.in_contact()
-        target = await cluster.follower() if name == "stranger" else cluster.nodes["n0"]
+        target = await cluster.follower() if name == "unknown" else cluster.nodes["n0"]
         terms = {node_id: node.term for node_id, node in cluster.nodes.items()}
         liar = replace(cluster.configs["n1"], self_id=name, peers=(*cluster.configs["n1"].peers,))
-        if name == "stranger":
+        if name == "unknown":
             liar = cluster.invite(name)
             del cluster.configs[name]
         for group_id in (0, 4711):
             for term in (target.term, target.term + 1, TERM_JUMP_MAX, TERM_MAX):
                 for message in made_up(term, group_id):
                     # A refused or ended connection is dialled again for each: nothing may depend on its staying open.
-                    stranger = await Stranger.dial(target.config)
+                    unknown = await UnknownProcess.dial(target.config)
                     is_bulk = isinstance(message, (Push, SnapshotChunk, ResetLog))
                     # Where the true member is connected, the false one may be cut off before it has read its answer.
                     with suppress(asyncio.IncompleteReadError, ConnectionError):
-                        answer = await stranger.greet(liar, target.config.self_id, is_bulk=is_bulk)
+                        answer = await unknown.greet(liar, target.config.self_id, is_bulk=is_bulk)
                         assert (answer.group_id, answer.lives) == (0, ())
-                        stranger.send(message)
-                    stranger.close()
+                        unknown.send(message)
+                    unknown.close()
         # A false member takes the place of the true one's connections: they are dialled again, perhaps by a new leader.
         await cluster.in_contact()
         await cluster.append(b"c")
         await cluster.in_contact()
 
         assert all(node.is_running for node in cluster.nodes.values())
-        if name == "stranger":
+        if name == "unknown":
             assert {node_id: node.term for node_id, node in cluster.nodes.items()} == terms
         else:
             # Only elections raise a term, one at a time: no message of the false member did.
@@ -144,7 +144,7 @@ def test_answers_in_a_members_name_count_only_on_dialled_connections(cluster, ru
         await cluster.append(b"b")
         leader = await cluster.leader()
         term, commit_index = leader.term, leader.commit_index
-        liar = await Stranger.dial(leader.config)
+        liar = await UnknownProcess.dial(leader.config)
         await liar.greet(cluster.configs["n2"], leader.config.self_id, is_bulk=isinstance(answer, PushAccepted))
         liar.send(answer)
 
@@ -162,15 +162,15 @@ def test_silent_connections_do_not_block_peers(cluster, run):
         await cluster.append(b"a")
         await cluster.in_contact()
         await cluster.stop("n2")
-        idle = [await Stranger.dial(cluster.configs["n0"]) for _ in range(3 * UNVERIFIED_PER_ADDRESS_MAX)]
-        for stranger in idle[: 2 * UNVERIFIED_PER_ADDRESS_MAX]:
-            await stranger.ended()
+        idle = [await UnknownProcess.dial(cluster.configs["n0"]) for _ in range(3 * UNVERIFIED_PER_ADDRESS_MAX)]
+        for unknown in idle[: 2 * UNVERIFIED_PER_ADDRESS_MAX]:
+            await unknown.ended()
 
         await cluster.start("n2")
         await cluster.in_contact()
 
-        for stranger in idle:
-            stranger.close()
+        for unknown in idle:
+            unknown.close()
         await cluster.stop()
 
     run(main())
@@ -293,10 +293,10 @@ def test_exchanged_directories_are_refused_with_both_names(cluster, run, tmp_pat
 def test_frame_that_is_no_greeting_gets_no_answer(cluster, run):
     async def main() -> None:
         await cluster.start("n0")
-        stranger = await Stranger.dial(cluster.configs["n0"])
-        stranger._writer.write(struct.pack(">II", 8, 4) + b"\xff" * 4)
+        unknown = await UnknownProcess.dial(cluster.configs["n0"])
+        unknown._writer.write(struct.pack(">II", 8, 4) + b"\xff" * 4)
 
-        assert await stranger.ended() == b""
+        assert await unknown.ended() == b""
 
         await cluster.stop()
 

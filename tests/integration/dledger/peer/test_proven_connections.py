@@ -1,7 +1,7 @@
 """Connections that were greeted before the group's id was known prove it later, or end."""
 
 import dledger.peer.transport
-from tests.integration.dledger.peer.test_hostile_peers import Stranger
+from tests.integration.dledger.peer.test_hostile_peers import UnknownProcess
 
 
 def connections_of(cluster):
@@ -43,7 +43,7 @@ def test_false_member_replaces_no_connection_of_a_proven_one(cluster, run):
         held = target._transport._links["n2"].connections()
 
         for is_bulk in (False, True):
-            liar = await Stranger.dial(target.config)
+            liar = await UnknownProcess.dial(target.config)
             await liar.greet(cluster.configs["n2"], "n0", is_bulk=is_bulk)
             assert await liar.ended() == b""
 
@@ -59,7 +59,7 @@ def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run,
     async def main() -> None:
         await cluster.start("n0")
         target = cluster.nodes["n0"]
-        liar = await Stranger.dial(target.config)
+        liar = await UnknownProcess.dial(target.config)
         await liar.greet(cluster.configs["n2"], "n0", is_bulk=False)
         await cluster.eventually(lambda: connections_of(cluster))
 
@@ -79,7 +79,7 @@ def test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_o
     async def main() -> None:
         await cluster.start("n0")
         target = cluster.nodes["n0"]
-        foreign, late = [await Stranger.dial(target.config) for _ in range(2)]
+        foreign, late = [await UnknownProcess.dial(target.config) for _ in range(2)]
         await foreign.greet(cluster.configs["n2"], "n0", is_bulk=False, group_id=7)
         await late.greet(cluster.configs["n1"], "n0", is_bulk=False)
         await cluster.eventually(lambda: len(connections_of(cluster)) == 2)

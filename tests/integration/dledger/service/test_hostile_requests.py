@@ -1,6 +1,7 @@
 """Every field of every request to a log and its administration is sent as large and as hostile as it can be.
 
-See `tests.support.hostile_requests`; the loop is that of all three nodes, so its turns are longer than those of one.
+See `tests.support.hostile_requests`; the loop is that of all three nodes, so its iterations are longer than those of
+one node.
 """
 
 from __future__ import annotations

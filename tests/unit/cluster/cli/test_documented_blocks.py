@@ -93,7 +93,7 @@ def test_commands_of_the_local_cluster_exist(page: str) -> None:
 
 
 def test_no_text_asks_for_a_package_that_is_not_published() -> None:
-    """`pip install dledger-py` would install nothing of ours, or a stranger's package of that name."""
+    """`pip install dledger-py` would fail, or install another project's package of that name."""
     folders = [ROOT / name for name in ("store", "dledger", "commitlog", "cluster", "pipeline", "scripts")]
     files = [ROOT / page for page in PAGES] + [file for folder in folders for file in folder.rglob("*.py")]
     request = re.compile(r"(?:pip|pipx|uv tool|uv pip) install [^`\n]*?(?<![-\w./])dledger(?:-py)?(?:\[|['\"]|\s|$)")

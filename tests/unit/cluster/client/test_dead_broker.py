@@ -1,4 +1,4 @@
-"""A broker that does not answer delays neither the queues of other brokers, nor each of a consumer's turns."""
+"""A broker that does not answer delays neither the queues of other brokers, nor each round of a consumer."""
 
 from __future__ import annotations
 

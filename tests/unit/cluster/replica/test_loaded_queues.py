@@ -68,7 +68,7 @@ def test_queues_of_a_deleted_range_are_dropped_some_a_turn(store, following, mon
         steps += 1
     assert steps == COUNT + 1
     assert set(store.messages.derived.queues.next_offsets().values()) == {0}
-    assert machine.loaded is not None, "the end comes when so much is dispatched"
+    assert machine.loaded is not None, "the ends are restored when that range is dispatched"
 
 
 def test_dispatch_waits_for_a_flush_while_too_much_is_in_memory(store, following, monkeypatch):

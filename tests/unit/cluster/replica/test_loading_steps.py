@@ -24,7 +24,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=1 << 16, index_file_size_bytes=32
 OFFSETS = 50_000
 TOPICS = 5_000
 QUEUES = 20_000
-# Turns are measured in time of the processor, which a cold cache lengthens.
+# Iterations of the loop are measured in CPU time, which a cold cache increases.
 TRIES = 3
 
 

@@ -24,7 +24,7 @@ def offsets(**by_topic):
 
 
 class Group:
-    """A group whose leader applies what it is given a turn later, and refuses what is more than it may hold."""
+    """A group whose leader applies commands in the next iteration, and refuses those beyond its bound."""
 
     def __init__(self, pending_max=10_000):
         self.state = BrokerState()
@@ -54,7 +54,7 @@ class Group:
 
     async def until_imported(self):
         async with asyncio.timeout(PATIENCE_S):
-            while not self.state.is_imported:  # noqa: ASYNC110  (a turn of the loop each)
+            while not self.state.is_imported:  # noqa: ASYNC110  (an iteration of the loop each)
                 await asyncio.sleep(0)
 
     def offset(self, name):
@@ -99,7 +99,7 @@ def test_proposals_in_flight_stay_within_the_bound_of_the_log(pending_max):
 
 
 def test_import_that_cannot_continue_pauses_before_it_is_retried(monkeypatch):
-    # However slowly the turns below come, the pause is longer.
+    # However slow the iterations below are, the pause is longer.
     monkeypatch.setattr(state_import, "_PAUSE_S", 3600.0)
 
     async def story():

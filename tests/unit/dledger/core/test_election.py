@@ -232,8 +232,8 @@ def test_answers_of_strangers_count_for_nothing(group):
     cluster.isolate("b")
     leader.step(Propose(1, 1))
     leader.sync()
-    for stranger in ("x", "y"):
-        leader.step(Received(stranger, PushAccepted(term=1, match_index=1)))
+    for non_member in ("x", "y"):
+        leader.step(Received(non_member, PushAccepted(term=1, match_index=1)))
     assert leader.raft.commit_index == 0
 
 

@@ -76,7 +76,7 @@ def test_founding_node_promises_the_group_id_of_its_last_vote():
 
 
 def test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own():
-    """It promised the group of the stranger, and is no member by that founding: no other node voted for it."""
+    """It voted for the founding of an unknown candidate, and is no member by it: no other node voted for that."""
     node = founding_node("b", 1)
     node.step(Received("c", VoteRequest(4, False, 9, 4, group_id=OTHER_GROUP)))
 

@@ -1,4 +1,4 @@
-"""What is not believed: terms out of bounds, other groups, strangers, second leaders; and how a group gets its id."""
+"""Rejected messages: terms out of bounds, other groups, non-members, second leaders; and how a group gets its id."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ class Connection:
         self.error = error
 
 
-def added(strangers, hosts):
+def added(unverified, hosts):
     connections = []
     for host in hosts:
         connections.append(Connection())
-        strangers.add(connections[-1], host)
+        unverified.add(connections[-1], host)
     return connections
 
 
@@ -32,39 +32,39 @@ def added(strangers, hosts):
     ],
 )
 def test_the_oldest_connections_are_closed_when_there_are_too_many(hosts, bound):
-    strangers = UnverifiedPeers()
+    unverified = UnverifiedPeers()
 
-    connections = added(strangers, hosts)
+    connections = added(unverified, hosts)
 
-    assert len(strangers) == bound
+    assert len(unverified) == bound
     assert [each.error is not None for each in connections] == [True] * 3 + [False] * bound
     assert "have not greeted" in str(connections[0].error)
 
 
 def test_one_address_closes_only_its_own_connections():
-    strangers = UnverifiedPeers()
-    (other,) = added(strangers, ["10.0.0.2"])
+    unverified = UnverifiedPeers()
+    (other,) = added(unverified, ["10.0.0.2"])
 
-    added(strangers, ["10.0.0.1"] * (3 * UNVERIFIED_PER_ADDRESS_MAX))
+    added(unverified, ["10.0.0.1"] * (3 * UNVERIFIED_PER_ADDRESS_MAX))
 
     assert other.error is None
-    assert len(strangers) == UNVERIFIED_PER_ADDRESS_MAX + 1
+    assert len(unverified) == UNVERIFIED_PER_ADDRESS_MAX + 1
 
 
 def test_greeted_or_ended_connection_no_longer_counts():
-    strangers = UnverifiedPeers()
-    greeted, *others = added(strangers, ["10.0.0.1"] * UNVERIFIED_PER_ADDRESS_MAX)
-    strangers.discard(greeted)
+    unverified = UnverifiedPeers()
+    greeted, *others = added(unverified, ["10.0.0.1"] * UNVERIFIED_PER_ADDRESS_MAX)
+    unverified.discard(greeted)
 
-    added(strangers, ["10.0.0.1"])
+    added(unverified, ["10.0.0.1"])
 
     assert [each.error for each in (greeted, *others)] == [None] * UNVERIFIED_PER_ADDRESS_MAX
 
 
 def test_close_ends_existing_and_later_connections():
-    strangers, error = UnverifiedPeers(), DLedgerError("the node stops")
-    early = added(strangers, ["10.0.0.1"] * 2)
+    unverified, error = UnverifiedPeers(), DLedgerError("the node stops")
+    early = added(unverified, ["10.0.0.1"] * 2)
 
-    strangers.close(error)
+    unverified.close(error)
 
-    assert [each.error for each in (*early, *added(strangers, ["10.0.0.1"]))] == [error] * 3
+    assert [each.error for each in (*early, *added(unverified, ["10.0.0.1"]))] == [error] * 3

@@ -1,4 +1,4 @@
-"""Which of the calls that send no request are ended, when, and how many in one turn of the loop."""
+"""Which of the calls that send no request are ended, when, and how many in one iteration of the loop."""
 
 import asyncio
 from itertools import pairwise
@@ -89,7 +89,7 @@ def test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits(is_stre
     asyncio.run(main())
 
 
-def test_few_calls_end_in_one_turn_of_the_loop(monkeypatch):
+def test_few_calls_end_in_one_iteration_of_the_loop(monkeypatch):
     monkeypatch.setattr(unread_calls, "_ENDED_PER_TURN_MAX", 3)
 
     async def main():

@@ -158,16 +158,14 @@ def damage(tmp_path, places):
             file.write(b"\xff")
 
 
-@pytest.mark.parametrize("stranger", ["another topic", "another queue", "another offset"])
-def test_unit_that_points_to_a_message_of_another_queue_delivers_nothing(opened, tmp_path, stranger):
+@pytest.mark.parametrize("other", ["another topic", "another queue", "another offset"])
+def test_unit_that_points_to_a_message_of_another_queue_delivers_nothing(opened, tmp_path, other):
     """Nothing protects a unit; its record is good, only not the one that was asked for."""
     store = opened()
     store.messages.put_many([numbered(number, queues=2) for number in range(10)])
     store.messages.put_many([numbered(number, topic="Other000", queues=1) for number in range(10)])
     store.flush()
-    source = {"another topic": ("Other000", 0, 2), "another queue": ("TopicTest", 1, 2)}.get(
-        stranger, ("TopicTest", 0, 1)
-    )
+    source = {"another topic": ("Other000", 0, 2), "another queue": ("TopicTest", 1, 2)}.get(other, ("TopicTest", 0, 1))
     *queue, offset = source
     unit = store.messages.derived.queues.get(tuple(queue)).unit_bytes(offset, 1)
     path = tmp_path / "store/consumequeue/TopicTest/0" / ("0" * 20)

@@ -148,7 +148,7 @@ def with_broker(tmp_path, story):
         config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig(store=PATIENT))
         broker = StandaloneReplica.open(OsFiles(), config)
         try:
-            # The turn of the start has nothing to do, and would take along what is put now.
+            # The dispatch at the start has nothing to do; if it were still to come, it would include what is put now.
             await asyncio.sleep(0)
             await story(broker)
         finally:

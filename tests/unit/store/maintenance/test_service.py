@@ -265,8 +265,8 @@ def while_expiring(tmp_path, monkeypatch, check):
     asyncio.run(run())
 
 
-def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, monkeypatch):
-    """With a turn's time used up by each queue, the loop does something else after each of them."""
+def test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other(tmp_path, monkeypatch):
+    """If each queue uses up the time of a step, the loop does other work after each of them."""
 
     async def check(service, story, begin):
         await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")

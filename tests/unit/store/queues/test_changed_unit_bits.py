@@ -62,8 +62,8 @@ def timed(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("stranger", ["newest", "oldest", "nowhere"])
-def test_time_search_is_not_misled_by_the_message_of_another_topic(timed, stranger):
+@pytest.mark.parametrize("unit_of", ["newest", "oldest", "nowhere"])
+def test_time_search_is_not_misled_by_the_message_of_another_topic(timed, unit_of):
     """A damaged unit has the time of the message after it: no result is after the right one."""
     queues, messages = timed.messages.derived.queues, timed.messages
     queue, other = queues.get(QueueKey("T", 0)), queues.get(QueueKey("Other", 0))
@@ -71,7 +71,7 @@ def test_time_search_is_not_misled_by_the_message_of_another_topic(timed, strang
         "newest": other.unit_bytes(19, 1),
         "oldest": other.unit_bytes(0, 1),
         "nowhere": UNIT.pack(1 << 40, 100, 0),
-    }[stranger]
+    }[unit_of]
     times = [messages.get("T", 0, at, 1).messages[0].store_timestamp for at in range(20)]
     for damaged in range(20):
         right = queue.unit_bytes(damaged, 1)
