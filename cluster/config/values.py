@@ -6,10 +6,8 @@ Not here: which options there are (`cluster.config.options`).
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 
 from dledger.config import Address, Peer, check_id
-from store.model.message import LOOPBACK, Host
 
 # Checked against what is allowed, not what is not.
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%-]{0,127}")
@@ -132,11 +130,3 @@ def parse_hours(value: object) -> tuple[int, ...]:
     if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
         raise ValueError(f"expected hours of the day from 00 to 23, separated by semicolons, found {value!r}")
     return tuple(sorted({int(part) for part in parts}))
-
-
-def store_host_of(address: Address) -> Host:
-    """Return the host of a broker's address for records; loopback if it is a name instead of an address."""
-    try:
-        return Host(ip_address(address.host.strip("[]")).packed, address.port)
-    except ValueError:
-        return LOOPBACK._replace(port=address.port)

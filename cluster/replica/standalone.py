@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import BrokerNode
@@ -45,6 +45,10 @@ class StandaloneConfig:
     broker: str
     address: str
     plain: PlainStoreConfig = field(default_factory=PlainStoreConfig)
+
+    def with_store_host(self, store_host: Host) -> StandaloneConfig:
+        """Return the same settings for a store whose records name `store_host`."""
+        return replace(self, plain=replace(self.plain, log=replace(self.plain.log, store_host=store_host)))
 
 
 class StandaloneReplica:

@@ -28,6 +28,7 @@ from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.store_host import resolve_store_host
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
 
@@ -182,7 +183,8 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
     registry = process_registry()
     async with AsyncExitStack() as stack:
         stack.enter_context(metrics_page(config.metrics_address, registry))
-        replica = StandaloneReplica.open(OsFiles(), config.store)
+        store = config.store.with_store_host(await resolve_store_host(config.address))
+        replica = StandaloneReplica.open(OsFiles(), store)
         stack.push_async_callback(replica.stop)
         for note in replica.plain.notes:
             logger.info("recovered %s", note)

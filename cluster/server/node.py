@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.config.values import store_host_of
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.trace_file import TraceFile
+from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from dledger.service.log import log_services, start_server
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
+    from store.model.message import Host
 
 _APPEND_REFUSAL: Final = (
     "this log holds messages: put them through cluster.v1.BrokerService (`dledger produce`, cluster.Producer)"
@@ -64,10 +65,12 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         trace = _trace_of(config, stack)
         if config.broker is None:
             failure = await _serve_entries(config, metrics, trace, stack)
-        elif not await _bootstrap(config, registry, stopped):
-            return
         else:
-            failure = await _serve_messages(config, config.broker, metrics, registry, trace, stack)
+            store_host = await resolve_store_host(config.node.client_address)
+            if not await _bootstrap(config, store_host, registry, stopped):
+                return
+            replica_config = replicated_config(config, config.broker, store_host)
+            failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, stack)
         say_ready(
             self_id=config.node.self_id,
             peers=config.node.self_address,
@@ -90,14 +93,14 @@ async def _serve_entries(
 
 
 async def _bootstrap(
-    config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
+    config: ServerConfig, store_host: Host, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
 ) -> bool:
     """Make sure that the node has the base log of its group; return False when the process is stopped first."""
     # Only here: a log of raw entries needs none of it.
     from cluster.replica.bootstrap import bootstrap_base_log  # noqa: PLC0415
     from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
 
-    codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
+    codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host)
     has_property_crc = config.broker is not None and config.broker.has_property_crc
     settling = asyncio.ensure_future(
         bootstrap_base_log(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
@@ -115,7 +118,7 @@ async def _bootstrap(
 
 
 async def _serve_messages(
-    config: ServerConfig,
+    config: ReplicatedConfig,
     settings: BrokerSettings,
     metrics: NodeMetrics,
     registry: CollectorRegistry,
@@ -129,7 +132,7 @@ async def _serve_messages(
     from cluster.server.broker import Broker  # noqa: PLC0415
 
     node_config = config.node
-    replica = ReplicatedReplica.open(OsFiles(), replicated_config(config, settings), metrics, trace=trace)
+    replica = ReplicatedReplica.open(OsFiles(), config, metrics, trace=trace)
     stack.push_async_callback(replica.stop)
     for note in replica.notes:
         logger.info("recovered %s", note)
@@ -154,12 +157,12 @@ async def _serve_messages(
     return replica.failure
 
 
-def replicated_config(config: ServerConfig, settings: BrokerSettings) -> ReplicatedConfig:
-    """Return the settings of a node's replica."""
+def replicated_config(config: ServerConfig, settings: BrokerSettings, store_host: Host) -> ReplicatedConfig:
+    """Return the settings of a node's replica, whose records name `store_host`."""
     from cluster.replica.replicated import ReplicatedConfig  # noqa: PLC0415
     from commitlog.replicated.commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
 
-    log = DLedgerCommitLogConfig(settings.max_message_size, store_host_of(config.node.client_address))
+    log = DLedgerCommitLogConfig(settings.max_message_size, store_host)
     return ReplicatedConfig(config.node, settings.broker, settings.store, log, settings.has_property_crc)
 
 

@@ -11,12 +11,11 @@ import typer
 
 from cluster.cli.common import EXIT_USAGE, fail, print_starting
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
-from cluster.config.values import parse_address, store_host_of
+from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
-    from dledger.config import Address
 
 _DEFAULTS = {
     "max_transfer_bytes_on_message_in_memory": TRANSFER_BYTES,
@@ -102,7 +101,7 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain = _plain_config(set_options or [], address, name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
+    plain = _plain_config(set_options or [], name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),
         options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
@@ -113,14 +112,12 @@ def broker(
     raise typer.Exit(run_broker(config))
 
 
-def _plain_config(
-    texts: list[str], address: Address, name: str, *, is_flush_sync: bool, is_skipping: bool
-) -> PlainStoreConfig:
+def _plain_config(texts: list[str], name: str, *, is_flush_sync: bool, is_skipping: bool) -> PlainStoreConfig:
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
 
-    log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
+    log = CommitLogConfig(is_flush_sync=is_flush_sync)
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for text in texts:
