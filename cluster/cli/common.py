@@ -87,7 +87,12 @@ def help_of(command: Callable[..., None]) -> str:
 
 def print_starting(what: str) -> None:
     """Print on standard error what a serving command starts, before anything that is slow to load or to open."""
-    notes.print(f"dledger: starting {what}; Ctrl-C stops it", highlight=False, markup=False, soft_wrap=True)
+    print_note(f"starting {what}; Ctrl-C stops it")
+
+
+def print_note(text: str) -> None:
+    """Print a sentence for people on standard error."""
+    notes.print(f"dledger: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

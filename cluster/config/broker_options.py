@@ -33,7 +33,7 @@ class ServerOptions(NodeOptions):
         description="Name of the broker that the group is: its log holds messages, in topics and queues, which clients "
         "reach through BrokerService. Equal on all nodes; group takes it over if it is not set. Empty: a log of raw "
         "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. "
-        "Not set by the environment, where DLEDGER_BROKER is for clients.",
+        "Not set by the environment: there DLEDGER_BROKER has addresses, for clients; a name in it is refused.",
     )
     cluster: Annotated[str, BeforeValidator(parse_group)] = Field(
         default="DefaultCluster", description="Name that the brokers of one installation share."
@@ -41,7 +41,7 @@ class ServerOptions(NodeOptions):
     name_servers: Annotated[str, BeforeValidator(parse_addresses)] = Field(
         default="",
         description="Name servers that the leader registers the broker with: host:port, separated by commas; empty: "
-        "none. Not set by the environment.",
+        "none. Not set by the environment: there DLEDGER_NAME_SERVERS is for clients.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
     default_topic_queue_nums: int = Field(

@@ -13,8 +13,9 @@ _WIDTH = 98
 def config_template() -> str:
     """Return a TOML file that sets every option to its default, each with its meaning above it."""
     head = (
-        "Configuration of one node. Every option may also be set by the environment (DLEDGER_<OPTION>=...) or by a "
-        "flag (--set <option>=...); a flag wins over the environment, which wins over this file. "
+        "Configuration of one node. Every option may also be set by a flag (--set <option>=...), and all but broker "
+        "and name_servers by the environment (DLEDGER_<OPTION>=...); a flag wins over the environment, which wins "
+        "over this file. "
     )
     lines = _comment(head + ADDRESS_HELP)
     for name, field in ServerOptions.model_fields.items():

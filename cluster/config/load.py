@@ -8,6 +8,9 @@ what was found. What comes out is the frozen `NodeConfig` that the node takes; n
 | TOML file | `heart_beat_time_interval_ms = 100` | the default |
 | environment | `DLEDGER_HEART_BEAT_TIME_INTERVAL_MS=100` | the file |
 | flag | `--set heart_beat_time_interval_ms=100` | both |
+
+`broker` and `name_servers` are not read from the environment: there `DLEDGER_BROKER` and `DLEDGER_NAME_SERVERS` are the
+addresses that commands for clients use. A broker's name in `DLEDGER_BROKER` is a fault.
 """
 
 from __future__ import annotations
@@ -32,10 +35,11 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX = "DLEDGER_"
 # Of a configuration file; all options with their descriptions take some 20 KB.
 _FILE_SIZE_BYTES_MAX = 1 << 20
+_BROKER_VARIABLE = "DLEDGER_BROKER"
 # Variables of the same prefix that other commands read.
 _OTHER_VARIABLES = frozenset(
     {
-        "DLEDGER_BROKER",
+        _BROKER_VARIABLE,
         "DLEDGER_CONFIG",
         "DLEDGER_CONTEXT",
         "DLEDGER_ENDPOINTS",
@@ -153,6 +157,13 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         good = good - {name} if fault else good | {name}
         faults += [fault] if fault else []
     faults += _missing(given)
+    # Else a node that is meant for a broker would begin a log of raw entries.
+    if (name := environment.get(_BROKER_VARIABLE, "")) and ":" not in name:
+        text = (
+            f"expected host:port,... of nodes, for clients, found {name!r}. The name of a node's broker is set in the "
+            f"file or by --set broker={name}"
+        )
+        faults.append(ConfigFault("broker", f"environment {_BROKER_VARIABLE}", text))
     if "group" not in given and options.broker:
         options.group = options.broker
     if "broker" in good and not options.broker:

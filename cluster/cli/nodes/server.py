@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, fail, print_note, print_starting
 from cluster.config.help import config_template
 from cluster.config.load import ConfigError, load_config
 
@@ -37,8 +37,9 @@ def server(
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM.
 
-    Options are taken from the file, then the environment (DLEDGER_<OPTION>), then --set. All faults in them are
-    reported at once.
+    Options are taken from the file, then the environment (DLEDGER_<OPTION>; not broker and name_servers, because
+    DLEDGER_BROKER and DLEDGER_NAME_SERVERS are addresses for clients), then --set. All faults in them are reported at
+    once.
 
     Examples:
         dledger server --help-config > n0.toml        a file to start from
@@ -60,6 +61,11 @@ def server(
     print_starting(
         f"node {node.self_id} of group {node.group}, clients on {node.client_address}, data in {node.store_base_dir}"
     )
+    if loaded.broker is not None and not loaded.broker.name_servers and os.environ.get("DLEDGER_NAME_SERVERS"):
+        print_note(
+            "DLEDGER_NAME_SERVERS is for clients: this broker registers with no name server. Set name_servers in the "
+            "file or by --set"
+        )
     # Only now: everything that a node needs takes a while to load.
     from cluster.server.node import run_server
 

@@ -13,6 +13,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
+import cluster.server.node
 from cluster.bench.cluster import BenchRun, BenchSummary
 from cluster.bench.workloads import Load
 from cluster.cli.app import app
@@ -252,6 +253,23 @@ def test_a_command_is_loaded_without_the_others() -> None:
 
 
 NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base_dir=data client_address=127.0.0.1:4"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_noted"),
+    [("broker=a", True), ("broker=a name_servers=127.0.0.1:9", False), ("group=a", False)],
+)
+def test_broker_that_registers_nowhere_notes_that_the_variable_of_clients_is_not_read(
+    settings: str, is_noted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    monkeypatch.setattr(cluster.server.node, "run_server", lambda config: started.append(config) or 0)
+    monkeypatch.setenv("DLEDGER_NAME_SERVERS", "127.0.0.1:9876")
+
+    result = dledger("server", *(f"--set={setting}" for setting in (*NODE.split(), *settings.split())))
+
+    assert (result.exit_code, len(started)) == (0, 1)
+    assert is_noted == ("DLEDGER_NAME_SERVERS is for clients" in result.stderr)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,20 @@ def test_variables_of_other_commands_are_no_unknown_options() -> None:
     variables = {FILE_VARIABLE, *variables_of(get_command(app))}
 
     assert {"DLEDGER_CONTEXT", "DLEDGER_ENDPOINTS", "DLEDGER_GROUP", "DLEDGER_SPARK_MASTER"} <= variables
-    assert "x" == load_config(None, dict.fromkeys(variables, "x"), GOOD).node.group
+    places = {"DLEDGER_BROKER": "x:1", "DLEDGER_NAME_SERVERS": "x:2"}
+    config = load_config(None, dict.fromkeys(variables, "x") | places, GOOD)
+    assert ("x", None) == (config.node.group, config.broker)
+
+
+@pytest.mark.parametrize("flags", [{}, {"broker": "orders"}])
+def test_name_of_a_broker_in_the_variable_of_clients_is_a_fault(flags: dict[str, str]) -> None:
+    """A node that is meant for a broker must not begin a log of raw entries."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, {"DLEDGER_BROKER": "orders"}, GOOD | flags)
+
+    (fault,) = map(str, caught.value.faults)
+    assert "broker (environment DLEDGER_BROKER): expected host:port,... of nodes, for clients, found 'orders'" in fault
+    assert fault.endswith("is set in the file or by --set broker=orders")
 
 
 def test_numbers_truths_and_lists_are_read_from_text() -> None:
