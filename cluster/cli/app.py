@@ -48,6 +48,7 @@ def log(
         dledger append access.log                  append a file, one entry a line
         dledger tail -n 5 --follow                 print the last entries, then new ones
         dledger members list                       the members of the group
+        dledger certs init                         make certificates for TLS
         dledger broker --standalone data/store     run a broker on this machine alone
         dledger nameserver                         run a name server for brokers
         dledger produce orders < orders.txt        send messages, one a line

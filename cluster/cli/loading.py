@@ -29,6 +29,7 @@ _PLACES: Final = {
     "status": "cluster.cli.nodes.status:status",
     "top": "cluster.cli.nodes.top:top",
     "context": "cluster.cli.nodes.context:context_app",
+    "certs": "cluster.cli.nodes.certs:certs_app",
     "transfer": "cluster.cli.nodes.members:transfer",
     "bench": "cluster.cli.bench.cluster:bench",
     "bench-store": "cluster.cli.bench.store:bench_store",

@@ -1,0 +1,312 @@
+"""A folder with an authority and the certificates that it has signed.
+
+| file | content |
+| --- | --- |
+| `authority.crt` | the certificates to trust: of the authority; of two during a rotation |
+| `authority.key` | the key that signs; it stays on the machine where certificates are made |
+| `authority-next.key` | during a rotation: the key of the new authority, which does not sign yet |
+| `<group>.node.<id>.crt`, `.key` | certificate and key of a node |
+| `<group>.user.<name>.crt`, `.key` | certificate and key of a user |
+
+A node gets `authority.crt` and its own two files. A crash between the two files of a renewal leaves a key that does not
+fit its certificate; `check_all` reports it, and renewing again repairs it. Servers keep what they use meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from cluster.certificates.files import CertificateExists, certificates_in, key_in, locked_folder, replace, write_new
+from cluster.certificates.making import (
+    KeyPair,
+    hosts_in,
+    identity_in,
+    is_signed_by,
+    issue,
+    make_authority,
+    name_of,
+    pem_of,
+)
+from dledger.security.errors import (
+    CertificateExpired,
+    CertificateFault,
+    CertificateFileMissing,
+    ForeignAuthority,
+    KeyMismatch,
+    NoIdentity,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cryptography import x509
+
+    from dledger.security.identity import CertificateIdentity
+
+AUTHORITY_DAYS: Final = 3650
+LEAF_DAYS: Final = 365
+_AUTHORITY: Final = "authority"
+_NEXT_KEY: Final = "authority-next.key"
+
+
+class RotationOutOfOrder(CertificateFault):
+    """A step of the authority's rotation was asked for at the wrong time; the message names the right one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One certificate of a folder.
+
+    Attributes:
+        file: its path.
+        identity: of the node or user; None: it is an authority, or was not made here.
+        is_authority: it signs others.
+        hosts: that it names.
+        expires_at: when it ends; None if it cannot be read.
+        serial: in hexadecimal.
+        fault: why it cannot be used; empty: it can.
+    """
+
+    file: Path
+    identity: CertificateIdentity | None
+    is_authority: bool
+    hosts: tuple[str, ...]
+    expires_at: datetime | None
+    serial: str
+    fault: str = ""
+
+
+class CertificateFolder:
+    """The files of one folder; every change locks it.
+
+    Args:
+        path: of the folder.
+        now: the wall clock.
+    """
+
+    def __init__(self, path: Path, now: datetime) -> None:
+        self.path = path
+        self._now = now
+        self._bundle = path / f"{_AUTHORITY}.crt"
+        self._key = path / f"{_AUTHORITY}.key"
+        self._next_key = path / _NEXT_KEY
+
+    def create(self, name: str, days: int = AUTHORITY_DAYS) -> Made:
+        """Make the folder, and an authority in it.
+
+        Raises:
+            CertificateFault: there is one, or the folder cannot be used.
+            ValueError: the name cannot be.
+        """
+        pair = make_authority(name, self._now, days)
+        with locked_folder(self.path, is_made=True):
+            self._refuse_to_overwrite(self._key, self._bundle)
+            write_new(self._key, pair.key_pem())
+            write_new(self._bundle, pair.certificate_pem())
+        return self._described(self._bundle, pair.certificate, is_authority=True)
+
+    def issue(self, identity: CertificateIdentity, hosts: Sequence[str], days: int | None = None) -> Made:
+        """Make a certificate.
+
+        Args:
+            identity: of a node or user.
+            hosts: by which clients dial a node.
+            days: None: a year, or less if the authority ends earlier.
+
+        Raises:
+            CertificateFault: there is one, or the authority cannot be used.
+            ValueError: a host is none, or the certificate would outlive its authority.
+        """
+        certificate, key = self._files_of(f"{identity.group}.{identity.kind}.{identity.name}")
+        with locked_folder(self.path):
+            pair = self._issue(identity, hosts, days)
+            self._refuse_to_overwrite(key, certificate)
+            write_new(key, pair.key_pem())
+            write_new(certificate, pair.certificate_pem())
+        return self._described(certificate, pair.certificate)
+
+    def renew(self, name: str, days: int | None = None) -> Made:
+        """Replace the certificate and the key of a node or user; names and hosts stay the same.
+
+        Args:
+            name: of its files, without `.crt`.
+            days: as `issue`.
+
+        Raises:
+            CertificateFault: there is no such certificate, or it or the authority cannot be used.
+            ValueError: the certificate would outlive its authority.
+        """
+        certificate, key = self._files_of(name)
+        with locked_folder(self.path):
+            old = certificates_in(certificate)[0]
+            pair = self._issue(identity_in(old), hosts_in(old), days)
+            replace(key, pair.key_pem())
+            replace(certificate, pair.certificate_pem())
+        return self._described(certificate, pair.certificate)
+
+    def names(self) -> list[str]:
+        """Return the names of all certificates of nodes and users, in order."""
+        found = (path.name.removesuffix(".crt") for path in self.path.glob("*.crt"))
+        return sorted(name for name in found if name != _AUTHORITY and not name.startswith("."))
+
+    def check_all(self) -> list[Made]:
+        """Return what each certificate is, with its fault: the authorities, then the others by name.
+
+        Raises:
+            CertificateFault: there is no authority to check the others with.
+        """
+        trusted = certificates_in(self._bundle)
+        authorities = [self._described(self._bundle, each, is_authority=True) for each in trusted]
+        return authorities + [self._checked(name, trusted) for name in self.names()]
+
+    # ------------------------------------------------------------------------------------- rotation of the authority
+
+    def begin_rotation(self, days: int | None = None) -> list[Made]:
+        """Make a new authority that is trusted, and does not sign yet.
+
+        Args:
+            days: how long it is valid; None: ten years.
+
+        Raises:
+            RotationOutOfOrder: another rotation has not ended.
+            CertificateFault: the authority cannot be used.
+        """
+        with locked_folder(self.path):
+            old = certificates_in(self._bundle)
+            if len(old) > 1:
+                raise RotationOutOfOrder(
+                    f"{self._bundle}: expected one authority, found {len(old)}: a rotation has begun; continue it with "
+                    f"`{'use' if self._next_key.exists() else 'finish'}`"
+                )
+            name = name_of(self._signer().certificate)
+            pair = make_authority(name, self._now, days or AUTHORITY_DAYS)
+            replace(self._next_key, pair.key_pem())
+            replace(self._bundle, b"".join(map(pem_of, [*old, pair.certificate])))
+        return [self._described(self._bundle, each, is_authority=True) for each in (*old, pair.certificate)]
+
+    def use_next(self) -> list[Made]:
+        """Sign with the new authority from now on; the old one is still trusted, and its key is deleted.
+
+        Raises:
+            RotationOutOfOrder: no rotation has begun.
+            CertificateFault: the new key cannot be used.
+        """
+        with locked_folder(self.path):
+            trusted = certificates_in(self._bundle)
+            if len(trusted) < 2 or not self._next_key.exists():
+                raise RotationOutOfOrder(
+                    f"{self._next_key}: expected the key of a new authority, found none: begin a rotation first"
+                )
+            new = _pair_among(trusted, self._next_key)
+            replace(self._key, new.key_pem())
+            self._next_key.unlink()
+        return [self._described(self._bundle, each, is_authority=True) for each in trusted]
+
+    def finish_rotation(self) -> list[Made]:
+        """Trust only the authority that signs.
+
+        Raises:
+            RotationOutOfOrder: no rotation is in that state, or a certificate was signed by the old authority.
+            CertificateFault: a file cannot be used.
+        """
+        with locked_folder(self.path):
+            trusted = certificates_in(self._bundle)
+            if len(trusted) < 2 or self._next_key.exists():
+                raise RotationOutOfOrder(
+                    f"{self._bundle}: expected two authorities, of which the new one signs, found {len(trusted)}; the "
+                    "order is begin, use, finish"
+                )
+            signer = self._signer().certificate
+            old = [name for name in self.names() if not is_signed_by(self._certificate(name), signer)]
+            if old:
+                raise RotationOutOfOrder(
+                    f"{', '.join(old)}: signed by the old authority; renew and distribute them first "
+                    "(`dledger certs renew --all`)"
+                )
+            replace(self._bundle, pem_of(signer))
+        return [self._described(self._bundle, signer, is_authority=True)]
+
+    # --------------------------------------------------------------------------------------------------------- parts
+
+    def _issue(self, identity: CertificateIdentity, hosts: Sequence[str], days: int | None) -> KeyPair:
+        signer = self._signer()
+        left = (signer.certificate.not_valid_after_utc - self._now).days
+        if left < 1:
+            raise CertificateExpired(
+                f"{self._bundle}: expected an authority that is valid for a day at least, found one that expires on "
+                f"{signer.certificate.not_valid_after_utc:%F %R}; renew it (`dledger certs renew --authority begin`)"
+            )
+        return issue(signer, identity, hosts, self._now, min(LEAF_DAYS, left) if days is None else days)
+
+    def _signer(self) -> KeyPair:
+        return _pair_among(certificates_in(self._bundle), self._key)
+
+    def _certificate(self, name: str) -> x509.Certificate:
+        return certificates_in(self._files_of(name)[0])[0]
+
+    def _files_of(self, name: str) -> tuple[Path, Path]:
+        if "/" in name or name.startswith(".") or name == _AUTHORITY:
+            raise CertificateFileMissing(
+                f"{name!r}: expected the name of a node's or user's certificate in {self.path}"
+            )
+        return self.path / f"{name}.crt", self.path / f"{name}.key"
+
+    def _refuse_to_overwrite(self, *paths: Path) -> None:
+        for path in paths:
+            if path.exists():
+                raise CertificateExists(
+                    f"{path} exists and is not overwritten; renew it (`dledger certs renew`), or move it away"
+                )
+
+    def _described(self, file: Path, certificate: x509.Certificate, *, is_authority: bool = False) -> Made:
+        try:
+            identity = None if is_authority else identity_in(certificate)
+        except NoIdentity:
+            identity = None
+        ends_at = certificate.not_valid_after_utc
+        fault = "" if self._now < ends_at else "expired"
+        serial = f"{certificate.serial_number:x}"
+        return Made(file, identity, is_authority, hosts_in(certificate), ends_at, serial, fault)
+
+    def _checked(self, name: str, trusted: Sequence[x509.Certificate]) -> Made:
+        certificate, key = self._files_of(name)
+        try:
+            found = self._described(certificate, certificates_in(certificate)[0])
+        except CertificateFault as fault:
+            return Made(certificate, None, is_authority=False, hosts=(), expires_at=None, serial="", fault=str(fault))
+        return found if found.fault else changed(found, fault=self._fault_of(certificate, key, trusted))
+
+    def _fault_of(self, certificate: Path, key: Path, trusted: Sequence[x509.Certificate]) -> str:
+        try:
+            found = certificates_in(certificate)[0]
+            _pair_among([found], key)
+            if not any(is_signed_by(found, each) for each in trusted):
+                raise ForeignAuthority(f"{certificate}: expected a certificate signed by {self._bundle}, found another")
+        except CertificateFault as fault:
+            return str(fault)
+        return ""
+
+
+def _pair_among(certificates: Sequence[x509.Certificate], key_file: Path) -> KeyPair:
+    """Return the certificate that belongs to a key.
+
+    Raises:
+        KeyMismatch: none does.
+        CertificateFault: the key cannot be used.
+    """
+    key = key_in(key_file)
+    for certificate in certificates:
+        if certificate.public_key() == key.public_key():
+            return KeyPair(certificate, key)
+    raise KeyMismatch(
+        f"{key_file}: expected the key of the certificate beside it, found another; copy both again, or renew"
+    )
+
+
+def days_left(ends_at: datetime, now: datetime) -> int:
+    """Return the whole days until a certificate expires; negative afterwards."""
+    return (ends_at - now) // timedelta(days=1)

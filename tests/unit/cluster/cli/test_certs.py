@@ -1,0 +1,123 @@
+"""`dledger certs`: what it prints, its exit codes, and that its files work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.cli.app import app
+from dledger.security.credentials import CertificateFiles, load_certificates
+from tests.support.certificates import node_identity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def certs(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["certs", *arguments])
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    done = certs(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_two_commands_make_files_that_a_node_can_use(tmp_path: Path) -> None:
+    assert certs("init").exit_code == 0
+    assert certs("node", "n0=10.0.0.1,db0.example.net", "n1", "--host", "db.example.net", "-g", "g0").exit_code == 0
+
+    folder = tmp_path / "certs"
+    files = CertificateFiles(*(str(folder / each) for each in ("authority.crt", "g0.node.n0.crt", "g0.node.n0.key")))
+    assert load_certificates(files, expected=node_identity("n0")).peers is not None
+    hosts = {row["id"]: row["hosts"] for row in rows("show")}
+    assert hosts == {None: [], "n0": ["db0.example.net", "db.example.net", "10.0.0.1"], "n1": ["db.example.net"]}
+
+
+def test_show_lists_what_is_there_and_fails_if_something_is_wrong(tmp_path: Path) -> None:
+    certs("init", "--days", "100")
+    (node,) = rows("node", "n0", "--days", "30")
+    (user,) = rows("client", "alice", "--days", "20")
+    assert [("default.node.n0", "node", 29), ("default.user.alice", "user", 19)] == [
+        (row["name"], row["kind"], row["days_left"]) for row in (node, user)
+    ]
+    assert node["uri"] == "dledger://default/node/n0"
+
+    assert [row["name"] for row in rows("show")] == ["authority", "default.node.n0", "default.user.alice"]
+    (tmp_path / "certs" / "default.node.n0.key").unlink()
+    done = certs("show", "--json")
+    assert done.exit_code == 1
+    assert "found no file" in json.loads(done.stdout.splitlines()[1])["fault"]
+
+
+def test_rotation_says_what_comes_next() -> None:
+    certs("init")
+    certs("node", "n0")
+
+    for arguments, next_step in (
+        (("--authority", "begin"), "Copy authority.crt to all nodes and clients."),
+        (("--authority", "use"), "dledger certs renew --all"),
+        (("--all",), ""),
+        (("--authority", "finish"), "Copy authority.crt"),
+    ):
+        done = certs("renew", *arguments)
+        assert done.exit_code == 0, done.output
+        assert next_step in done.output
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "arguments"),
+    [
+        (1, "exists and is not overwritten", ("init",)),
+        (1, "no-folder", ("node", "n0", "--dir", "no-folder")),
+        (2, "expected an id of 1 to 32", ("node", "n/0")),
+        (2, "name or address of a host", ("node", "n0=10.0.0.1:20911")),
+        (2, "letters, digits", ("node", "n0", "--group", "a/b")),
+        (1, "expected dledger://", ("client", "a/b")),
+        (2, "would outlive its authority", ("node", "n0", "--days", "7000")),
+        (2, "expected either names, or --all", ("renew",)),
+        (2, "expected either names, or --all", ("renew", "default.node.n0", "--all")),
+        (1, "begin a rotation first", ("renew", "--authority", "use")),
+        (1, "found no file", ("renew", "default.node.nobody")),
+    ],
+)
+def test_bad_requests_are_refused_with_what_to_do(code: int, text: str, arguments: tuple[str, ...]) -> None:
+    assert certs("init").exit_code == 0
+
+    done = certs(*arguments)
+
+    assert (code, True) == (done.exit_code, text in done.output), done.output
+
+
+def test_what_was_made_before_a_failure_is_printed() -> None:
+    certs("init")
+    certs("node", "n1")
+
+    done = certs("node", "n0", "n1", "--json")
+
+    assert done.exit_code == 1
+    assert json.loads(done.stdout.splitlines()[0])["id"] == "n0"
+
+
+def test_other_commands_do_not_load_cryptography() -> None:
+    program = "import sys, cluster.cli.nodes.certs, cluster.cli.nodes.server, dledger.security.credentials"
+
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; print('cryptography' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout.strip() == "False"
