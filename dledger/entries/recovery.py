@@ -205,7 +205,7 @@ def _choose_start(
         if head is not None and begin_index < head.index and not (is_bounded and head.index > checkpoint.end_index):
             is_sound = index.is_sound(begin_index, head.index, begin.end_position, data.file_size)
             is_sound = is_sound and _are_terms_right(data, index, begin_index, head.index - 1)
-            return (_head_cursor(data, index, number, head.index) if is_sound else None) or begin
+            return (_head_cursor(data, index, number, head.index, codec) if is_sound else None) or begin
     return begin
 
 
@@ -232,8 +232,14 @@ def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
     return (size, index, term) == (unit.size, unit.index, unit.term)
 
 
-def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_index: int) -> _Cursor | None:
-    """Return the cursor at the head of a file, if the index agrees with the data about the entry before it."""
+def _head_cursor(
+    data: MappedFileQueue, index: EntryIndex, number: int, head_index: int, codec: EntryCodec
+) -> _Cursor | None:
+    """Return the cursor at the head of a file, if the index agrees with the data about the entry before it.
+
+    The chain checksum in the header of that entry, which is not scanned, is proven by that of the entry at the head,
+    which is computed from it. None: one of the two is damaged; a scan of the whole log finds which one.
+    """
     before = index.unit(head_index - 1)
     file = data.mapped_files[number - 1]
     if not file.begin_offset <= before.position < before.position + before.size <= file.end_offset:
@@ -241,7 +247,9 @@ def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_ind
     fields = HEADER.unpack_from(file.view(), before.position - file.begin_offset)
     if fields[1:4] != (before.size, before.index, before.term):
         return None
-    return _Cursor(number, 0, WalkState(head_index, before.term, fields[6]), before.position + before.size)
+    state = WalkState(head_index, before.term, fields[6])
+    cursor = _Cursor(number, 0, state, before.position + before.size)
+    return None if _entry_at(data, cursor, codec) is None else cursor
 
 
 def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: EntryCodec, notes: list[str]) -> _Cursor:

@@ -1,7 +1,11 @@
-"""Planted bugs in what one changed bit of queues or index, which have no checksums, may hide or delete."""
+"""Planted bugs in what is believed of single fields of queues, index and entries, of which a bit may have changed."""
 
+import dledger.entries.recovery
 import store.index.key_index
 import store.queues.times
+from dledger.entries.format.entry import HEADER
+from dledger.entries.format.walk import WalkState
+from dledger.entries.recovery import _Cursor
 from store.access.message_store import MessageStore
 from store.index.file import IndexFile
 from store.queues.consume_queue import ConsumeQueue
@@ -53,6 +57,16 @@ def time_search_takes_damaged_units_for_old(patch):
     patch.setattr(store.queues.times, "first_time_from", first_time_from)
 
 
+def chain_at_the_head_of_a_file_is_not_proven(patch):
+    def head_cursor(data, index, number, head_index, codec):
+        before = index.unit(head_index - 1)
+        file = data.mapped_files[number - 1]
+        chain_crc = HEADER.unpack_from(file.view(), before.position - file.begin_offset)[6]
+        return _Cursor(number, 0, WalkState(head_index, before.term, chain_crc), before.position + before.size)
+
+    patch.setattr(dledger.entries.recovery, "_head_cursor", head_cursor)
+
+
 MUTANTS = (
     Mutant(
         header_of_an_index_file_alone_expires_it,
@@ -78,5 +92,13 @@ MUTANTS = (
         time_search_takes_damaged_units_for_old,
         "no message is hidden",
         Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
+    ),
+    Mutant(
+        chain_at_the_head_of_a_file_is_not_proven,
+        "a refusal names what is damaged",
+        Tests(
+            "tests/unit/dledger/entries/test_recovery_of_files.py"
+            "::test_damaged_chain_checksum_at_the_end_of_a_file_is_named_not_the_good_entry_after_it"
+        ),
     ),
 )

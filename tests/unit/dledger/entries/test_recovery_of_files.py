@@ -148,3 +148,23 @@ def test_recovered_log_survives_a_power_cut_at_once(machine):
     machine.disk.cut_power()
 
     assert machine.open().last_index == len(SIZES) - 1
+
+
+@pytest.mark.parametrize("bit", [0, 9, 31])
+def test_damaged_chain_checksum_at_the_end_of_a_file_is_named_not_the_good_entry_after_it(machine, bit):
+    """The last entry of a file that opening does not scan has the value that the next file's chain starts from."""
+    store = machine.open()
+    for index in range(18):
+        store.append([machine.body(index, 500)], index, index // 5)
+    begin, place = store.position_of(15), store.position_of(14)
+    assert begin % FILE == 0
+    store.close()
+    position = 36 + bit // 8
+    machine.patch_data(
+        place + position, bytes([machine.data(begin - FILE).cache[place % FILE + position] ^ 1 << bit % 8])
+    )
+
+    with pytest.raises(CorruptData, match=r"chain checksum .*index 14") as refusal:
+        machine.open()
+
+    assert (refusal.value.path, refusal.value.position) == (f"{DIRECTORY}/data/{begin - FILE:020d}", place % FILE)
