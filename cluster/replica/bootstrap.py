@@ -17,62 +17,36 @@ import asyncio
 import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from cluster.replica.bootstrap_peers import fetch_config, fetch_from, in_thread, state_of
 from cluster.replica.conversion_settings import shared_settings
-from commitlog.conversion.base_log_files import (
-    UNKNOWN_DIVIDE,
-    BaseLogDamaged,
-    BaseLogFetch,
-    BaseLogFile,
-    BaseLogManifest,
-    BaseLogsDiffer,
-    end_fetch,
-    make_manifest,
-)
-from commitlog.conversion.divide import (
-    Divided,
-    LogDirectories,
-    begin_entries,
-    begin_of_entries,
-    divide_log,
-    has_entries,
-    pad_base_log,
-)
-from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
-from commitlog.conversion.origin import BaseLogAnswers, begin_of
-from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide
-from commitlog.conversion.saved_manifest import load_manifest, save_manifest
-from commitlog.plain.store import LOG_DIRECTORY, exit_with
-from dledger.entries.store import EntryStoreConfig
+from cluster.replica.local_base_log import LocalBaseLog
+from commitlog.conversion.base_log_files import BaseLogDamaged, BaseLogFetch, BaseLogManifest, BaseLogsDiffer
+from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX
+from commitlog.conversion.origin import BaseLogAnswers
+from commitlog.conversion.rule import BootstrapDecision, Claim, Statement, Waiting, decide
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
-from store.dispatch.checkpoint import read_checkpoint
-from store.errors import CorruptData, DiskFull, StoreStopped
-from store.fs.mapped_file_queue import MappedFileQueue
-from store.maintenance.lock import lock_store, note_in
+from store.errors import DiskFull
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from commitlog.conversion.divide import Divided
     from dledger.config import NodeConfig
     from dledger.entries.format.codec import EntryCodec
     from dledger.peer.handshake import Handshake
-    from store.fs.ports import DirectoryLock, Files
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.5
 # After a full disk, on which an operator must free space.
 _LONG_PAUSE_S: Final = 5.0
-_PROGRESS_INTERVAL_S: Final = 10.0
 _MIB: Final = 1 << 20
-# After the end of any log.
-_ALL: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +76,6 @@ class BaseLogMetrics:
         self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of the base log that this process has fetched.")
 
 
-def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirectories:
-    """Return the directories of the logs of a broker's node."""
-    root = config.store_base_dir
-    sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
-    directories = (f"{root}/{LOG_DIRECTORY}", f"{root}/dledger-{config.self_id}")
-    return LogDirectories(*directories, sizes, has_property_crc=has_property_crc)
-
-
 async def bootstrap_base_log(
     files: Files,
     config: NodeConfig,
@@ -129,138 +95,41 @@ async def bootstrap_base_log(
         store.errors.StoreError: the directory is locked, damaged or cannot be written.
         OSError: the peer address cannot be listened on.
     """
-    start = _Start(files, config, codec, has_property_crc=has_property_crc)
+    local = LocalBaseLog(files, config, codec, has_property_crc=has_property_crc)
+    fetched_bytes = 0
     with ExitStack() as stack:
-        stack.callback(start.lock().release)
-        if not await in_thread(start.look, start.end):
-            start.metrics = BaseLogMetrics(config, registry)
-            await start.agree()
-        return await in_thread(start.conclude)
+        stack.callback(local.lock().release)
+        if not await in_thread(local.look, local.end):
+            agreement = _Agreement(files, config, local, BaseLogMetrics(config, registry))
+            await agreement.reach()
+            fetched_bytes = agreement.fetched_bytes
+        return BootstrapResult(await in_thread(local.conclude), local.manifest, fetched_bytes)
 
 
-class _Start:
-    """One run of `bootstrap_base_log`; what touches files runs in one thread at a time."""
+class _Agreement:
+    """Agrees with the other nodes on the base log, and fetches the files that this node lacks."""
 
-    metrics: BaseLogMetrics
-
-    def __init__(self, files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool) -> None:
-        # What this node answers to others. A claim only moves on: nothing, awaited; or held from the start.
-        self.own: Statement = NOTHING
+    def __init__(self, files: Files, config: NodeConfig, local: LocalBaseLog, metrics: BaseLogMetrics) -> None:
         self._files = files
         self._config = config
-        self._codec = codec
-        self._places = places_of(config, has_property_crc=has_property_crc)
+        self._local = local
+        self._metrics = metrics
         self._others = {peer.id: peer.address for peer in config.peers if peer.id != config.self_id}
-        # Empty until `look` finds, or `save_agreed` saves, the one that the group agreed on.
-        self._manifest = BaseLogManifest(0)
-        self._notes: list[str] = []
-        # The first difference from another node; the start fails with it.
+        # The first difference from another node; the bootstrap fails with it.
         self._difference: BaseLogsDiffer | None = None
         # What was logged last, by subject.
         self._said: dict[str, str] = {}
-        self._fetched_bytes = self._attempts = 0
-        self._shown_at = 0.0
-        self._is_ending = False
+        self._attempts = 0
+        # By this process.
+        self.fetched_bytes = 0
 
-    # -------------------------------------------------------------------------------------------------- on the disk
-
-    def lock(self) -> DirectoryLock:
-        """Keep others from the store."""
-        self._files.make_directory(self._config.store_base_dir)
-        return lock_store(self._files, self._config.store_base_dir)
-
-    def end(self) -> None:
-        """Read no further files."""
-        self._is_ending = True
-
-    def look(self) -> bool:
-        """Read what is in the directory; return whether no other node needs to be asked."""
-        files, places, root = self._files, self._places, self._config.store_base_dir
-        # What cannot be read is refused before anything is saved of what is found.
-        checkpoint = read_checkpoint(files, root)
-        saved = load_manifest(files, places.node_directory)
-        if saved is not None and saved.is_agreed:
-            end_fetch(files, places.node_directory)
-            self._check_present(saved.manifest)
-            self._manifest = saved.manifest
-            return True
-        config_size_bytes = own_config_size(files, root, places.node_directory)
-        if saved is not None:
-            self.own = Statement(Claim.AWAITED, saved.manifest, saved.manifest.divide, config_size_bytes)
-            return False
-        if has_entries(files, places.node_directory):
-            self._check_base_log()
-            self.save_agreed(self._sum_up(self._divide_of_entries()))
-            return True
-        last_exit = exit_with(files, root, checkpoint, is_clean=note_in(files, root) is None)
-        divide, _, self._notes = pad_base_log(files, places, last_exit)
-        if divide:
-            manifest = self._sum_up(divide)
-            self.own = Statement(Claim.HELD, manifest, begin_of(files, places.base_directory, manifest))
-        self.own = replace(self.own, config_size_bytes=config_size_bytes)
-        return False
-
-    def save_agreed(self, manifest: BaseLogManifest) -> None:
-        """Record durably which base log the group continues from."""
-        save_manifest(self._files, self._places.node_directory, manifest, is_agreed=True)
-        self._manifest = manifest
-
-    def conclude(self) -> BootstrapResult:
-        """Begin the entries where the base log ends, unless there are some."""
-        files, places, manifest = self._files, self._places, self._manifest
-        if manifest.divide > 0 and not has_entries(files, places.node_directory):
-            begin_entries(files, places, self._codec, manifest.divide)
-            self._notes.append(f"{places.base_directory}: the base log up to {manifest.divide}; entries begin there")
-        divided = divide_log(files, places, self._codec)
-        return BootstrapResult(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
-
-    def _check_base_log(self) -> None:
-        """Refuse files that are no row of whole files: the manifest of the base log never changes again."""
-        places = self._places
-        queue = MappedFileQueue(self._files, places.base_directory, places.sizes.data_file_size_bytes)
-        try:
-            queue.load(is_read_only=True, durable_end=_ALL)
-        finally:
-            queue.close()
-
-    def _check_present(self, manifest: BaseLogManifest) -> None:
-        """Refuse files that appeared later: this node has stated to the group that it lacks them."""
-        directory, known = self._places.base_directory, {file.name for file in manifest.files}
-        names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
-        unknown = next((name for name in names if name not in known), None)
-        if unknown is not None:
-            expected = "no file of the base log but those that this node has agreed on with its group"
-            raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that appeared later")
-
-    def _divide_of_entries(self) -> int:
-        """Return the divide of a log of entries that another program, or an older one of ours, began."""
-        files, places = self._files, self._places
-        begin, is_whole = begin_of_entries(files, places.node_directory)
-        if is_whole:
-            return begin
-        names = files.list_directory(places.base_directory) if files.is_directory(places.base_directory) else []
-        return int(names[-1]) + places.sizes.data_file_size_bytes if names else UNKNOWN_DIVIDE
-
-    def _sum_up(self, divide: int) -> BaseLogManifest:
-        directory, size = self._places.base_directory, 0
-
-        def on_file(file: BaseLogFile) -> None:
-            nonlocal size
-            size += file.size
-            if self._is_ending:
-                raise StoreStopped("the node was stopped while it read its base log")
-            if self._is_time_to_show():
-                logger.info("old_files_summed directory=%r bytes=%d file=%s", directory, size, file.name)
-
-        return make_manifest(self._files, directory, divide, on_file)
-
-    # ------------------------------------------------------------------------------------------------ with the others
-
-    async def agree(self) -> None:
-        """Agree with the other nodes on the base log, and fetch the files that are missing here."""
-        if self.own.claim is not Claim.NOTHING:
+    async def reach(self) -> None:
+        """Return when all nodes agree, and nothing is missing here."""
+        if self._local.own.claim is not Claim.NOTHING:
             self._show_settings()
-        answers = BaseLogAnswers(self._files, self._places.base_directory, lambda: self.own, self._take_answer)
+        answers = BaseLogAnswers(
+            self._files, self._local.directories.base_directory, lambda: self._local.own, self._take_answer
+        )
         server = BootstrapServer(self._config, answers)
         if self._others:
             await server.start()
@@ -275,7 +144,7 @@ class _Start:
         if peer_id not in self._others or self._difference is not None:
             return
         try:
-            decide(self.own, {peer_id: statement}, self._others, is_joining=self._config.is_joining)
+            decide(self._local.own, {peer_id: statement}, self._others, is_joining=self._config.is_joining)
         except BaseLogsDiffer as error:
             self._difference = error
 
@@ -287,23 +156,23 @@ class _Start:
         }
         if self._difference is not None:
             raise self._difference
-        decided = decide(self.own, statements, self._others, is_joining=self._config.is_joining)
+        decided = decide(self._local.own, statements, self._others, is_joining=self._config.is_joining)
         if isinstance(decided, Waiting):
             self._say("", f"this node waits {decided.reason}")
             return False
         manifest = decided.manifest
-        if self.own.claim is not Claim.HELD and manifest.files:
-            if self.own.claim is Claim.NOTHING:
-                await in_thread(
-                    lambda: save_manifest(self._files, self._places.node_directory, manifest, is_agreed=False)
-                )
+        if self._local.own.claim is not Claim.HELD and manifest.files:
+            if self._local.own.claim is Claim.NOTHING:
+                await in_thread(lambda: self._local.save_awaited(manifest))
                 self._show_settings()
-                self.own = replace(self.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide)
+                self._local.own = replace(
+                    self._local.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide
+                )
             if not await self._fetch(handshake, decided, statements):
                 return False
-        if not self.own.config_size_bytes and not await self._get_config(handshake, decided.sources, statements):
+        if not self._local.own.config_size_bytes and not await self._get_config(handshake, decided.sources, statements):
             return False
-        await in_thread(lambda: self.save_agreed(manifest))
+        await in_thread(lambda: self._local.save_agreed(manifest))
         logger.info(
             "old_files_settled self_id=%s divide=%d files=%d",
             self._config.self_id,
@@ -314,7 +183,7 @@ class _Start:
 
     async def _ask(self, handshake: Handshake, peer_id: str) -> Statement | None:
         try:
-            return await state_of(handshake, peer_id, self._others[peer_id], self.own)
+            return await state_of(handshake, peer_id, self._others[peer_id], self._local.own)
         except (OSError, DLedgerError, ValueError) as error:
             self._say(peer_id, f"{peer_id} does not report its base log: {str(error) or type(error).__name__}")
             return None
@@ -327,12 +196,9 @@ class _Start:
         source = sources[self._attempts % len(sources)] if sources else ""
         # Of files that expired in the whole group nothing is wanted, nor kept.
         wanted = manifest.from_offset(statements[source].begin if source else manifest.divide)
-        places = self._places
         fetch: BaseLogFetch | None = None
         try:
-            fetch = await in_thread(
-                lambda: BaseLogFetch(self._files, places.base_directory, places.node_directory, wanted)
-            )
+            fetch = await in_thread(lambda: self._local.begin_fetch(wanted))
             if source:
                 logger.info("old_files_fetch from=%s missing_bytes=%d", source, fetch.missing_bytes)
                 await self._fetch_from(handshake, source, fetch)
@@ -366,10 +232,9 @@ class _Start:
         if statements[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
             logger.warning("config_too_large from=%s: only that node can import its topics and groups", source)
             return True
-        files, root, node_directory = self._files, self._config.store_base_dir, self._places.node_directory
         try:
             contents = await fetch_config(handshake, source, self._others[source])
-            await in_thread(lambda: save_config(files, root, node_directory, contents))
+            await in_thread(lambda: self._local.save_config(contents))
         except (OSError, DLedgerError, ValueError, DiskFull) as error:
             self._say("config", f"config of the old store from {source}: {str(error) or type(error).__name__}")
             return False
@@ -378,26 +243,19 @@ class _Start:
 
     async def _fetch_from(self, handshake: Handshake, source: str, fetch: BaseLogFetch) -> None:
         def on_taken(size: int) -> None:
-            self._fetched_bytes += size
-            self.metrics.fetched.set(self._fetched_bytes)
-            self.metrics.missing.set(fetch.missing_bytes)
-            if self._is_time_to_show():
-                missing, fetched = fetch.missing_bytes // _MIB, self._fetched_bytes // _MIB
+            self.fetched_bytes += size
+            self._metrics.fetched.set(self.fetched_bytes)
+            self._metrics.missing.set(fetch.missing_bytes)
+            if self._local.progress.is_due():
+                missing, fetched = fetch.missing_bytes // _MIB, self.fetched_bytes // _MIB
                 logger.info("old_files_fetch from=%s fetched_mib=%d missing_mib=%d", source, fetched, missing)
 
-        self.metrics.missing.set(fetch.missing_bytes)
+        self._metrics.missing.set(fetch.missing_bytes)
         quota = self._config.raft.peer_push_quota
         await fetch_from(handshake, source, self._others[source], fetch, bytes_per_s=quota, on_taken=on_taken)
 
-    def _is_time_to_show(self) -> bool:
-        now = monotonic()
-        if now - self._shown_at < _PROGRESS_INTERVAL_S:
-            return False
-        self._shown_at = now
-        return True
-
     def _show_settings(self) -> None:
-        settings = shared_settings(self._config, has_property_crc=self._places.has_property_crc)
+        settings = shared_settings(self._config, has_property_crc=self._local.directories.has_property_crc)
         logger.info("old_store_conversion self_id=%s equal_on_all_nodes: %s", self._config.self_id, settings)
 
     def _say(self, about: str, text: str) -> None:

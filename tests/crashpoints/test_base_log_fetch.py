@@ -14,7 +14,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap, bootstrap_peers
-from cluster.replica.bootstrap import bootstrap_base_log, places_of
+from cluster.replica.bootstrap import bootstrap_base_log
+from cluster.replica.local_base_log import places_of
 from cluster.state.broker_state import BrokerState
 from commitlog.conversion import base_log_files, old_config
 from commitlog.conversion.origin import load_origin

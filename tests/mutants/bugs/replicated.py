@@ -3,11 +3,13 @@
 import cluster.client.routing.finder
 import cluster.nameserver.registration_checks
 import cluster.replica.bootstrap
+import cluster.replica.local_base_log
 import commitlog.replicated.commit_log
 import store.access.dedupe
 from cluster.client.consumer.progress import QueueProgress
 from cluster.nameserver.registered_brokers import RouteTable
 from cluster.nameserver.registration import Registrar
+from cluster.replica.local_base_log import LocalBaseLog
 from cluster.replica.replicated import ReplicatedReplica
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.standalone import StandaloneReplica
@@ -179,14 +181,14 @@ def group_is_founded_without_those_that_are_silent(patch):
 
 
 def base_log_that_turns_up_later_is_taken(patch):
-    patch.setattr(cluster.replica.bootstrap._Start, "_check_present", lambda self, manifest: None)
+    patch.setattr(LocalBaseLog, "_check_present", lambda self, manifest: None)
 
 
 def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
     def size(files, root, _node_directory):
         return sum(file.size for file in find_config(files, root))
 
-    patch.setattr(cluster.replica.bootstrap, "own_config_size", size)
+    patch.setattr(cluster.replica.local_base_log, "own_config_size", size)
 
 
 def topic_is_looked_for_before_the_leader(patch):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cluster.replica.bootstrap import _Start
+from cluster.replica.bootstrap import BootstrapResult
+from cluster.replica.local_base_log import LocalBaseLog
 
 
 def bootstrap_alone(files, config, codec, *, has_property_crc=False):
     """Settle the base log of one directory, and ask no other node."""
-    start = _Start(files, config, codec, has_property_crc=has_property_crc)
+    local = LocalBaseLog(files, config, codec, has_property_crc=has_property_crc)
     with ExitStack() as stack:
-        stack.callback(start.lock().release)
-        if not start.look():
-            start.save_agreed(start.own.manifest)
-        return start.conclude()
+        stack.callback(local.lock().release)
+        if not local.look():
+            local.save_agreed(local.own.manifest)
+        return BootstrapResult(local.conclude(), local.manifest)

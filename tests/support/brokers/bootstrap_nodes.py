@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from cluster.replica.bootstrap import bootstrap_base_log, places_of
+from cluster.replica.bootstrap import bootstrap_base_log
+from cluster.replica.local_base_log import places_of
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.peer.bootstrap import BootstrapServer

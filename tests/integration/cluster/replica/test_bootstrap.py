@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.replica.bootstrap import places_of
+from cluster.replica.local_base_log import places_of
 from commitlog.conversion.base_log_files import BaseLogsDiffer
 from commitlog.conversion.origin import load_origin
 from commitlog.conversion.saved_manifest import BaseLogNotAgreed, load_manifest

@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap
-from cluster.replica.bootstrap import places_of
+from cluster.replica.local_base_log import places_of
 from commitlog.conversion.base_log_files import BaseLogDamaged, make_manifest
 from commitlog.conversion.origin import BaseLogOrigin, load_origin
-from commitlog.conversion.saved_manifest import BaseLogNotAgreed, load_manifest
+from commitlog.conversion.saved_manifest import BaseLogNotAgreed, load_manifest, save_manifest
 from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
@@ -144,7 +144,7 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tm
         shutil.rmtree(old_root(configs[0]))
         shutil.rmtree(old_root(configs[2]))
         shutil.rmtree(old_root(configs[1]))
-        bootstrap.save_manifest(OsFiles(), node, manifest, is_agreed=False)
+        save_manifest(OsFiles(), node, manifest, is_agreed=False)
         assert OsFiles().exists(path)
         waiting = [bootstrapped(config) for config in configs]
         assert await is_still_waiting(*waiting)

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.replica import bootstrap, bootstrap_peers
-from cluster.replica.bootstrap import places_of
+from cluster.replica.local_base_log import places_of
 from cluster.replica.local_state import LocalState
 from cluster.state.commands import QueueOffset, ResetOffsets, SetGroup, SetTopic
 from cluster.state.rocketmq_config import _FILES
