@@ -1,4 +1,4 @@
-"""A follower that lacks entries which the leader has deleted restarts its log where the leader's log begins.
+"""A follower that lacks entries which the leader has deleted restarts its log at the begin index of the leader's log.
 
 The leader sends a snapshot of the state machine in chunks, if it has one, then `ResetLog`, and then ordinary pushes,
 which carry its files byte for byte. This is the paper's InstallSnapshot (Raft §7) for a log that is itself the state:
@@ -35,10 +35,10 @@ def begin(state: State, peer: str, progress: Progress) -> None:
 
 
 def retry(state: State, peer: str, progress: Progress) -> None:
-    """Ask the follower, whose answer is overdue, what it has of the snapshot; send the newest one if that is gone.
+    """Ask the follower, whose answer is overdue, how much of the snapshot it has; if that is deleted, send the newest.
 
-    As long as it is kept, none takes its place: where snapshots are saved more often than one is sent, no installation
-    would ever end.
+    While the snapshot is kept, a newer one is not sent instead: if snapshots are saved more often than one can be
+    sent, no installation would ever end.
     """
     installation = progress.installation
     assert installation is not None
@@ -50,7 +50,7 @@ def retry(state: State, peer: str, progress: Progress) -> None:
 
 
 def on_snapshot_gone(state: State, peer: str, snapshot: SnapshotInfo) -> None:
-    """Send the newest one at the next attempt, after a pause: it could be gone, too, and not be saved again yet."""
+    """Send the newest one at the next attempt, after a pause: that one could be deleted soon, too."""
     if state.role is not Role.LEADER:
         return
     progress = state.leader.progress.get(peer)
@@ -100,9 +100,9 @@ def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int
 def prev_term_of(state: State) -> int:
     """Return the term of the entry before our first one, or a term that may be sent in its place.
 
-    A store whose oldest files were deleted by another program does not know it. The term of the first entry, which is
-    committed, is not lower: a log that ends with it is then considered more up to date than it is, but never more than
-    that entry.
+    If another program deleted the oldest files of the store, the term is not known. The term of the first entry, which
+    is committed, is at least as high: a log that ends before it is then treated as more up to date than it is, but
+    never as more than a log with that entry.
     """
     log = state.log
     known = log.term_at(log.begin_index - 1)
@@ -110,11 +110,11 @@ def prev_term_of(state: State) -> int:
 
 
 def on_snapshot_progress(state: State, progress: Progress, sender: str, response: SnapshotProgress) -> None:
-    """Send the chunk that follows what the follower has.
+    """Send the next chunk after those that the follower has.
 
-    An answer that brings nothing new starts no chunk: it is a duplicate, or the follower has no room. Answered at once,
-    the first would double the chunks under way each time, and the second would come back as fast as messages travel.
-    The chunk that is under way, or its timeout, continues the installation.
+    An answer without progress does not trigger a chunk: it is a duplicate, or the follower's disk is full. If it did,
+    each duplicate would double the chunks in flight, and a full disk would cause chunks as fast as messages travel.
+    The chunk in flight, or its timeout, continues the installation.
     """
     installation = progress.installation
     if installation is None or installation.snapshot is None or installation.snapshot.index != response.index:
@@ -166,8 +166,8 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
     """Restart the log at the leader's first index, unless this log holds every entry that the leader deleted.
 
     Entries that an earlier life knew to be committed are never dropped for a log that begins among them. A log that
-    begins after all of them replaces them, because the leader claims that everything before was committed; this node
-    has no way to recognise a leader for which that is false.
+    begins after all of them replaces them, because the leader's reset means that everything before was committed; this
+    node cannot recognise a leader for which that is false.
     """
     end = message.begin_index - 1
     if not _holds(state, end, message.prev_term):

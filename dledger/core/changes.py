@@ -1,9 +1,9 @@
 """Membership changes by a leader: one member at a time (dissertation §4.1, with the correction of 2015).
 
-A change begins only when an entry of the leader's own term is committed and no other change is under way; without the
+A change begins only when an entry of the leader's own term is committed and no other change is in progress; without the
 first rule two leaders can commit memberships without a common voter. New members begin as learners, which receive the
 log and do not count; they are promoted when they have caught up. A leader that removes itself leads until that is
-committed, without counting itself, and then asks the best follower to campaign (dissertation §4.2.2).
+committed, without counting itself, and then asks the follower with the highest match index to campaign (§4.2.2).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dledger.core.state.consensus import State
     from dledger.core.state.progress import Progress
 
-# For how many election timeouts a removed member still gets messages, so that it learns of its removal.
+# Election timeouts for which a removed member still receives messages, so that it receives its removal.
 _FAREWELL_TIMEOUTS = 4
 
 
@@ -126,7 +126,7 @@ def readmit(state: State, peer: str, progress: Progress) -> None:
     member = current.get(peer)
     if member is None or not member.is_voter or progress.incarnation in (None, member.incarnation):
         return
-    with suppress(_Refused):  # The next message of the peer brings it here again.
+    with suppress(_Refused):  # The next message of the peer repeats the attempt.
         _check_may_change(state)
         _append(state, current.with_member(replace(member, incarnation=progress.incarnation)))
 
@@ -142,7 +142,7 @@ def _append(state: State, wanted: Membership) -> None:
 
 
 def refresh_followers(state: State) -> None:
-    """Begin to lead new members, and to part from those that were removed."""
+    """Begin to replicate to new members, and to end the replication to removed ones."""
     members = state.memberships[-1].membership.members
     for member in members:
         progress = state.leader.progress.get(member.id)
@@ -159,7 +159,7 @@ def refresh_followers(state: State) -> None:
 
 
 def part(state: State) -> None:
-    """Forget removed members that have received the removal, or had time to."""
+    """End the replication to removed members that have received the removal, or had enough time to."""
     index = state.memberships[-1].index
     gone = [
         peer

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def learn_commit(state: State, index: int) -> None:
-    """As a follower, take over from the leader that everything up to `index` is committed.
+    """Advance a follower's commit index to `index`, which the leader sent.
 
     The only place where the index is bounded: it is valid for entries that were compared with *this* leader's log.
-    Later entries may come from a deposed leader, whatever this node acknowledged before it was wiped or restarted.
+    Later entries may be those of a deposed leader, even if this node acknowledged others before it was wiped or
+    restarted.
     """
     advance_commit(state, min(index, state.follower.matched_index))
 

@@ -14,12 +14,12 @@ from dledger.types import TERM_MAX, Role
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
-# Elections that a node whose disk stalled a short while ago leaves to the others.
+# Election timeouts that a node whose disk stalled a short while ago lets pass for the others.
 _TURNS_LEFT_TO_OTHERS: Final = 3
 
 
 def tick(state: State, office: Follower | Candidate) -> None:
-    """Start an election when no message of a leader came for a whole random timeout."""
+    """Start an election when no message of a leader arrived for a whole random timeout."""
     if state.now_ms < office.deadline_ms:
         return
     if _may_campaign(state):
@@ -30,7 +30,7 @@ def tick(state: State, office: Follower | Candidate) -> None:
 
 
 def start_pre_vote(state: State) -> None:
-    """Start a pre-vote, which leaves the term alone: a node that was partitioned off does not disrupt the group."""
+    """Start a pre-vote, which does not change the term: a node that was partitioned off does not disrupt the group."""
     transitions.ask_pre_votes(state)
     _ask(state, request_term=state.term + 1)
 
@@ -43,7 +43,7 @@ def start_vote(state: State, *, is_asked_to_campaign: bool = False) -> None:
 
 
 def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
-    """Campaign at once: the leader requests it, and this node holds its whole log (dissertation §3.10)."""
+    """Campaign at once: the leader requests it, and this node has its whole log (dissertation §3.10)."""
     if state.role is Role.FOLLOWER and state.leader_id == sender and _may_campaign(state):
         start_vote(state, is_asked_to_campaign=True)
 
@@ -68,7 +68,7 @@ def _ask(state: State, *, request_term: int) -> None:
 
 
 def has_live_leader(state: State) -> bool:
-    """Return whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
+    """Return whether a leader sent a message within the shortest election timeout (dissertation §4.2.3).
 
     A node that has just started may have had contact with a leader before.
     """
@@ -99,7 +99,7 @@ def _may_campaign(state: State) -> bool:
 
 
 def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
-    """Count a vote, and see whether they are enough: a majority of voters that are not founding, or all voters."""
+    """Count a vote, and check whether there are enough: a majority of voters that are not founding, or all voters."""
     candidate = state.candidate
     voting_rights.take_vote(candidate, voter, is_founding=is_founding)
     has_majority = voting_rights.has_majority(state, candidate)
@@ -112,7 +112,7 @@ def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
 
 
 def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
-    """Return whether we would vote so: nothing of ours changes, neither term nor timer."""
+    """Answer whether this node would vote so; neither its term nor its timer changes."""
     is_granted = (
         request.term > state.term
         and not has_live_leader(state)
@@ -147,9 +147,9 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
 def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
     """Return whether the candidate's log is as up to date as ours (Raft §5.4.1), and has what is known to be committed.
 
-    A log that ends before what is known here to be committed wins nowhere. If its last term began after this node
-    learned of the commit, the leader of that term is one that Raft excludes: one of its voters had lost entries and did
-    not notice. If not, it is what an earlier leader left to the candidate alone, and nothing is wrong.
+    A log that lacks an entry which is known here to be committed must not win. If its last term began after this node
+    learned of the commit, Raft excludes the leader of that term: one of its voters had lost entries and did
+    not detect it. Otherwise the entry is one that an earlier leader sent to the candidate alone, and nothing is wrong.
     """
     if not state.log.is_up_to_date(request.last_index, request.last_term):
         _note_need(state)
@@ -163,8 +163,8 @@ def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
 def _note_need(state: State) -> None:
     """Remember that a candidate with a shorter log counts this node among the voters, whatever its own log says.
 
-    The entry that promoted this node is in the candidate's log, and was replaced in this one by a later leader that is
-    gone. The candidate cannot win without this vote, and never gets it; possibly no other node has a log that is long
+    The entry that promoted this node is in the candidate's log, and was replaced in this log by a later leader that is
+    down. The candidate cannot win without this vote, and never gets it; possibly no other node has a log that is long
     enough. So this node campaigns: elected by a majority of the voters that its own log names, without its own vote, it
     leads until its no-op is committed (`changes.committed`), and then all have the same membership.
     """

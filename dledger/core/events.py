@@ -1,4 +1,4 @@
-"""The whole contract of the consensus core on one screen: events in, effects out.
+"""The whole contract of the consensus core in one file: events in, effects out.
 
 The core never blocks, reads no clock and does no I/O: the driver feeds it events and executes the effects *in
 order*. An effect of one step is done before the next event is fed.
@@ -44,14 +44,14 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What `AppendProposal` asked for is in the store and can be read back: it may be pushed (dissertation §10.2.1)."""
+    """The entries of `AppendProposal` are in the store and can be read: they may be pushed (dissertation §10.2.1)."""
 
     last_index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """Entries up to `last_index` are durable here (as far as they have not been cut off since)."""
+    """Entries up to `last_index` are durable here (except those that were truncated since)."""
 
     last_index: int
 
@@ -67,7 +67,7 @@ class PushNotTaken:
 
 @dataclass(frozen=True, slots=True)
 class PeerUnreachable:
-    """The connection to a peer broke: whatever was under way to it may be lost."""
+    """The connection to a peer broke: everything in flight to it may be lost."""
 
     peer: str
 
@@ -76,7 +76,7 @@ class PeerUnreachable:
 class ReadIndex:
     """Ask for an index up to which a linearizable read may be served (dissertation §6.4); any member may be asked.
 
-    `is_lease_allowed`: the leader may answer without asking around while its lease lasts (dissertation §6.4.1).
+    `is_lease_allowed`: the leader may answer without a round of heartbeats while its lease lasts (§6.4.1).
     """
 
     read_id: int
@@ -111,12 +111,12 @@ class ChangeMembership:
 
 @dataclass(frozen=True, slots=True)
 class DiskHealth:
-    """The disk stalls or is full, or does its work again.
+    """The disk stalls or is full, or has recovered.
 
     Attributes:
         is_stalled: a sync stalls, or one did a short while ago.
         is_stalling: one stalls now.
-        is_full: entries were refused because the disk is full, and still would be.
+        is_full: entries were refused because the disk is full, which it still is.
     """
 
     is_stalled: bool
@@ -141,7 +141,7 @@ class SnapshotSaved:
 
 @dataclass(frozen=True, slots=True)
 class SentSnapshotGone:
-    """A snapshot that `peer` is being sent is no longer kept, or was found damaged: it needs another one."""
+    """The snapshot that is being sent to `peer` is deleted or damaged: the peer needs another one."""
 
     peer: str
     snapshot: SnapshotInfo
@@ -228,7 +228,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The proposal was not taken: this node does not lead, or hands its leadership on. Nothing of it was written."""
+    """The proposal was refused: this node does not lead, or is transferring its leadership. Nothing was written."""
 
     proposal: Any
     code: ResponseCode = ResponseCode.NOT_LEADER
@@ -244,14 +244,14 @@ class ReadReady:
 
 @dataclass(frozen=True, slots=True)
 class ReadRefused:
-    """The read cannot be served: this node does not lead, or lost its leadership while it asked."""
+    """The read cannot be served: this node does not lead, or lost its leadership before the read was confirmed."""
 
     read_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendMembership:
-    """Write the entry that brings `entry.membership` at `entry.index` in `term`."""
+    """Write the entry with `entry.membership` at `entry.index` in `term`."""
 
     entry: MembershipEntry
     term: int
@@ -259,7 +259,7 @@ class AppendMembership:
 
 @dataclass(frozen=True, slots=True)
 class SaveMemberships:
-    """Make durable, before any later effect, which memberships the log holds.
+    """Make the list of the log's memberships durable before any later effect.
 
     The first is committed or the oldest known, the last one is in force; ascending in index.
     """
@@ -269,7 +269,7 @@ class SaveMemberships:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded:
-    """A `TransferLeadership` or `ChangeMembership` came to its end: 200, or why not (`message` is for people)."""
+    """A `TransferLeadership` or `ChangeMembership` ended: code 200, or a failure (`message` is for people)."""
 
     request_id: int
     code: ResponseCode
@@ -300,7 +300,7 @@ class ResetStore:
 
 
 class RejectReason(StrEnum):
-    """Why a message was not believed (`core.trust`)."""
+    """Why a message was rejected (`core.trust`)."""
 
     TERM = "term"
     INDEX = "index"

@@ -1,4 +1,4 @@
-"""The follower's side of replication: compare, cut what conflicts, append, acknowledge when durable (Raft §5.3)."""
+"""The follower's side of replication: compare, truncate a conflict, append, acknowledge when durable (Raft §5.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
-    """Keep following; learn what is committed, and say so when that is more than was compared in this life."""
+    """Stay a follower; advance the commit index, and report it if it exceeds what was compared in this life."""
     note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
     response = HeartbeatResponse(
@@ -43,7 +43,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
         _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
         return
     if push.prev_index < log.begin_index - 1:
-        # It starts in what we no longer keep; that was committed, so the logs agree at least up to our commit index.
+        # It starts with entries that we have deleted; they were committed, so the logs agree up to our commit index.
         _acknowledge(state, state.follower, sender)
         return
     if not _agrees(state, push.prev_index, push.prev_term):
@@ -73,23 +73,23 @@ def on_push(state: State, sender: str, push: Push) -> None:
 def _agrees(state: State, index: int, term: int) -> bool:
     """Return whether our entry at `index`, which is at most our last index, is the leader's, of `term`."""
     if index < state.log.begin_index:
-        # In front of it there is nothing, or what was committed before it was dropped.
+        # Before it there is no entry, or one that was committed before it was deleted.
         return True
     if term == UNKNOWN_TERM:
-        # The leader no longer knows; but its log begins there, so that the entry is committed.
+        # The leader no longer knows the term; but its log begins there, so the entry is committed.
         return index <= state.kept_index
     return state.log.term_at(index) == term
 
 
 def on_persisted(state: State) -> None:
-    """Acknowledge what has become durable, as far as it is known to equal the leader's log."""
+    """Acknowledge the entries that have become durable and are known to equal the leader's."""
     office = state.office
     if isinstance(office, Follower) and state.leader_id is not None and office.owes_acknowledgement:
         _acknowledge(state, office, state.leader_id)
 
 
 def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool) -> None:
-    """Refuse entries for which there is no room, or whose bytes do not verify; the leader sends them again later."""
+    """Refuse entries that do not fit on the disk, or whose checksums are wrong; the leader sends them again later."""
     if push.term != state.term or state.role is Role.LEADER or state.leader_id not in (None, sender):
         return
     note_leader_contact(state, sender, is_founding=push.is_founding)
@@ -106,8 +106,8 @@ def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool
 
 
 def note_leader_contact(state: State, sender: str, *, is_founding: bool = False) -> None:
-    """Take `sender` for the leader of the current term, and its sign of life."""
-    # Of a second leader nothing is believed (`core.trust`).
+    """Record a message of `sender`, the leader of the current term."""
+    # Messages of a second leader are rejected before (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
     voting_rights.meet_leader(state, sender, is_founding=is_founding)
@@ -117,7 +117,7 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
 
 
 def _take_entries(state: State, push: Push, span: Span) -> bool:
-    """Cut what conflicts and append what is new; False: that would cut below the commit floor, and nothing is done."""
+    """Truncate a conflict and append new entries; False: not done, as it would truncate below the commit floor."""
     log = state.log
     conflict = log.first_conflict(span.first_index, span.last_index, span.term)
     if conflict != NO_INDEX:
@@ -147,10 +147,10 @@ def _take_entries(state: State, push: Push, span: Span) -> bool:
 
 
 def _keep_committed(state: State, sender: str, push: Push) -> None:
-    """Refuse entries in whose place an earlier life of this node knew others to be committed; those are kept.
+    """Refuse entries that conflict with entries which an earlier life of this node knew to be committed.
 
-    Either the leader was elected without them, as one of its voters lost them and did not notice, or this directory is
-    not what it says. This node cannot decide which: it only keeps its entries, and reports it to both operators.
+    Either the leader was elected without the committed entries, because one of its voters lost them without detecting
+    it, or this directory is a wrong one. This node cannot decide which: it keeps its entries, and both nodes report it.
     """
     state.emit(MessageRejected(sender, RejectReason.COMMITTED, Push.__name__, push.term))
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)

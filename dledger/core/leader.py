@@ -25,7 +25,7 @@ _CORRUPT_DOUBLINGS_MAX = 6
 
 
 def become_leader(state: State, *, is_founding: bool) -> None:
-    """Lead: append an entry, for only one of our own term can be committed by counting (Raft §5.4.2, §8).
+    """Lead: append an entry, because only entries of our own term are committed by counting (Raft §5.4.2, §8).
 
     `is_founding`: the group begins with this election; founding voters are informed (ADR 7).
     """
@@ -36,7 +36,7 @@ def become_leader(state: State, *, is_founding: bool) -> None:
     else:
         _append(state, None, 1)
     if state.is_founding and not is_founding:
-        # It is founding, and a majority that is not elected it: the others have promised no id together with it.
+        # This node is founding, but was elected by a majority that is not: the voters have not agreed on its group id.
         state.founding_group_id = NO_GROUP
     state.is_founding = False
     replication.broadcast_heartbeat(state)
@@ -45,10 +45,10 @@ def become_leader(state: State, *, is_founding: bool) -> None:
 
 
 def _found(state: State) -> None:
-    """Begin the term with the membership that says the id of the group, in place of a no-op.
+    """Begin the term with a membership that has the group id, instead of a no-op.
 
-    The group is new: the voters were asked with this id, and know it. Or it comes from a program that knew no ids: then
-    the id is drawn here, and a leader that is elected before this is committed draws another.
+    Either the group is new, and the vote requests carried this id. Or an older version without ids wrote the log: then
+    the id is drawn here, and a leader that is elected before the entry is committed draws another.
     """
     group_id = state.named_group_id
     if group_id == NO_GROUP:
@@ -61,7 +61,7 @@ def _found(state: State) -> None:
 
 
 def tick(state: State) -> None:
-    """Step down without a quorum; else send heartbeats and commit indexes, and retry where answers are overdue."""
+    """Step down without a quorum; else send heartbeats and commit indexes, and retry if answers are overdue."""
     if not _has_quorum(state):
         resign(state)
         return
@@ -95,7 +95,7 @@ def _has_quorum(state: State) -> bool:
 
 
 def on_propose(state: State, proposal: Any, count: int) -> None:
-    """Append a client's entries, or refuse them when we do not lead or are handing over."""
+    """Append a client's entries, or refuse them if this node does not lead or transfers its leadership."""
     if state.role is not Role.LEADER:
         state.emit(Refuse(proposal))
     elif state.transfer is not None:
@@ -113,7 +113,7 @@ def _append(state: State, proposal: Any, count: int) -> None:
 
 
 def on_written(state: State) -> None:
-    """Push what was just written; our own disk works at the same time (dissertation §10.2.1)."""
+    """Push the entries just written; our own disk syncs them at the same time (dissertation §10.2.1)."""
     for peer in state.leader.progress:
         replication.push(state, peer)
 
@@ -130,7 +130,7 @@ def _note_answer(state: State, sender: str, incarnation: int | None = None) -> P
 
 
 def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
-    """Move the follower's match index, commit what a majority holds, and push on."""
+    """Advance the follower's match index, commit what a majority has, and send the next pushes."""
     progress = _note_answer(state, sender, response.incarnation)
     if progress is None or response.match_index > state.log.last_index:
         return
@@ -145,7 +145,7 @@ def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
 
 
 def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
-    """Find, without walking entry by entry, where the follower's log can meet ours (Raft §5.3, last paragraphs)."""
+    """Find the last index at which the follower's log may equal ours, without trying each entry (end of Raft §5.3)."""
     progress = _note_answer(state, sender)
     assert progress is not None
     if progress.installation is not None:
@@ -155,7 +155,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
         return
     if response.is_corrupt:
-        # Sent again at once, the same bytes would most likely fail again, as fast as they travel.
+        # If they were sent again at once, the same bytes would probably fail again, in a tight loop.
         progress.retry()
         progress.corrupt_count += 1
         pause_ms = state.config.heart_beat_time_interval_ms << min(progress.corrupt_count, _CORRUPT_DOUBLINGS_MAX)
@@ -171,7 +171,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
     if progress.is_probing:
         if response.rejected_prev_index != progress.next_index - 1:
             return
-        # Here the follower may turn out to hold less than it once acknowledged: its disk was wiped.
+        # The follower may have less than it once acknowledged: its disk was wiped.
         progress.match_index = min(progress.match_index, response.last_index)
     elif response.rejected_prev_index <= progress.match_index:
         return
@@ -184,9 +184,9 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
 def _pause_if_overtaken(state: State, progress: Progress) -> None:
     """Pause when a push of the window was refused twice within a heartbeat interval.
 
-    A push that was lost is refused through its successors once; they come before the probe that follows. A second
-    refusal so soon means that messages overtake one another: each refusal of the old window would start another
-    window, and each of those more refusals.
+    After a lost push, the later pushes of the window are refused once, before the probe that follows them. A second
+    refusal within the interval means that messages overtake one another: each refusal of the old window would start
+    another window, and each of those more refusals.
     """
     pause_ms = state.config.heart_beat_time_interval_ms
     if state.now_ms < progress.window_refused_ms + pause_ms:
@@ -195,22 +195,22 @@ def _pause_if_overtaken(state: State, progress: Progress) -> None:
 
 
 def _next_to_try(state: State, progress: Progress, response: PushRefused) -> int:
-    """Return the first index of the next push; below our begin when it lacks what we no longer keep."""
+    """Return the first index of the next push; below our begin if the follower lacks entries that we deleted."""
     next_index = max(_meeting_point(state, response), progress.match_index + 1)
     begin_index = state.log.begin_index
     if next_index < begin_index <= min(response.last_index + 1, response.rejected_prev_index):
-        # It may agree up to our begin, where we know a term only in front of it.
+        # The logs may agree up to our begin; before it we know only the term of one entry.
         return begin_index
     return next_index
 
 
 def _meeting_point(state: State, response: PushRefused) -> int:
-    """Return the greatest index that the follower might take next, given its answer."""
+    """Return the greatest index that the follower may accept next, given its answer."""
     log = state.log
     if response.conflict_term == NO_TERM:
         next_index = response.last_index + 1
     else:
-        # If we hold its conflicting term, the logs may agree up to our end of it; else all of it must go.
+        # If our log has the conflicting term, the logs may agree up to our last entry of it; else none of it agrees.
         ours = log.last_index_of_term(response.conflict_term, response.rejected_prev_index)
         next_index = ours + 1 if ours != NO_INDEX else response.conflict_first_index
     return min(next_index, response.rejected_prev_index)
@@ -243,7 +243,7 @@ def on_persisted(state: State) -> None:
 
 
 def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse) -> None:
-    """Record that the peer follows us; answer the reads that waited for it; restart a probe that was lost."""
+    """Record that the peer follows us; answer the reads that waited for it; repeat a lost probe."""
     progress = _note_answer(state, sender, response.incarnation)
     if progress is None:
         return

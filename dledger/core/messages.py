@@ -2,8 +2,8 @@
 
 Sender and receiver are not part of a message: they come with the event (`Received`) or the effect (`Send`).
 Terms: a message always carries its sender's current term, except a pre-vote request, which carries the term that
-the sender would have as a candidate (dissertation §9.6). `group_id`, in what a leader or candidate sends: the
-group as the sender's log says it (`Membership.group_id`); a node that knows of another group drops it (`core.trust`).
+the sender would have as a candidate (dissertation §9.6). `group_id`, in messages of leaders and candidates: the
+group id in the sender's log (`Membership.group_id`); a node of another group drops the message (`core.trust`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class VoteRequest:
     Attributes:
         is_transfer: the leader asked the sender to campaign (dissertation §3.10): voters need not wait for its silence.
         voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
-            with another one was wiped since, and what it promised before is lost.
-        life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may come to the
-            term of an earlier life again, and the votes that were given to that one were for another log.
+            with another one was wiped since, and its earlier votes and acknowledgements are lost.
+        life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may reach the
+            term of an earlier life again, and the votes for that life were for another log.
     """
 
     term: int
@@ -41,7 +41,7 @@ class VoteResponse:
     """Answer a vote request. A granted pre-vote echoes the request's term; a refused one carries the voter's.
 
     Attributes:
-        is_founding: the voter's disk was empty (`HardState.is_founding`): what it promised before may be lost.
+        is_founding: the voter's disk was empty (`HardState.is_founding`): it may have lost votes and acknowledgements.
         life: that of the request.
     """
 
@@ -54,11 +54,11 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Show that the leader lives. `commit_index` never exceeds what the receiver is known to hold.
+    """Show that the leader is alive. `commit_index` never exceeds what the receiver is known to have.
 
     Attributes:
-        is_founding: the group was founded by this leader's election, in which the receiver has promised nothing yet:
-            a founding receiver belongs to it from now on.
+        is_founding: this leader's election founded the group, and the receiver has no other obligations yet:
+            a founding receiver becomes a full member.
     """
 
     term: int
@@ -70,13 +70,13 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """Echo the round: in this term the sender still followed the leader when the round reached it.
+    """Echo the round: the sender still followed the leader in this term when it received the round.
 
     Attributes:
         incarnation: of the sender (`HardState.incarnation`).
-        is_healthy: its disk does its work and has room; an ill node is not made leader.
-        is_unmatched: the heartbeat named more as committed than the sender has compared with this leader's log: it was
-            started again since it acknowledged that, and waits for a probe.
+        is_healthy: its disk neither stalls nor is full; a node that is not healthy is not made leader.
+        is_unmatched: the heartbeat's commit index exceeds what the sender has compared with this leader's log: it was
+            restarted after it acknowledged those entries, and waits for a probe.
     """
 
     term: int
@@ -93,7 +93,7 @@ class Push:
     `span` is None in a probe, which only asks whether the logs agree at `prev_index`. `payload` holds the encoded
     entries, `span.length` bytes as stored in the leader's file; in a `Send` effect it is None, and the driver
     reads it from the store. `prev_term` may be `UNKNOWN_TERM`: the leader has no entry there any more. `memberships`
-    never travels: the receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
+    is never sent: the receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
     """
 
     term: int
@@ -121,16 +121,16 @@ class PushAccepted:
 
 @dataclass(frozen=True, slots=True)
 class PushRefused:
-    """The push did not fit, or could not be taken.
+    """The push did not match the follower's log, or could not be stored.
 
     Attributes:
         rejected_prev_index: `prev_index` of the push, so that the leader recognises late answers.
         last_index: the follower's last index.
         conflict_term: the follower's term at `rejected_prev_index`; -1 when it has no entry there.
         conflict_first_index: the first index that the follower holds of `conflict_term`; -1 without one.
-        is_disk_full: the entries would fit, but there is no room for them now.
-        is_corrupt: the bytes of the entries are not what their headers, or the push, say.
-        is_contradicting: the follower knows other entries than the leader's to be committed, and cuts nothing.
+        is_disk_full: the entries match, but do not fit on the disk now.
+        is_corrupt: the bytes of the entries contradict their headers, or the push.
+        is_contradicting: the follower knows that other entries than the leader's are committed, and truncates nothing.
     """
 
     term: int
@@ -145,7 +145,7 @@ class PushRefused:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow:
-    """Ask the receiver, which has caught up, to start an election at once (dissertation §3.10)."""
+    """Ask the receiver, which has every entry, to start an election at once (dissertation §3.10)."""
 
     term: int
     group_id: int = NO_GROUP
@@ -155,8 +155,8 @@ class TimeoutNow:
 class ReadIndexRequest:
     """Ask the leader for an index up to which the sender may serve a linearizable read (dissertation §6.4).
 
-    `read_id` is the sender's choice and echoed. No other life of the sender may use it: an answer to a question of an
-    earlier life says nothing of what was acknowledged since.
+    `read_id` is chosen by the sender, and echoed. No other life of the sender may use it: an answer to a request of an
+    earlier life does not cover later acknowledgements.
     """
 
     term: int
@@ -195,9 +195,9 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Restart the log of the receiver, which lacks entries that the leader deleted, where the leader's log begins.
+    """Restart the log of the receiver, which lacks entries that the leader deleted, at the begin of the leader's log.
 
-    It answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
+    The receiver answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
 
     Attributes:
         begin_index, begin_position: where the leader's log begins; everything before was committed. In a `Send` effect
@@ -240,6 +240,6 @@ Message = (
 )
 # Only a leader sends these.
 LEADERS_MESSAGES: Final = (Heartbeat, Push, TimeoutNow, SnapshotChunk, ResetLog)
-# These say which group they are of.
+# These carry the group id.
 Grouped = VoteRequest | Heartbeat | Push | TimeoutNow | SnapshotChunk | ResetLog
 GROUPED: Final = (VoteRequest, *LEADERS_MESSAGES)

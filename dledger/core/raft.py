@@ -1,8 +1,8 @@
 """`Raft.step(event) -> [Effect]`: the consensus of one node as a deterministic function of what happens to it.
 
 Place on the way of an append: the driver feeds `Propose` (leader) or `Received(Push)` (follower) and executes what
-comes back. The rules live beside this file: `election` (votes), `leader` and `follower` (replication),
-`transitions` (roles). Here events find their rule, terms are compared, and the hard state goes first.
+is returned. The rules are in `election` (votes), `leader` and `follower` (replication),
+`transitions` (roles). This module dispatches events to rules, compares terms, and puts the hard state first.
 """
 
 from __future__ import annotations
@@ -69,16 +69,17 @@ class Raft(RaftStatus):
     Args:
         config: timings and limits.
         self_id: this node.
-        memberships: those that the log holds; the first is known to be committed, or is what the settings say.
+        memberships: those in the log; the first is known to be committed, or comes from the settings.
         hard_state: as it was last saved.
-        log_state: what recovery found of the log; all of it is durable.
-        fit: says how much one push can carry; asked only for entries that were written (see `core.state.Fit`).
+        log_state: the log as recovery found it; all of it is durable.
+        fit: computes how much one push can carry; called only for entries that were written (see
+            `core.state.consensus`).
         draw: random numbers in a half-open range, from a generator that the owner seeded.
         now_ms: the owner's monotonic clock at construction.
         snapshot: the newest one of the state machine.
-        incoming: a snapshot that was being received, and how many bytes of it are here.
+        incoming: a snapshot that was being received, and the number of its bytes that are here.
         commit_floor: index up to which an earlier life of this very directory knew its entries to be committed; -1:
-            nothing says so. It is at most `log_state.last_index`.
+            it is not known. It is at most `log_state.last_index`.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Raft(RaftStatus):
             log=log,
             fit=fit,
             draw=draw,
-            # A log may come with no, or an older, term file (a store that was copied): its entries prove a term, too.
+            # A log may have no term file, or an older one (a copied store): its entries prove a term, too.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
             office=Follower(
@@ -130,7 +131,7 @@ class Raft(RaftStatus):
             incoming=incoming,
         )
         membership.refresh(self.state)
-        # What `SaveHardState` and `RoleChanged` said last: each is an effect only of a step that changes it.
+        # The values of the last `SaveHardState` and `RoleChanged`: each is an effect only of a step that changes them.
         self._saved = astuple(hard_state)
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
 
@@ -205,11 +206,11 @@ class Raft(RaftStatus):
         self.state.now_ms = now_ms
 
     def is_believed(self, sender: str, message: Message) -> bool:
-        """Say, without looking at entries, whether the rules for `message` would see it: it is of no old term, too."""
+        """Return whether `message` would be passed to its rule, without a check of entries: also not of an old term."""
         return message.term >= self.state.term and trust.fault_of(self.state, sender, message) is None
 
     def _finish(self) -> list[Effect]:
-        """Put the hard state before all effects that depend on it, and a changed role after them."""
+        """Return the effects, with the hard state before those that depend on it, and a changed role after them."""
         state = self.state
         hard_state = (state.term, state.voted_for, state.is_founding, state.incarnation, state.founding_group_id)
         if hard_state != self._saved:
@@ -232,7 +233,7 @@ class Raft(RaftStatus):
             follower.on_persisted(state)
 
     def _receive(self, sender: str, message: Message) -> None:
-        """Believe the message or not, then let its rule decide."""
+        """Reject the message or pass it to its rule."""
         state = self.state
         if sender == state.self_id:
             return

@@ -1,4 +1,4 @@
-"""Linearizable reads: by asking around (ReadIndex), by lease, and on a follower by asking the leader.
+"""Linearizable reads: by a round of heartbeats (ReadIndex), by lease, and on a follower by asking the leader.
 
 Sources: dissertation §6.4 (read index), §6.4.1 (lease). A read index covers every append that was acknowledged before
 the read began. A new leader knows it only when its no-op is committed.
@@ -26,14 +26,14 @@ _PPM = 1_000_000
 
 
 def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None:
-    """Begin a read of our own owner."""
+    """Begin a read that this node's caller requested."""
     if state.role is Role.LEADER:
         if is_lease_allowed and has_lease(state):
             state.emit(ReadReady(read_id, state.commit_index))
         else:
             _begin(state, read_id, None)
     elif state.leader_id is not None:
-        # An answer that takes longer than an election is of no leader any more.
+        # An answer that takes longer than an election may come from a deposed leader.
         state.last_asked_id += 1
         deadline_ms = state.now_ms + state.config.max_election_timeout_ms
         state.follower.asked_reads[state.last_asked_id] = AskedRead(read_id, deadline_ms)
@@ -54,12 +54,12 @@ def _may_ask(state: State, sender: str) -> bool:
     office = state.office
     if not isinstance(office, Leader) or all(each.membership.get(sender) is None for each in state.memberships):
         return False
-    # The bound of all comes first: it is what bounds the count of one.
+    # The bound of all reads is checked first: it bounds the cost of counting those of one peer.
     return len(office.reads) < READS_MAX and sum(read.peer == sender for read in office.reads) < PEER_READS_MAX
 
 
 def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
-    """Serve a read of ours as soon as what the leader named is committed here."""
+    """Serve a read of this node as soon as the leader's read index is committed here."""
     office = state.office
     if not isinstance(office, Follower) or state.leader_id != sender or response.read_id not in office.asked_reads:
         return
@@ -82,7 +82,7 @@ def tick(state: State, office: Follower) -> None:
 
 
 def drop(state: State, peer: str) -> None:
-    """Refuse what `peer`, whose connection broke, had asked: it may be another life of it that comes back."""
+    """Refuse the reads of `peer`, whose connection broke: the next connection may be of another life."""
     office = state.leader
     for read in [read for read in office.reads if read.peer == peer]:
         office.reads.remove(read)
@@ -90,7 +90,7 @@ def drop(state: State, peer: str) -> None:
 
 
 def _begin(state: State, read_id: int, peer: str | None) -> None:
-    """Remember the commit index, then make sure that we still lead."""
+    """Record the commit index, then confirm that this node still leads."""
     # Until our no-op commits we may not know all that is committed.
     office = state.leader
     index = max(state.commit_index, office.term_start_index)
@@ -99,7 +99,7 @@ def _begin(state: State, read_id: int, peer: str | None) -> None:
 
 
 def answer(state: State) -> None:
-    """Answer what is confirmed and committed; start the next round for reads that came while one was under way."""
+    """Answer confirmed and committed reads; start the next round for reads that arrived during the last one."""
     office = state.leader
     while office.reads:
         confirmed = membership.agreed(state, office.round, lambda progress: progress.round)

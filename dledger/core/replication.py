@@ -1,6 +1,6 @@
 """A leader's messages to followers: pushes within their bounds, probes, heartbeats.
 
-What it does with the answers is in `leader`; a follower that lacks what is no longer kept is the business of
+The answers are handled in `leader`; followers that lack deleted entries are handled in
 `catch_up`.
 """
 
@@ -16,12 +16,12 @@ from dledger.core.state.progress import Progress
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
-# Rounds whose beginning is remembered: an answer to an older one renews no lease worth having.
+# Rounds whose begin is kept: an answer to an older round would renew a lease that has expired.
 _ROUND_TIMES_MAX = 64
 
 
 def follow(state: State, peer: str) -> None:
-    """Begin to lead `peer`, of which nothing is known yet."""
+    """Begin to replicate to `peer`, of which nothing is known yet."""
     now_ms = state.now_ms
     next_index = state.log.last_index + 1
     state.leader.progress[peer] = Progress(
@@ -30,7 +30,7 @@ def follow(state: State, peer: str) -> None:
 
 
 def push(state: State, peer: str) -> None:
-    """Send all that the peer's window, and the bounds on bytes, allow."""
+    """Send as many entries as the peer's window and the bounds on bytes allow."""
     progress = state.leader.progress[peer]
     progress.is_throttled = False
     if state.now_ms < progress.paused_until_ms:
@@ -94,7 +94,7 @@ def _send_push(state: State, peer: str, progress: Progress) -> None:
 
 
 def _send_probe(state: State, peer: str, progress: Progress) -> None:
-    """Ask whether the logs agree in front of `next_index`."""
+    """Ask whether the logs agree before `next_index`."""
     prev_index = progress.next_index - 1
     state.send(
         peer,
@@ -133,7 +133,7 @@ def broadcast_heartbeat(state: State) -> None:
 
 
 def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
-    """Show `peer` that we live, and what is committed of all that it holds."""
+    """Send `peer` a heartbeat with the commit index, at most the peer's match index."""
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
     is_founding = voting_rights.is_founding_for(state, peer, progress)

@@ -1,8 +1,9 @@
 """Leadership transfer: on request, to a preferred leader that has caught up, or because this node must resign.
 
 Sources: dissertation §3.10; DLedger `leadershipTransfer` and `preferredLeaderIds`. A target must be live, healthy and
-almost caught up when the transfer begins, and hold all that we have when it is asked to campaign; meanwhile appends
-are refused. A transfer that has not succeeded within one election timeout is aborted, and appends are accepted again.
+almost caught up when the transfer begins, and have the leader's whole log when it is asked to campaign; until then
+appends are refused. A transfer that has not succeeded within one election timeout is aborted, and appends are accepted
+again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PAUSE_MAX_MS = 60_000
 
 
 def on_transfer(state: State, request_id: int, target: str) -> None:
-    """Begin a requested transfer, or answer why not."""
+    """Begin a requested transfer, or refuse it with the reason."""
     code, message = _fault_of(state, target)
     if code is ResponseCode.SUCCESS and target != state.self_id:
         _begin(state, target, request_id)
@@ -118,7 +119,7 @@ def _why_given_up(state: State, target: str) -> str:
 
 
 def look_for_preferred(state: State) -> None:
-    """As a leader that is not preferred, hand over to the first preferred one that is fit, steady and caught up."""
+    """As a leader that is not preferred, transfer to the first preferred node that is fit, steady and caught up."""
     preferred = state.config.preferred_leader_ids
     office = state.leader
     if not preferred or state.self_id in preferred or state.now_ms < office.preferred_due_ms:
@@ -137,7 +138,7 @@ def look_for_preferred(state: State) -> None:
 
 
 def look_for_room(state: State) -> None:
-    """As a leader whose disk is full, look now and then for a voter whose disk is not."""
+    """As a leader whose disk is full, check regularly for a voter whose disk is not."""
     office = state.leader
     if state.is_disk_full and state.now_ms >= office.preferred_due_ms:
         office.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
@@ -145,7 +146,7 @@ def look_for_room(state: State) -> None:
 
 
 def leave_full_disk(state: State) -> None:
-    """Hand over, if this node leads, to the most advanced voter with room; if no voter has room, lead on."""
+    """If this node leads, transfer to the most advanced voter with free space; if there is none, continue to lead."""
     office = state.office
     if not isinstance(office, Leader) or state.transfer is not None or state.commit_index < office.term_start_index:
         return
@@ -161,7 +162,7 @@ def leave_full_disk(state: State) -> None:
 
 
 def hand_over(state: State) -> None:
-    """Ask the best follower to campaign before this node resigns; if that fails, the others time out as usual."""
+    """Ask the follower with the highest match index to campaign, before this node resigns."""
     fit = [peer for peer in state.voters if peer != state.self_id and _is_fit(state, peer)]
     if fit:
         office = state.leader

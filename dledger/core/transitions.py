@@ -1,7 +1,7 @@
 """The one table of transitions between the roles, and the only writer of role, term, vote and leader.
 
-A transition replaces the object of the role (`core.roles`), and first ends what the old role leaves open. The table
-says from which role to which a cause leads, and what becomes of term and vote; what does not fit it is a bug.
+A transition first ends the requests of the old role, and replaces the object of the role (`core.state.roles`). The
+table has the old and new role of each cause, and the change of term and vote; a transition that is not in it is a bug.
 
 Not here: when a cause is given (`core.election`, `core.leader`, `core.follower`).
 """
@@ -43,10 +43,10 @@ class Transition:
     """A row of the table.
 
     Attributes:
-        origins: the roles from which the cause may come.
-        goal: the role that it leads to.
-        term: what becomes of the term: "same", "next", or "higher" as given.
-        vote: what becomes of the vote: "kept", "none", or "own".
+        origins: the roles in which the cause may occur.
+        goal: the new role.
+        term: the new term: "same", "next", or "higher" as given.
+        vote: the new vote: "kept", "none", or "own".
     """
 
     origins: frozenset[Role]
@@ -130,12 +130,12 @@ def take_lead(state: State, founders: frozenset[str]) -> None:
 
 
 def resign(state: State) -> None:
-    """Stop being leader or candidate; the term stays."""
+    """Stop being leader or candidate; the term does not change."""
     _enter(state, TransitionCause.RESIGNED, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:
-    """Give the vote of this term, for good, and restart the election timeout, so as not to run against that node."""
+    """Give this term's vote, which is final, and restart the election timeout, so as not to run against it."""
     assert state.voted_for in (None, candidate_id), (state.voted_for, candidate_id)
     state.voted_for = candidate_id
     reset_deadline(state)
@@ -155,7 +155,7 @@ def reset_deadline(state: State) -> None:
 
 
 def _new_follower(state: State) -> Follower:
-    # What is committed is the same everywhere; all else must be compared with the new leader's log first.
+    # Committed entries are the same everywhere; all others must be compared with the new leader's log first.
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
     return Follower(matched_index=state.commit_index, deadline_ms=deadline_ms, contact_ms=state.now_ms)
 

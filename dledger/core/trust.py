@@ -52,7 +52,7 @@ def fault_of(state: State, sender: str, message: Message) -> RejectReason | None
 
 
 def _is_too_far(state: State, reset: ResetLog) -> bool:
-    """Return whether no group can have got from our last entry to this begin, or from there to its commit index."""
+    """Return whether this begin is too far from our last entry, or the commit index from this begin, for any group."""
     ends = (state.log.last_index, reset.begin_index, max(reset.commit_index, reset.begin_index))
     return any(end - begin > INDEX_JUMP_MAX for begin, end in pairwise(ends))
 

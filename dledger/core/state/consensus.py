@@ -1,6 +1,6 @@
-"""The state of one node's consensus, in one place, and the two ways out of it: effects and messages.
+"""The state of one node's consensus, and its two outputs: effects and messages.
 
-What belongs to a role is in an object of that role (`core.roles`). Term, vote, role and leader are written by
+The state of a role is in an object of that role (`core.state.roles`). Term, vote, role and leader are written by
 `core.transitions` alone.
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Fit = Callable[[int, int, int], Span]
 # (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
 Draw = Callable[[int, int], int]
-# Lives are drawn from [1, LIFE_END): two of them are hardly ever close, and ids that count up from one fit in 63 bits.
+# Lives are drawn from [1, LIFE_END): two are almost never close, and ids that count up from one fit in 63 bits.
 LIFE_END: Final = 1 << 61
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A leadership that is being handed to `target`; `request_id` None: we wanted it ourselves."""
+    """A transfer of the leadership to `target`; `request_id` None: this node began it without a request."""
 
     target: str
     request_id: int | None
@@ -40,24 +40,24 @@ class Transfer:
 
 @dataclass(slots=True)
 class State:
-    """All that one node's consensus remembers.
+    """The whole state of one node's consensus.
 
     Attributes:
         self_id: the id of this node.
         memberships, voters, incarnations: kept by `dledger.core.state.membership`.
-        group_id: of the membership in force; what we send carries it.
-        committed_group_id: of the membership that is known to be committed: nothing of another group is believed.
+        group_id: of the membership in force; messages of this node carry it.
+        committed_group_id: of the newest committed membership; messages of another group are rejected.
         term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
-        role, leader_id: what this node is in its term, and the leader of it, if known.
-        office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
+        role, leader_id: the role of this node in its term, and the term's leader, if known.
+        office: the state of its role. These three, `term` and `voted_for` are written by `core.transitions`
             alone.
-        commit_index: last index known to be committed; never falls.
+        commit_index: last index known to be committed; never decreases.
         commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
-            -1 where none says so. It only forbids: nothing at or below it is ever truncated, and this node votes for no
+            -1 if none is known. It only forbids: nothing at or below it is ever truncated, and this node votes for no
             candidate without it.
         kept_term: the term in which this node learned that all up to `kept_index` is committed; after a start, the
             term that it starts with, which is the same or a later one.
-        written_index: last index that the store holds and that may be pushed.
+        written_index: last index that is in the store and may be pushed.
         persisted_index: last index that is durable here.
         life: a random number of this process, to distinguish answers to it from those to an earlier one (ADR 17).
         last_asked_id: id of the last read that the leader was asked for; the first one follows `life`.
@@ -66,12 +66,12 @@ class State:
             moments ago.
         is_disk_stalled: the disk stalls, or did a short while ago.
         is_disk_stalling: it stalls now.
-        is_disk_full: it has no room for what was last refused.
+        is_disk_full: the last refused entries do not fit on it.
         turns_left_to_others: election timeouts that a node with a stalled disk let pass since its last contact with a
             leader.
-        incoming: a snapshot that is being received, and how much of it is here.
-        stored: the snapshot that was received last and is whole.
-        transfer: the leadership that is being handed on; it outlives the role of the leader for a moment.
+        incoming: a snapshot that is being received, and the number of its bytes that are here.
+        stored: the last snapshot that was received completely.
+        transfer: the transfer of the leadership in progress; it ends shortly after this node's leadership.
         snapshot: the newest one that our own state machine saved.
     """
 
@@ -82,8 +82,8 @@ class State:
     log: LogTail
     fit: Fit
     draw: Draw
-    # Never falls, and is at least the last term of the log. `Raft` puts `SaveHardState` before all other effects of a
-    # step, so that no message shows a term or a vote that a restart could forget.
+    # Never decreases, and is at least the last term of the log. `Raft` puts `SaveHardState` before all other effects of
+    # a step, so that no message shows a term or a vote that a restart could forget.
     term: int
     # The vote of `term`: once given it changes only with the term. A leader has voted for itself.
     voted_for: str | None
@@ -108,7 +108,7 @@ class State:
     # In `[log.begin_index - 1, log.last_index]`. It may exceed `persisted_index`: then a majority without this node has
     # made the entries durable.
     commit_index: int = NO_INDEX
-    # Fixed for the life of the process; never above `log.last_index`, for nothing at or below it is truncated.
+    # Fixed for the life of the process; never above `log.last_index`, because nothing at or below it is truncated.
     commit_floor: int = NO_INDEX
     kept_term: int = NO_TERM
     # `persisted_index <= written_index <= log.last_index`: the core's log is ahead of the store until the effects of
@@ -133,21 +133,21 @@ class State:
 
     @property
     def follower(self) -> Follower:
-        """What it remembers as a follower, which it is."""
+        """The state of the role; this node must be a follower."""
         office = self.office
         assert isinstance(office, Follower), office
         return office
 
     @property
     def candidate(self) -> Candidate:
-        """What it remembers as a candidate, which it is."""
+        """The state of the role; this node must be a candidate."""
         office = self.office
         assert isinstance(office, Candidate), office
         return office
 
     @property
     def leader(self) -> Leader:
-        """What it remembers as the leader, which it is."""
+        """The state of the role; this node must be the leader."""
         office = self.office
         assert isinstance(office, Leader), office
         return office
@@ -159,17 +159,17 @@ class State:
 
     @property
     def quorum(self) -> int:
-        """How many voters make a majority."""
+        """The number of voters in a majority."""
         return quorum_of(len(self.voters))
 
     @property
     def named_group_id(self) -> int:
-        """The group that this node names as a candidate: of its log, or of the founding that it promised last."""
+        """The group id that this node sends as a candidate: of its log, or of the founding for which it voted last."""
         return self.group_id if self.group_id != NO_GROUP else self.founding_group_id
 
     @property
     def kept_index(self) -> int:
-        """Last index that must never be cut: committed as far as this life, or one before it, has learned."""
+        """Last index that must never be truncated: this life, or an earlier one, knows that it is committed."""
         return max(self.commit_index, self.commit_floor)
 
     def emit(self, effect: Effect) -> None:

@@ -1,6 +1,6 @@
 """The core's view of the log: its begin, its end, and the term of every entry; never a body.
 
-Terms ascend with the index, so the whole log is a short list of runs: one a leader, not one an entry. Every question
+Terms ascend with the index, so the whole log is a short list of runs, one for each leader. Every query
 is a bisection of that list.
 """
 
@@ -43,7 +43,7 @@ class LogTail:
 
     @property
     def holds_only_no_ops(self) -> bool:
-        """Whether nothing was ever appended but what leaders begin their terms with."""
+        """Whether the log has only the entries with which leaders begin their terms."""
         return self.begin_index == 0 and len(self._runs) == self.last_index + 1
 
     def term_at(self, index: int) -> int:
@@ -69,7 +69,7 @@ class LogTail:
         return min(self._end_of_run(position), index_max)
 
     def first_conflict(self, first_index: int, last_index: int, term: int) -> int:
-        """Return the first index in `[first_index, last_index]` that we hold in another term; -1 when there is none."""
+        """Return the first index in `[first_index, last_index]` whose entry has another term; -1 if there is none."""
         index = max(first_index, self.begin_index)
         last_index = min(last_index, self.last_index)
         if index > last_index:
@@ -93,14 +93,14 @@ class LogTail:
         self.last_index = last_index
 
     def truncate(self, first_index: int) -> None:
-        """Forget the entries from `first_index` on."""
+        """Remove the entries from `first_index` on."""
         assert self.begin_index <= first_index <= self.last_index, (self.begin_index, first_index, self.last_index)
         while self._runs and self._runs[-1].first_index >= first_index:
             self._runs.pop()
         self.last_index = first_index - 1
 
     def drop_head(self, begin_index: int, prev_term: int) -> None:
-        """Forget the entries before `begin_index`; `prev_term` is the term of the last of them."""
+        """Remove the entries before `begin_index`; `prev_term` is the term of the last of them."""
         assert self.begin_index <= begin_index <= self.last_index + 1, (begin_index, self.begin_index, self.last_index)
         while self._runs and self._end_of_run(0) < begin_index:
             self._runs.pop(0)

@@ -1,10 +1,10 @@
 """The memberships in the log, the one in force, and whose vote counts (dissertation §4.1; ADR 7).
 
-A membership is in force as soon as it is in the log, committed or not. `State.memberships` holds the newest one
-that is known to be committed, in front, and all that follow it in the log.
+A membership is in force as soon as it is in the log, committed or not. `State.memberships` begins with the newest one
+that is known to be committed, followed by all later ones in the log.
 
 A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
-until then the old one may have promised what the new one forgot (`core.state.voting_rights`).
+until then votes and acknowledgements that the wiped disk has lost may count (`core.state.voting_rights`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def refresh(state: State) -> None:
 
 
 def add(state: State, entries: Sequence[MembershipEntry]) -> None:
-    """Add memberships that are in the log now; the first comes after all that are known."""
+    """Add memberships that are now in the log; their indexes are above all known ones."""
     state.memberships += entries
     refresh(state)
     state.emit(SaveMemberships(tuple(state.memberships)))
 
 
 def cut(state: State, first_index: int) -> None:
-    """Forget the memberships that were truncated, those from `first_index` on."""
+    """Remove the memberships that were truncated, those from `first_index` on."""
     kept = [entry for entry in state.memberships if entry.index < first_index]
     if len(kept) < len(state.memberships):
         # The first one is committed, whatever its index.
@@ -55,7 +55,7 @@ def cut(state: State, first_index: int) -> None:
 
 
 def commit(state: State) -> None:
-    """Forget the memberships in front of the newest one that is committed."""
+    """Remove the memberships before the newest one that is committed."""
     known = 0
     for number, entry in enumerate(state.memberships):
         if entry.index <= state.commit_index:
@@ -67,7 +67,7 @@ def commit(state: State) -> None:
 
 
 def replace(state: State, entry: MembershipEntry) -> None:
-    """Know nothing but `entry`, which is committed."""
+    """Replace all memberships by `entry`, which is committed."""
     state.memberships = [entry]
     refresh(state)
     state.emit(SaveMemberships(tuple(state.memberships)))

@@ -1,9 +1,9 @@
 """A leader's view of one follower, and its messages in flight (etcd/raft calls this Progress).
 
-A follower is *probed* until an answer shows where its log meets ours: one empty push at a time. Then it is
-*replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
-connection or a refusal bring it back to probing from the last index that is known to match. A follower that lacks
-what the leader no longer keeps is *reset*: it gets a snapshot, if there is one, and restarts its log.
+A follower is *probed*, with one empty push at a time, until an answer shows up to which index the logs are equal. Then
+it is *replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
+connection or a refusal make it probed again, from the last index that is known to match. A follower that lacks entries
+that the leader has deleted is *reset*: it gets a snapshot, if there is one, and restarts its log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MS_PER_S = 1_000
 _QUOTA_KEPT_MS = 100
 # Before every instant that is compared with it.
 _NEVER_MS = -(1 << 62)
-# Lives of a follower that are remembered: it would have to lose its disk more often than this within one late answer.
+# Earlier incarnations that are kept: a follower would have to lose its disk more often before one answer arrives.
 _LIVES_KEPT_MAX = 32
 
 
@@ -28,12 +28,12 @@ class Installation:
 
     Attributes:
         snapshot: what is sent first; None: the state machine has saved none, or there is no state machine.
-        sent_bytes: bytes of it that the follower has, by its last answer.
-        is_gone: it is no longer kept; the next attempt sends the newest one.
+        sent_bytes: bytes of it that the follower has, according to its last answer.
+        is_gone: it is deleted; the next attempt sends the newest one.
     """
 
     snapshot: SnapshotInfo | None
-    # At most the snapshot's size; it falls when the follower restarted or found damage.
+    # At most the snapshot's size; it decreases when the follower restarted or found damage.
     sent_bytes: int = 0
     is_gone: bool = False
 
@@ -49,39 +49,40 @@ class Progress:
         next_index: first index of the next push.
         contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
-        incarnation: what it last said of itself (`HardState.incarnation`); None while it has not answered.
-        earlier_incarnations: the last ones that it said before; each was ended by the loss of its disk.
-        is_healthy: its disk does its work and has room, as it says.
-        steady_since_ms: since when it has answered without a gap, and said that it is healthy.
+        incarnation: the incarnation in its last answer (`HardState.incarnation`); None while it has not answered.
+        earlier_incarnations: those in earlier answers; each ended with the loss of its disk.
+        is_healthy: it reports that its disk neither stalls nor is full.
+        steady_since_ms: since when it has answered without a gap, and reported that it is healthy.
         is_probing: the follower's log has not been matched yet.
-        is_waiting: probing or resetting, and the question is under way.
-        installation: it lacks what we no longer keep; None while it does not.
-        in_flight: last index and bytes of every push under way, oldest first.
+        is_waiting: probing or resetting, and a request is in flight.
+        installation: set while it lacks entries that we have deleted.
+        in_flight: last index and bytes of every push in flight, oldest first.
         in_flight_size_bytes: of all of them together.
-        sent_ms: when the oldest unanswered probe or push left, or the last answer came.
+        sent_ms: when the oldest unanswered probe or push was sent, or the last answer arrived.
         paused_until_ms: nothing is pushed before (a follower with a full disk, one that cannot verify pushes, or one
             whose messages overtake one another).
         window_refused_ms: when the follower last refused a push while it was replicated to.
-        corrupt_count: pushes that the follower could not verify since it last took one.
-        is_contradicting: it said last that other entries are committed than it was sent.
-        quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
+        corrupt_count: pushes that the follower could not verify since it last accepted one.
+        is_contradicting: its last answer was that entries other than the pushed ones are committed.
+        quota_bytes, quota_ms: bytes that it may still get while it catches up, and when that was computed.
         is_throttled: the quota, or the bytes in flight to all, prevented a push.
         round: the last heartbeat round that it answered.
         commit_sent: the last commit index that was sent to it.
-        commit_due: the commit index that could have been sent at the last tick; mostly a push carries it sooner.
-        leaves_ms: it was removed from the group and gets messages until then, so that it learns of it; -1: it stays.
+        commit_due: the commit index that could have been sent at the last tick; usually a push carries it sooner.
+        leaves_ms: it was removed from the group, and gets messages until then, so that it receives its removal; -1: a
+            member.
     """
 
     # `match_index < next_index <= log.last_index + 1` of the leader; below its `begin_index` the follower is reset.
     next_index: int
     contact_ms: int
-    # -1 while `incarnation` is None, and during an installation. It falls only when the follower's disk was wiped.
+    # -1 while `incarnation` is None, and during an installation. It decreases only when the follower's disk was wiped.
     match_index: int = NO_INDEX
     incarnation: int | None = None
     earlier_incarnations: deque[int] = field(default_factory=lambda: deque(maxlen=_LIVES_KEPT_MAX))
     is_healthy: bool = True
     steady_since_ms: int = 0
-    # While it is set nothing is in flight but one question; only then `is_waiting` may be set.
+    # While it is set, only one request is in flight; only then `is_waiting` may be set.
     is_probing: bool = True
     is_waiting: bool = False
     installation: Installation | None = None
@@ -106,7 +107,7 @@ class Progress:
     leaves_ms: int = -1
 
     def retry(self) -> None:
-        """Consider what is in flight lost, and probe again where the logs meet, from the match index on."""
+        """Treat what is in flight as lost, and probe again from the match index on."""
         self.probe(self.next_index if self.match_index == NO_INDEX else self.match_index + 1)
 
     def probe(self, next_index: int) -> None:
@@ -124,12 +125,12 @@ class Progress:
         self.installation = Installation(snapshot)
 
     def asked(self, now_ms: int) -> None:
-        """Record a probe, a reset or a chunk that left."""
+        """Record a probe, a reset or a chunk that was sent."""
         self.is_waiting = True
         self.sent_ms = now_ms
 
     def sent_push(self, last_index: int, size_bytes: int, now_ms: int) -> None:
-        """Record a push that left, ending with `last_index`."""
+        """Record a push that was sent, ending with `last_index`."""
         if not self.in_flight:
             self.sent_ms = now_ms
         self.in_flight.append((last_index, size_bytes))
@@ -152,7 +153,7 @@ class Progress:
         self.sent_ms = now_ms
 
     def note_contact(self, now_ms: int, gap_ms_max: int) -> None:
-        """Record an answer; one that comes after more than `gap_ms_max` begins a new steady time."""
+        """Record an answer; after a gap of more than `gap_ms_max` the steady time begins again."""
         if now_ms - self.contact_ms > gap_ms_max:
             self.steady_since_ms = now_ms
         self.contact_ms = now_ms
@@ -160,13 +161,13 @@ class Progress:
     def has_quota(self, quota_per_s: int, now_ms: int) -> bool:
         """Return whether a follower that catches up may get more now; the sender subtracts it from `quota_bytes`."""
         earned = (now_ms - self.quota_ms) * quota_per_s // _MS_PER_S
-        # It may have gone below zero, so that an entry larger than what is kept passes, too.
+        # It may be below zero, so that an entry larger than the kept quota can be sent, too.
         self.quota_bytes = min(self.quota_bytes + earned, quota_per_s * _QUOTA_KEPT_MS // _MS_PER_S)
         self.quota_ms = now_ms
         return self.quota_bytes > 0
 
     def is_overdue(self, now_ms: int, time_out_ms: int) -> bool:
-        """Return whether what is under way has been without an answer for too long."""
+        """Return whether what is in flight has been without an answer for too long."""
         return (self.is_waiting or bool(self.in_flight)) and now_ms - self.sent_ms >= time_out_ms
 
     def is_live(self, now_ms: int, time_out_ms: int) -> bool:

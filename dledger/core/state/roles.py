@@ -1,6 +1,6 @@
-"""The state of a node in its role: one object a role, replaced at every transition (`core.transitions`).
+"""The state of a node in its role: one object for each role, replaced at every transition (`core.transitions`).
 
-So nothing of a role outlives it by oversight: a node that leads again begins with nothing known of the followers, and a
+So no state of a role outlives it by mistake: a node that leads again begins with nothing known of the followers, and a
 follower of another leader has compared nothing with it yet. What outlives roles is in `core.state`.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class AskedRead:
     """A follower's read: the leader was asked for its read index, which is -1 until it has answered.
 
-    `read_id` is its owner's; the leader knows it by another one, which no other life of this node uses.
+    `read_id` is the caller's; the leader gets another id, which no other life of this node uses.
     """
 
     read_id: int
@@ -32,7 +32,7 @@ class AskedRead:
 class PendingRead:
     """A linearizable read that waits for heartbeat `round` to be answered by a quorum and for `index` to commit.
 
-    `peer` asked for it; None: our own owner did.
+    `peer` asked for it; None: this node's caller did.
     """
 
     read_id: int
@@ -55,11 +55,11 @@ class Follower:
 
     Attributes:
         matched_index: the log equals the leader's up to here.
-        deadline_ms: when the node becomes a candidate, unless a leader shows itself before.
-        contact_ms: when the leader last showed itself.
+        deadline_ms: when the node becomes a candidate, unless a message of a leader arrives before.
+        contact_ms: when the leader's last message arrived.
         is_needed: a candidate counts this node among the voters and has a shorter log, so that it cannot win without
             this node; by the memberships of its own log, this node is no voter.
-        owes_acknowledgement: the leader was not answered yet that all up to `matched_index` is durable.
+        owes_acknowledgement: the leader has no acknowledgement yet that everything up to `matched_index` is durable.
         asked_reads: reads that wait for the leader's answer, or for its read index to commit here, by the id under
             which the leader was asked.
     """
