@@ -25,6 +25,7 @@ from cluster.config.broker_options import ServerOptions
 from cluster.protocol.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
+from dledger.security import metrics as certificate_metrics
 from tests.support import plain_english
 
 if TYPE_CHECKING:
@@ -283,6 +284,7 @@ def test_every_link_of_a_document_has_a_target() -> None:
         pytest.param(list(ServerOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
+        pytest.param([row.name for row in certificate_metrics.TABLE], id="metrics-of-certificates"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
         pytest.param([f"| {cause.name} | {row.status.name} |" for cause, row in CAUSES.items()], id="causes"),
     ],

@@ -3,6 +3,7 @@
 from tests.mutants.bugs import (
     brought,
     catch_up,
+    certificates,
     changed_bits,
     damage,
     durability,
@@ -42,5 +43,6 @@ GROUPS = (
     starts,
     store_damage,
     brought,
+    certificates,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -85,7 +85,7 @@ def test_dialer_without_a_certificate_is_refused() -> None:
     bare.check_hostname = False
     bare.verify_mode = ssl.CERT_NONE
 
-    assert handshake(NODE_0, bare).refused_by == "acceptor"
+    assert handshake(peer_contexts(tls_of(N0, OURS)), bare).refused_by == "acceptor"
 
 
 def test_user_on_a_peer_port_is_refused_by_identity() -> None:
