@@ -15,9 +15,9 @@ from dledger.client.outcomes import AppendUnknown, NotAppended, ReadFailed
 from dledger.errors import ResponseCode
 from dledger.testing.clock import SimClock
 from dledger.testing.faults import Violation
+from dledger.testing.shell.loop.sim_loop import SimLoop
 from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
 from dledger.testing.shell.rpc.client import RpcChannel
-from dledger.testing.shell.sim_loop import SimLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

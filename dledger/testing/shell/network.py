@@ -1,6 +1,6 @@
 """The simulated network: the listeners by address, how connections are made, and which links are cut.
 
-Not here: what happens on a connection (`dledger.testing.shell.sim_streams`); which links are cut, and when
+Not here: what happens on a connection (`dledger.testing.shell.loop.sim_streams`); which links are cut, and when
 (`dledger.testing.shell.nemesis`).
 """
 
@@ -10,8 +10,8 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from dledger.testing.shell.loop.sim_streams import RETRANSMISSION_US, SimTransport
 from dledger.testing.shell.options import PEER_PORT, ShellFault
-from dledger.testing.shell.sim_streams import RETRANSMISSION_US, SimTransport
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from dledger.testing.scheduler import Scheduler
+    from dledger.testing.shell.loop.sim_loop import SimLoop
     from dledger.testing.shell.options import FaultTally, LinkOptions
-    from dledger.testing.shell.sim_loop import SimLoop
 
 
 # Of a frame between peers: its sizes.

@@ -20,7 +20,7 @@ from dledger.testing.shell.rpc.server import CREDIT
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator
 
-    from dledger.testing.shell.sim_loop import SimLoop
+    from dledger.testing.shell.loop.sim_loop import SimLoop
 
 # As in `dledger.client.failures.CHANNEL_OPTIONS`.
 _BACKOFF_MIN_S = 0.05

@@ -13,8 +13,8 @@ from dledger.testing.shell.rpc.frames import Frame, FrameKind, FrameReader
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from dledger.testing.shell.loop.sim_loop import SimLoop
     from dledger.testing.shell.network import SimServer
-    from dledger.testing.shell.sim_loop import SimLoop
 
 # Messages that a side sends before the other has taken them.
 CREDIT = 8

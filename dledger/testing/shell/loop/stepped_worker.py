@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.disk.crash_point import CrashPoint
 from dledger.testing.faults import SimulatedCrash
-from dledger.testing.shell.sim_worker import UnfinishedJobs
+from dledger.testing.shell.loop.sim_worker import UnfinishedJobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
     from dledger.testing.scheduler import Scheduler
-    from dledger.testing.shell.sim_loop import SimLoop
+    from dledger.testing.shell.loop.sim_loop import SimLoop
     from store.fs.storage_thread import Finished, Job
 
 # From `run` to the begin of a job, and for an operation on the disk besides its sync.

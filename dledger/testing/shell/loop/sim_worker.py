@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.testing.scheduler import Scheduler
-    from dledger.testing.shell.sim_loop import SimLoop
+    from dledger.testing.shell.loop.sim_loop import SimLoop
     from store.fs.storage_thread import Finished, Job
 
 

@@ -22,8 +22,8 @@ from dledger.testing.shell.options import ShellFault
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from dledger.testing.shell.loop.sim_loop import SimLoop
     from dledger.testing.shell.network import Network
-    from dledger.testing.shell.sim_loop import SimLoop
 
 # What a kernel takes from a sender before the receiver has read it.
 WINDOW_SIZE_BYTES = 64 * 1024
