@@ -12,8 +12,8 @@ from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
-from cluster.state.broker_state import CommitOutcome
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
+from cluster.state.verdicts import CommitOutcome
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.service.request_guard import BoundsCheck

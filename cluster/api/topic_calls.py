@@ -18,8 +18,8 @@ from cluster.protocol.topic_config import (
     TopicConfig,
 )
 from cluster.protocol.wire.routes import route_response
-from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
+from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cluster.broker.metrics import BrokerMetrics
-    from cluster.state.broker_state import Applied
+    from cluster.state.verdicts import Applied
 
 _MS_PER_S: Final = 1000
 

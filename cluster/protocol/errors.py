@@ -94,6 +94,16 @@ class Reason(StrEnum):
     OFFSET_BEYOND_END = "OFFSET_BEYOND_END"
     STALE_REGISTRATION = "STALE_REGISTRATION"
     UNSUPPORTED = "UNSUPPORTED"
+    # Users and their rights.
+    UNKNOWN_USER = "UNKNOWN_USER"
+    UNKNOWN_ROLE = "UNKNOWN_ROLE"
+    UNKNOWN_TOKEN = "UNKNOWN_TOKEN"  # noqa: S105  (a name)
+    USER_EXISTS = "USER_EXISTS"
+    ROLE_EXISTS = "ROLE_EXISTS"
+    TOKEN_EXISTS = "TOKEN_EXISTS"  # noqa: S105  (a name)
+    ROLE_IN_USE = "ROLE_IN_USE"
+    LAST_ADMINISTRATOR = "LAST_ADMINISTRATOR"
+    ACCESS_CHANGED = "ACCESS_CHANGED"
     # The node does not lead, or not yet.
     NOT_LEADER = "NOT_LEADER"
     LEADER_NOT_READY = "LEADER_NOT_READY"
@@ -146,6 +156,16 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.OFFSET_BEYOND_END: Cause(Status.OUT_OF_RANGE, _NOT_DONE),
     Reason.STALE_REGISTRATION: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.UNSUPPORTED: Cause(Status.UNIMPLEMENTED, _NOT_DONE),
+    # Users and their rights.
+    Reason.UNKNOWN_USER: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_ROLE: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_TOKEN: Cause(Status.NOT_FOUND, _NOT_DONE),
+    Reason.USER_EXISTS: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.ROLE_EXISTS: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.TOKEN_EXISTS: Cause(Status.ALREADY_EXISTS, _NOT_DONE),
+    Reason.ROLE_IN_USE: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.LAST_ADMINISTRATOR: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.ACCESS_CHANGED: Cause(Status.ABORTED, _NOT_DONE),
     # The node does not lead, or not yet.
     Reason.NOT_LEADER: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.LEADER_NOT_READY: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
+from cluster.state.broker_state import BrokerState
 from cluster.state.rocketmq_config import import_config
+from cluster.state.verdicts import Applied, CommandVerdict
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import Certainty, DiskFull, StoreError

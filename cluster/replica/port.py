@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.protocol.route_table import BrokerNode
-    from cluster.state.broker_state import Applied, BrokerState
+    from cluster.state.broker_state import BrokerState
     from cluster.state.commands import Command
+    from cluster.state.verdicts import Applied
     from store.access.message_store import MessageStore
     from store.model.commit_log import PutOutcome
     from store.model.message import Host, Message

@@ -27,8 +27,8 @@ from cluster.replica.opening import OpenedReplica, ReplicatedConfig, open_replic
 from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.state_import import StateImport
-from cluster.state.broker_state import Applied, BrokerState
 from cluster.state.commands import Command, encode_command
+from cluster.state.verdicts import Applied
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.errors import ResponseCode
@@ -40,6 +40,7 @@ from store.fs.sync_tickets import flush_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cluster.state.broker_state import BrokerState
     from dledger.driver.trace import Trace
     from dledger.metrics import NodeMetrics
     from store.access.message_store import MessageStore

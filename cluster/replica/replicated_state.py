@@ -28,7 +28,8 @@ from store.model.queue_ends import QueueEnds
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from cluster.state.broker_state import Applied, BrokerState
+    from cluster.state.broker_state import BrokerState
+    from cluster.state.verdicts import Applied
     from dledger.entries.format.entry import Entry
 
 _MAGIC: Final = b"DLBQ"

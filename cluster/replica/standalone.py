@@ -21,8 +21,9 @@ from store.maintenance.service import StoreService
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.state.broker_state import Applied, BrokerState
+    from cluster.state.broker_state import BrokerState
     from cluster.state.commands import Command
+    from cluster.state.verdicts import Applied
     from store.access.message_store import MessageStore
     from store.fs.ports import Files
     from store.model.message import Host

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster.replica.local_state import load_state
-from cluster.state.broker_state import Applied, BrokerState, CommandVerdict
 from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
@@ -29,6 +28,7 @@ from cluster.state.commands import (
 )
 from cluster.state.compact_bytes import Unreadable
 from cluster.state.rocketmq_config import UnreadableConfig, import_config
+from cluster.state.verdicts import Applied, CommandVerdict
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.errors import StoreError
@@ -36,6 +36,7 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from cluster.state.broker_state import BrokerState
     from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The state of a broker beside its messages: topics, consumer groups, their consumed offsets, delay progress.
+"""The state of a broker beside its messages: topics, consumer groups, consumed offsets, delay progress, access control.
 
 Changed by committed commands and by nothing else, so it is the same on every replica after the same entry. A command
 that cannot be done is refused on every replica; the result of `apply` reports it to the proposer.
@@ -15,18 +15,19 @@ that cannot be done is refused on every replica; the result of `apply` reports i
 So an offset decreases only by a reset, a late commit of a consumer that lost its queue changes nothing,
 and every command may be applied twice. An invalid command is refused with ILLEGAL_REQUEST.
 
+Commands of access control: `cluster.state.access_state`.
+
 Not here: whether an offset is beyond the end of its queue (the service knows the queues), bytes (`state.commands`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, assert_never
 
+from cluster.state.access_commands import AccessCommand
 from cluster.state.commands import (
     Command,
     CommitOffsets,
@@ -43,12 +44,14 @@ from cluster.state.commands import (
 )
 from cluster.state.offsets import KeptOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
+from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
+    from cluster.state.access_state import AccessState
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -59,51 +62,6 @@ OFFSETS_MAX: Final = 2_000_000
 # This many removed offsets are freed with each command, and one more for each offset that the command brings: removed
 # ones are freed faster than new ones can be added.
 SWEPT_PER_COMMAND: Final = 100
-
-
-class CommandVerdict(StrEnum):
-    """What became of a command; names as in `cluster.protocol.errors.Reason` where they mean a refusal."""
-
-    CHANGED = "CHANGED"
-    UNCHANGED = "UNCHANGED"
-    UNKNOWN_TOPIC = "UNKNOWN_TOPIC"
-    UNKNOWN_GROUP = "UNKNOWN_GROUP"
-    TOPIC_EXISTS = "TOPIC_EXISTS"
-    GROUP_EXISTS = "GROUP_EXISTS"
-    TOO_MUCH_STATE = "TOO_MUCH_STATE"
-    ILLEGAL_REQUEST = "ILLEGAL_REQUEST"
-
-
-class CommitOutcome(IntEnum):
-    """What became of one offset; numbers as in `cluster.v1.CommitOutcome`."""
-
-    COMMITTED = 0
-    NOT_AHEAD = 1
-    WAS_RESET = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of a command.
-
-    Attributes:
-        verdict: of it all.
-        detail: what was wrong, for people; empty when nothing was.
-        outcomes: of each offset of a commit or reset, in order of the command as its bytes have it.
-    """
-
-    verdict: CommandVerdict
-    detail: str = ""
-    outcomes: tuple[CommitOutcome, ...] = ()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the state is now as the command demands (except single offsets)."""
-        return self.verdict in (CommandVerdict.CHANGED, CommandVerdict.UNCHANGED)
-
-
-_CHANGED: Final = Applied(CommandVerdict.CHANGED)
-_UNCHANGED: Final = Applied(CommandVerdict.UNCHANGED)
 
 
 class BrokerState:
@@ -137,6 +95,11 @@ class BrokerState:
     def delay_offsets(self) -> Mapping[int, int]:
         """By delay level (1, 2, …): up to where its queue was delivered."""
         return MappingProxyType(self._content.delay_offsets)
+
+    @property
+    def access(self) -> AccessState:
+        """Users, roles, tokens and keys; another object after a snapshot was loaded. Changed by commands only."""
+        return self._content.access
 
     @property
     def is_imported(self) -> bool:
@@ -180,6 +143,8 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
+        if isinstance(command, AccessCommand):
+            return self._content.access.apply(command)
         match command:
             case SetTopic():
                 applied = self._set_topic(command)
@@ -198,7 +163,7 @@ class BrokerState:
             case SetDelayOffsets(delays):
                 applied = self._set_delays(delays)
             case FinishImport():
-                applied = _UNCHANGED if self._content.is_imported else _CHANGED
+                applied = UNCHANGED if self._content.is_imported else CHANGED
                 self._content.is_imported = True
             case _:
                 assert_never(command)
@@ -208,14 +173,14 @@ class BrokerState:
         topics, topic = self._content.topics, command.topic
         known = topics.get(topic.name)
         if known == topic:
-            return _UNCHANGED
+            return UNCHANGED
         if known is not None and command.is_new:
             return Applied(CommandVerdict.TOPIC_EXISTS, f"topic {topic.name!r} exists, with other settings")
         if known is None and len(topics) >= TOPICS_MAX:
-            return _too_much("topics", TOPICS_MAX)
+            return too_much("topics", TOPICS_MAX)
         topics[topic.name] = topic
         self._topic_changed(topic.name)
-        return _CHANGED
+        return CHANGED
 
     def _topic_changed(self, name: str) -> None:
         self._content.topics_version += 1
@@ -226,25 +191,25 @@ class BrokerState:
             return _unknown_topic(name)
         self._topic_changed(name)
         self._offsets.remove_topic(name)
-        return _CHANGED
+        return CHANGED
 
     def _set_group(self, command: SetGroup) -> Applied:
         groups, group = self._content.groups, command.group
         known = groups.get(group.name)
         if known == group:
-            return _UNCHANGED
+            return UNCHANGED
         if known is not None and command.is_new:
             return Applied(CommandVerdict.GROUP_EXISTS, f"group {group.name!r} exists, with other settings")
         if known is None and len(groups) >= GROUPS_MAX:
-            return _too_much("groups", GROUPS_MAX)
+            return too_much("groups", GROUPS_MAX)
         groups[group.name] = group
-        return _CHANGED
+        return CHANGED
 
     def _delete_group(self, name: str) -> Applied:
         if self._content.groups.pop(name, None) is None:
             return _unknown_group(name)
         self._offsets.remove_group(name)
-        return _CHANGED
+        return CHANGED
 
     def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
         if group not in self._content.groups:
@@ -264,7 +229,7 @@ class BrokerState:
         kept = self._offsets
         new_count = sum(kept.get(group, each.topic, each.queue_id) is None for each in offsets)
         if kept.count + new_count > OFFSETS_MAX:
-            return _too_much("offsets", OFFSETS_MAX)
+            return too_much("offsets", OFFSETS_MAX)
         outcomes = [self._put_offset(group, each, is_reset=is_reset) for each in offsets]
         is_changed = CommitOutcome.COMMITTED in outcomes
         return Applied(CommandVerdict.CHANGED if is_changed else CommandVerdict.UNCHANGED, "", tuple(outcomes))
@@ -282,7 +247,7 @@ class BrokerState:
         kept = self._content.delay_offsets
         ahead = {level: offset for level, offset in delays if offset > kept.get(level, -1)}
         kept |= ahead
-        return _CHANGED if ahead else _UNCHANGED
+        return CHANGED if ahead else UNCHANGED
 
     # ---------------------------------------------------------------------------------------------------- snapshots
 
@@ -291,7 +256,7 @@ class BrokerState:
 
         The chunks are made when they are asked for, in any thread, and do not change when the state does.
         """
-        return encode_snapshot(self._content.copy(), self._offsets.frozen())
+        return encode_snapshot(self._content.frozen(), self._offsets.frozen())
 
     def snapshot_load(self, content: bytes) -> None:
         """Put the state that `snapshot_save` returned in place of the one there is.
@@ -323,7 +288,3 @@ def _unknown_topic(name: str) -> Applied:
 
 def _unknown_group(name: str) -> Applied:
     return Applied(CommandVerdict.UNKNOWN_GROUP, f"there is no group {name!r}")
-
-
-def _too_much(what: str, maximum: int) -> Applied:
-    return Applied(CommandVerdict.TOO_MUCH_STATE, f"there are {maximum} {what}, which is the limit: delete some")

@@ -4,7 +4,7 @@
 | --- | --- |
 | 1 | version of this form: 1 |
 | 1 | kind of command |
-| … | its fields, in the form of `cluster.state.compact_bytes`, in the order of the classes below |
+| … | its fields, in the form of `cluster.state.compact_bytes`, in the order of the classes, or of `access_commands` |
 
 One command has one form: attributes and offsets are written in order. A version or a kind that is not known stops the
 node, because passing it over would let replicas part; a newer program must only write what all nodes of its group know.
@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
+from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
@@ -105,7 +106,15 @@ class FinishImport:
 
 
 Command = (
-    SetTopic | DeleteTopic | SetGroup | DeleteGroup | CommitOffsets | ResetOffsets | SetDelayOffsets | FinishImport
+    SetTopic
+    | DeleteTopic
+    | SetGroup
+    | DeleteGroup
+    | CommitOffsets
+    | ResetOffsets
+    | SetDelayOffsets
+    | FinishImport
+    | AccessCommand
 )
 
 
@@ -118,6 +127,9 @@ def check_command(command: Command) -> None:
     Raises:
         IllegalMessage: what is wrong.
     """
+    if isinstance(command, AccessCommand):
+        check_access_command(command)
+        return
     match command:
         case SetTopic(topic):
             topic.check()
@@ -313,6 +325,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     ResetOffsets: (6, _write_group_offsets),
     SetDelayOffsets: (7, lambda writer, command: write_delays(writer, command.offsets)),
     FinishImport: (8, lambda _writer, _command: None),
+    **ACCESS_WRITERS,
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -323,4 +336,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     6: lambda reader: ResetOffsets(reader.text(), tuple(read_offsets(reader))),
     7: lambda reader: SetDelayOffsets(read_delays(reader)),
     8: lambda _: FinishImport(),
+    **ACCESS_READERS,
 }

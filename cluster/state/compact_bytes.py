@@ -4,6 +4,7 @@
 | --- | --- |
 | number from 0 to 2^64 - 1 | 7 bits a byte, lowest first; the highest bit says that more follow; no byte too many |
 | text | its length in bytes as a number, then UTF-8 |
+| raw bytes | their length as a number, then they |
 | pairs of texts | how many as a number, then name and value of each |
 """
 
@@ -56,6 +57,11 @@ class Writer:
         self.number(len(raw))
         self.data += raw
 
+    def raw(self, value: bytes) -> None:
+        """Append raw bytes."""
+        self.number(len(value))
+        self.data += value
+
     def pairs(self, values: Sequence[tuple[str, str]]) -> None:
         """Append pairs of texts."""
         self.number(len(values))
@@ -105,6 +111,17 @@ class Reader:
                 return value
         raise self.fault("a number", bytes(self._data[begin : begin + _NUMBER_BYTES_MAX]).hex(" ") or "the end", begin)
 
+    def number_up_to(self, maximum: int, what: str, minimum: int = 0) -> int:
+        """Read a number that means something from `minimum` to `maximum`.
+
+        Raises:
+            Unreadable: there is none, or another one: of a newer version.
+        """
+        begin, value = self.position, self.number()
+        if not minimum <= value <= maximum:
+            raise self.fault(f"{what}: {minimum} to {maximum}", str(value), begin)
+        return value
+
     def count(self) -> int:
         """Read how many things follow, each of which takes a byte at least.
 
@@ -130,6 +147,17 @@ class Reader:
             return str(self._data[begin : self.position], "utf-8")
         except UnicodeDecodeError as error:
             raise self.fault("UTF-8", str(error), begin) from error
+
+    def raw(self) -> bytes:
+        """Read raw bytes.
+
+        Raises:
+            Unreadable: there are none.
+        """
+        length = self.count()
+        begin = self.position
+        self.position += length
+        return bytes(self._data[begin : self.position])
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Read pairs of texts.

@@ -3,13 +3,14 @@
 | what | form (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 2; 1 is read, too |
+| version | a number: 3; 2 while access control was never used, as older programs read it; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |
 | offsets, in order of the groups' names | a count of groups; name and offsets of each, as in a command |
 | offsets of delay levels | as in a command |
 | whether old state was imported | a number: 1 if it was; from version 2 on |
+| access control | `cluster.state.access_state.write_access`; from version 3 on |
 
 The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cluster.state.access_state import AccessState, write_access
 from cluster.state.commands import (
     read_delays,
     read_group,
@@ -33,12 +35,14 @@ from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.offsets import FrozenOffsets, KeptOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Mapping
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
+    from cluster.state.access_state import AccessContent
 
 _MAGIC: Final = b"DLBS"
-_VERSION: Final = 2
+_VERSION: Final = 3
+_VERSION_WITHOUT_ACCESS: Final = 2
 _VERSION_WITHOUT_IMPORT: Final = 1
 _CHUNK_SIZE_BYTES: Final = 64 << 10
 
@@ -53,6 +57,7 @@ class Content:
         delay_offsets: by level.
         topics_version: number of changes of topics.
         is_imported: the state of the store from before the group was imported.
+        access: users, roles, tokens and keys.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -60,19 +65,33 @@ class Content:
     delay_offsets: dict[int, int] = field(default_factory=dict)
     topics_version: int = 0
     is_imported: bool = False
+    access: AccessState = field(default_factory=AccessState)
 
-    def copy(self) -> Content:
+    def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
-        return Content(
+        return FrozenContent(
             dict(self.topics),
             dict(self.groups),
             dict(self.delay_offsets),
             self.topics_version,
             self.is_imported,
+            self.access.content(),
         )
 
 
-def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]:
+@dataclass(frozen=True, slots=True)
+class FrozenContent:
+    """The same as it was at a moment; attributes as of `Content`."""
+
+    topics: Mapping[str, TopicConfig]
+    groups: Mapping[str, GroupConfig]
+    delay_offsets: Mapping[int, int]
+    topics_version: int
+    is_imported: bool
+    access: AccessContent
+
+
+def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[bytes]:
     """Return the bytes of a state, in chunks of about 64 KiB."""
     writer = Writer(_MAGIC)
     for _ in _write(writer, content, offsets):
@@ -82,9 +101,11 @@ def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]
     yield bytes(writer.data)
 
 
-def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator[None]:
+def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> Iterator[None]:
     """Write the state in small pieces; yield after each."""
-    writer.number(_VERSION)
+    # A group that never had a user can go back to an older program, which reads no version 3.
+    has_access = content.access.version > 0
+    writer.number(_VERSION if has_access else _VERSION_WITHOUT_ACCESS)
     writer.number(content.topics_version)
     writer.number(len(content.topics))
     for _, topic in sorted(content.topics.items()):
@@ -104,6 +125,8 @@ def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator
             yield
     write_delays(writer, content.delay_offsets.items())
     writer.number(content.is_imported)
+    if has_access:
+        yield from write_access(writer, content.access)
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, KeptOffsets]]:
@@ -118,8 +141,7 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
     reader = Reader(data, "a snapshot of broker state", len(_MAGIC))
     if not data.startswith(_MAGIC):
         raise reader.fault(repr(_MAGIC), repr(data[: len(_MAGIC)]), 0)
-    if (version := reader.number()) not in (_VERSION_WITHOUT_IMPORT, _VERSION):
-        raise reader.fault(f"version 1 to {_VERSION}", str(version), len(_MAGIC))
+    version = reader.number_up_to(_VERSION, "version", _VERSION_WITHOUT_IMPORT)
     content = Content(topics_version=reader.number())
     for _ in range(reader.count()):
         topic = read_topic(reader)
@@ -141,5 +163,7 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
     content.delay_offsets = dict(read_delays(reader))
     if version != _VERSION_WITHOUT_IMPORT:
         content.is_imported = bool(reader.number())
+    if version >= _VERSION:
+        yield from content.access.loading(reader)
     reader.end()
     return content, offsets

@@ -1,6 +1,7 @@
 """All planted bugs, by name."""
 
 from tests.mutants.bugs import (
+    access,
     brought,
     catch_up,
     certificates,
@@ -44,5 +45,6 @@ GROUPS = (
     store_damage,
     brought,
     certificates,
+    access,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -5,8 +5,19 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.access.model import Action, Policy, ResourceType, policy_order, resource_of
+from cluster.access.users import AccessRole, ApiToken, UserSettings
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state.broker_state import BrokerState, CommitOutcome
+from cluster.state.access_commands import (
+    AddApiToken,
+    DeleteApiToken,
+    DeleteRole,
+    DeleteUser,
+    SetRole,
+    SetTokenKey,
+    SetUser,
+)
+from cluster.state.broker_state import BrokerState
 from cluster.state.commands import (
     Command,
     CommitOffsets,
@@ -20,6 +31,8 @@ from cluster.state.commands import (
     decode_command,
     encode_command,
 )
+from cluster.state.verdicts import CommitOutcome
+from dledger.authentication.verifier import Verifier
 from dledger.entries.format.entry import Entry
 
 # Few names, so that commands meet.
@@ -43,7 +56,46 @@ QUEUE_OFFSETS = st.lists(
     unique_by=lambda each: each[:2],
 ).map(lambda rows: tuple(sorted(rows)))
 DELAYS = st.dictionaries(st.integers(1, 18), OFFSETS, max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
+SUBJECTS = st.sampled_from(["root", "alice", "bob"])
+POLICIES = st.lists(
+    st.builds(
+        Policy,
+        st.sampled_from(["*", "Topic:orders", "Topic:e*", "Group:*", "Cluster:c"]).map(resource_of),
+        st.integers(1, 127).map(Action),
+        st.booleans(),
+        st.sampled_from([(), ("10.0.0.0/8",)]),
+    ),
+    max_size=3,
+    unique_by=policy_order,
+).map(lambda policies: tuple(sorted(policies, key=policy_order)))
+VERIFIERS = st.sampled_from([None, *(Verifier(salt * 16, 8_192, b"k" * 32, b"v" * 32) for salt in (b"a", b"b"))])
+USERS = st.builds(
+    UserSettings,
+    SUBJECTS,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(), ("r1",), ("r1", "r2")]),
+    POLICIES,
+    VERIFIERS,
+)
+VERSIONS = st.integers(0, 4)
+ADMINISTRATOR = SetUser(UserSettings("root", is_super=True, verifier=Verifier(b"r" * 16, 8_192, b"k" * 32, b"v" * 32)))
+ACCESS_COMMANDS = st.one_of(
+    st.just(ADMINISTRATOR),
+    st.builds(SetUser, USERS, st.booleans(), VERSIONS),
+    st.builds(DeleteUser, SUBJECTS, VERSIONS),
+    st.builds(SetRole, st.builds(AccessRole, st.sampled_from(["r1", "r2"]), POLICIES), st.booleans(), VERSIONS),
+    st.builds(DeleteRole, st.sampled_from(["r1", "r2"]), VERSIONS),
+    st.builds(
+        AddApiToken,
+        SUBJECTS,
+        st.builds(ApiToken, st.sampled_from(["t1", "t2"]), st.sampled_from([b"1" * 32, b"2" * 32]), SMALL),
+    ),
+    st.builds(DeleteApiToken, SUBJECTS, st.sampled_from(["t1", "t2"])),
+    st.builds(SetTokenKey, st.sampled_from([b"x" * 32, b"y" * 32])),
+)
 COMMANDS = st.one_of(
+    ACCESS_COMMANDS,
     st.builds(SetTopic, TOPIC_CONFIGS, st.booleans()),
     st.builds(DeleteTopic, TOPICS),
     st.builds(SetGroup, GROUP_CONFIGS, st.booleans()),
@@ -53,6 +105,7 @@ COMMANDS = st.one_of(
     st.builds(SetDelayOffsets, DELAYS),
 )
 RUNS = st.lists(COMMANDS, max_size=40)
+ACCESS_RUNS = st.lists(ACCESS_COMMANDS, max_size=25).map(lambda commands: [ADMINISTRATOR, *commands])
 
 
 def entries_of(commands: list[Command], first_index: int = 0) -> list[Entry]:
@@ -82,6 +135,26 @@ def test_commands_give_the_same_state_with_a_snapshot_at_any_point(commands: lis
     assert first_results + second_results == results
     assert bytes_of(second) == bytes_of(whole)
     assert (second.topics, second.groups, second.topics_version) == (whole.topics, whole.groups, whole.topics_version)
+    assert second.access.content() == whole.access.content()
+
+
+@given(ACCESS_RUNS)
+def test_access_control_is_never_off_again_and_rules_are_those_of_the_users(commands: list[Command]) -> None:
+    state = BrokerState()
+    for command in commands:
+        state.apply(entries_of([command]))
+        access = state.access
+        assert any(user.settings.is_administrator for user in access.users.values())
+        loaded = BrokerState()
+        loaded.snapshot_load(bytes_of(state))
+        for name in ("root", "alice", "bob"):
+            question = (name, ResourceType.TOPIC, "events", Action.SUB)
+            assert access.rules.explain(*question) == loaded.access.rules.explain(*question)
+            assert access.rules.allows(*question) == loaded.access.rules.explain(*question).is_allowed
+        for digest in (b"1" * 32, b"2" * 32):
+            assert access.user_of_token(digest, 3) == loaded.access.user_of_token(digest, 3)
+        policies = sum(len(each.settings.policies) for each in access.users.values())
+        assert access._policies_count == policies + sum(len(each.policies) for each in access.roles.values())
 
 
 @given(RUNS, COMMANDS)

@@ -10,8 +10,8 @@ from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.replica.port import ReadMode
-from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import SetTopic
+from cluster.state.verdicts import CommandVerdict
 from cluster.v1.broker_pb2 import PutRequest
 from store.maintenance import background
 from store.model.message import Host

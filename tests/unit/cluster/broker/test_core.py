@@ -12,11 +12,13 @@ from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.replica.port import Replica, ReplicaStatus
-from cluster.state.broker_state import Applied, BrokerState
+from cluster.state.broker_state import BrokerState
 from cluster.state.commands import Command, SetGroup, SetTopic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cluster.state.verdicts import Applied
 
 
 class BusyReplica:

@@ -7,8 +7,8 @@ import pytest
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.replica.local_state import LocalState, load_state
-from cluster.state.broker_state import CommandVerdict
 from cluster.state.commands import SetTopic
+from cluster.state.verdicts import CommandVerdict
 from store.errors import Certainty
 from store.fs.linux.files import OsFiles
 from tests.support.faulty_disk import FaultyDisk

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state import broker_state
-from cluster.state.broker_state import Applied, BrokerState, CommandVerdict, CommitOutcome
+from cluster.state.broker_state import BrokerState
 from cluster.state.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -21,6 +21,7 @@ from cluster.state.commands import (
     encode_command,
 )
 from cluster.state.compact_bytes import Reader, Unreadable, Writer
+from cluster.state.verdicts import Applied, CommandVerdict, CommitOutcome
 from cluster.v1 import broker_pb2
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry
@@ -247,7 +248,7 @@ def test_invalid_commands_are_neither_encoded_nor_applied(command) -> None:
         b"",
         b"\x01",
         b"\x02\x01",
-        b"\x01\x09",
+        b"\x01\x10",
         b"\x01\x00",
         b"\x01\x02\x05ab",
         b"\x01\x02\x02\xff\xfe",

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState, CommandVerdict
+from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState
 from cluster.state.commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
 from cluster.state.offsets import FrozenOffsets, KeptOffsets
+from cluster.state.verdicts import CommandVerdict
 
 MANY = 100_000
 NAMES = st.sampled_from(["a", "b", "c"])
