@@ -14,13 +14,14 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cluster.client.consumer.allocation import ALLOCATIONS
 from cluster.client.consumer.group_member import GroupMember
 from cluster.client.consumer.group_offsets import ConsumerLocks, GroupOffsets
 from cluster.client.consumer.queue_reader import QueueReader, ReaderRules
 from cluster.client.consumer.repeated_warnings import RepeatedWarnings
+from cluster.client.consumer.unread_topics import UnreadTopics
 from cluster.client.routing.queue_choice import BrokerQueue, readable_queues
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
@@ -47,13 +48,6 @@ _HANDOVER_MARGIN_S = 1.0
 _RETRY_S = 1.0
 # A stream that was silent for this long although its queue has more is reopened.
 SILENCE_S = 15.0
-
-
-class _Lost(NamedTuple):
-    """A topic of which nothing is read: since when it is so, on the monotonic clock, and why."""
-
-    since_s: float
-    failure: RequestFailed
 
 
 class Rebalancer:
@@ -93,7 +87,6 @@ class Rebalancer:
         self._connection = connection
         self._on_ready = on_ready
         self._on_refused = on_refused
-        self._on_failure = on_failure
         self._is_shared = options.mode == "cluster"
         self._members: dict[str, GroupMember] = {}
         self._join = JoinGroupRequest(
@@ -106,8 +99,7 @@ class Rebalancer:
         self._locks = ConsumerLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
         self._warnings = RepeatedWarnings(logger)
-        # Topics of which nothing can be read: since when, and why.
-        self._lost: dict[str, _Lost] = {}
+        self._unread = UnreadTopics(options.no_route_limit_s, on_failure)
         self._retry: asyncio.TimerHandle | None = None
         # Since when each queue is waited for that another consumer holds, on the monotonic clock.
         self._awaited: dict[BrokerQueue, float] = {}
@@ -142,26 +134,7 @@ class Rebalancer:
         self._awaited = {queue: since_s for queue, since_s in self._awaited.items() if queue in mine}
         if new:
             await self._take_over(new, mine)
-        self._report_lost()
-
-    def _report_lost(self) -> None:
-        """Report the topics of which nothing has been read for too long to the caller that waits for messages."""
-        refused: dict[str, _Lost | None] = {}
-        for queue, reader in self.readers.items():
-            if reader.refused is None or refused.get(queue.topic, reader) is None:
-                refused[queue.topic] = None
-            else:
-                refused[queue.topic] = _Lost(*reader.refused)
-        for topic, refusal in refused.items():
-            known = self._lost.pop(topic, None)
-            if refusal is not None:
-                self._lost[topic] = refusal if known is None else known._replace(failure=refusal.failure)
-        now = time.monotonic()
-        for topic, lost in self._lost.items():
-            if now - lost.since_s >= self._options.no_route_limit_s:
-                self._lost[topic] = lost._replace(since_s=now)
-                why = f"nothing of topic {topic!r} could be read for {now - lost.since_s:.0f} s: {lost.failure.message}"
-                self._on_failure(RequestFailed(lost.failure.reason or lost.failure.name, why))
+        self._unread.report(self.readers)
 
     def _left(self, broker: str) -> None:
         """Hand out nothing of a broker's queues before their locks are held again: they ended with the membership."""
@@ -188,7 +161,7 @@ class Rebalancer:
                 # Retry soon where that may change without an operator, else at the usual interval.
                 if failure.is_worth_trying:
                     self._want_soon()
-                self._say_lost(topic, failure)
+                self._unread.failed(topic, failure)
             return held
         queues = readable_queues(routes)
         if not self._is_shared:
@@ -202,14 +175,14 @@ class Rebalancer:
         for broker in brokers:
             client_ids = self._members[broker].client_ids
             if self._client_id in client_ids:
-                self._lost.pop(topic, None)
+                self._unread.read(topic)
                 return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
         if not held:
             refusals = [str(self._members[broker].failure or "no answer yet") for broker in brokers]
             text = (
                 f"no broker has let the consumer into its group: {'; '.join(refusals) or 'none has a readable queue'}"
             )
-            self._say_lost(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
+            self._unread.failed(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
         return held
 
     def _want_soon(self, delay_s: float = _RETRY_S) -> None:
@@ -224,13 +197,6 @@ class Rebalancer:
     def _want_now(self) -> None:
         self._retry = None
         self.wanted.set()
-
-    def _say_lost(self, topic: str, failure: RequestFailed, *, is_logged: bool = True) -> None:
-        """Record that a topic cannot be read."""
-        known = self._lost.get(topic)
-        if known is None and is_logged:
-            logger.warning("no_route topic=%s: %s", topic, failure)
-        self._lost[topic] = _Lost(time.monotonic() if known is None else known.since_s, failure)
 
     async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
@@ -259,7 +225,7 @@ class Rebalancer:
             except RequestFailed as failure:
                 line = f"queues_not_taken_over broker={broker} topic={topic}: {failure}"
                 self._warnings.failed((broker, topic), line)
-                self._say_lost(topic, failure, is_logged=False)
+                self._unread.failed(topic, failure, is_logged=False)
                 self._want_soon()
                 continue
             self._warnings.succeeded((broker, topic))
