@@ -1,0 +1,306 @@
+"""The one table of which right each RPC needs: of brokers, name servers, the raw log, administration, health.
+
+| audience | may call a method |
+| --- | --- |
+| PUBLIC | also clients that are not authenticated |
+| USER | every authenticated user |
+| RIGHTS | users with all rights that the request needs: at least one action of each `Need` |
+| NODE | nodes of brokers, by their certificate; and super users |
+| SUPER | super users |
+
+A method without a row cannot be called when access control is on; a test shows that every method of every service has
+one. What is read is a request of protobuf that has passed its bounds.
+
+Rules that are not obvious:
+
+- A topic `%RETRY%g` belongs to the group `g`: its consumers put to it and read it, so both need SUB of the group.
+- Entries of the raw log, and the log as a whole range of bytes, hold the commands of access control with verifiers and
+  the keys of tokens: only super users read them. A new member of the group receives them, too.
+- The id of a message says nothing of its topic, so a query by it needs a right on all topics.
+
+Source: RocketMQ's `DefaultAuthorizationContextBuilder`, and the annotations of its request headers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cluster.access.model import Action, ResourceType
+from store.model.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cluster.access.model import Address
+    from cluster.access.rules import AccessRules
+
+
+class Audience(IntEnum):
+    """The callers of a method; see the table of the module."""
+
+    PUBLIC = 0
+    USER = 1
+    RIGHTS = 2
+    NODE = 3
+    SUPER = 4
+
+
+class Need(NamedTuple):
+    """One right that a request needs.
+
+    Attributes:
+        type: of the resource.
+        name: of the resource.
+        actions: a mask of `Action`, as a plain number; one of them is enough.
+    """
+
+    type: ResourceType
+    name: str
+    actions: int
+
+    def __str__(self) -> str:
+        actions = " or ".join(str(each.name).capitalize() for each in Action(self.actions))
+        return f"{actions} on {self.type.name.capitalize()}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a process knows beside a request.
+
+    Attributes:
+        cluster: name of the resource of the type CLUSTER.
+        has_topic: whether a topic exists: a request that sets it creates or updates it accordingly.
+        has_group: the same of groups.
+    """
+
+    cluster: str
+    has_topic: Callable[[str], bool] = lambda _: False
+    has_group: Callable[[str], bool] = lambda _: False
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRights:
+    """A row of the table.
+
+    Attributes:
+        audience: its callers.
+        needs: returns the rights that a request needs, with `Audience.RIGHTS`; None: only super users may send such a
+            request. Of a stream of requests each is checked.
+    """
+
+    audience: Audience
+    needs: Callable[[Any, Scope], Iterable[Need] | None] = lambda _request, _scope: ()
+
+    def lacking(
+        self, user: str, request: Any, scope: Scope, rules: AccessRules, address: Address | None
+    ) -> Need | str | None:
+        """Return what an authenticated user lacks for a request: a right, or another quality; None: nothing.
+
+        Args:
+            user: name.
+            request: of the method.
+            scope: of the process.
+            rules: of the moment.
+            address: of the client; None: not known.
+        """
+        if self.audience <= Audience.USER or rules.is_super(user):
+            return None
+        needs = self.needs(request, scope) if self.audience is Audience.RIGHTS else None
+        if needs is None:
+            return "a certificate of a node" if self.audience is Audience.NODE else "to be a super user"
+        # Of queues of one topic each has the same need.
+        for need in dict.fromkeys(needs):
+            if not rules.allows(user, *need, address):
+                return need
+        return None
+
+
+# --------------------------------------------------------------------------------------------- from requests to needs
+
+_PUB: Final = int(Action.PUB)
+_SUB: Final = int(Action.SUB)
+_CREATE: Final = int(Action.CREATE)
+_UPDATE: Final = int(Action.UPDATE)
+_DELETE: Final = int(Action.DELETE)
+_GET: Final = int(Action.GET)
+_LIST: Final = int(Action.LIST)
+
+
+def topic_need(name: str, actions: int) -> Need:
+    """Return the need of actions on a topic; that of its group for a retry topic."""
+    if not name.startswith(RETRY_PREFIX):
+        return Need(ResourceType.TOPIC, name, actions)
+    # Consumers put what they could not consume, and read it again.
+    of_consumers = actions & ~_PUB | _SUB if actions & _PUB else actions
+    return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), of_consumers)
+
+
+def _group(name: str, actions: int) -> Need:
+    return Need(ResourceType.GROUP, name, actions)
+
+
+def _on_cluster(actions: int) -> MethodRights:
+    return MethodRights(Audience.RIGHTS, lambda _, scope: [Need(ResourceType.CLUSTER, scope.cluster, actions)])
+
+
+def _on_topic(actions: int) -> MethodRights:
+    return MethodRights(Audience.RIGHTS, lambda request, _: [topic_need(request.topic, actions)])
+
+
+def _put(request: Any, _: Scope) -> list[Need]:
+    return [topic_need(request.topic, _PUB)]
+
+
+def _read(request: Any, _: Scope) -> Iterator[Need]:
+    yield topic_need(request.topic, _SUB)
+    # A reader that names a group counts as its consumer in statistics and lag.
+    if request.group:
+        yield _group(request.group, _SUB)
+
+
+def _query_by_id(request: Any, scope: Scope) -> list[Need]:
+    if request.WhichOneof("id") == "unique_key":
+        return [topic_need(request.topic, _SUB | _GET)]
+    return [Need(ResourceType.CLUSTER, scope.cluster, _GET)]
+
+
+def _describe_log(request: Any, scope: Scope) -> Iterator[Need]:
+    # The answer has the names of all topics.
+    yield Need(ResourceType.CLUSTER, scope.cluster, _LIST)
+    for topic in request.topics:
+        yield topic_need(topic, _SUB | _GET)
+
+
+def _plan_log(request: Any, _: Scope) -> Iterator[Need]:
+    return (topic_need(span.topic, _SUB) for span in request.spans)
+
+
+def _read_log(request: Any, _: Scope) -> list[Need] | None:
+    return [topic_need(request.topic, _SUB)] if request.topic else None
+
+
+def _offset_of_group(actions: int) -> MethodRights:
+    def needs(request: Any, _: Scope) -> Iterator[Need]:
+        yield _group(request.group, actions)
+        if request.topic:
+            yield topic_need(request.topic, actions)
+
+    return MethodRights(Audience.RIGHTS, needs)
+
+
+def _reset_offset(request: Any, _: Scope) -> list[Need]:
+    return [_group(request.group, _UPDATE), topic_need(request.topic, _SUB | _GET | _UPDATE)]
+
+
+def _join_group(request: Any, _: Scope) -> Iterator[Need]:
+    yield _group(request.group, _SUB)
+    for subscription in request.subscriptions:
+        yield topic_need(subscription.topic, _SUB)
+
+
+def _lock_queues(request: Any, _: Scope) -> Iterator[Need]:
+    yield _group(request.group, _SUB)
+    for queue in request.queues:
+        yield topic_need(queue.topic, _SUB)
+
+
+def _set_topic(request: Any, scope: Scope) -> list[Need]:
+    name = request.topic.name
+    return [topic_need(name, _UPDATE if scope.has_topic(name) and not request.is_new else _CREATE)]
+
+
+def _set_group(request: Any, scope: Scope) -> list[Need]:
+    name = request.group.name
+    return [_group(name, _UPDATE if scope.has_group(name) and not request.is_new else _CREATE)]
+
+
+def _list_topics(request: Any, scope: Scope) -> list[Need]:
+    if request.topic:
+        return [topic_need(request.topic, _PUB | _SUB | _GET | _LIST)]
+    return [Need(ResourceType.CLUSTER, scope.cluster, _LIST)]
+
+
+def _list_groups(request: Any, scope: Scope) -> list[Need]:
+    if request.group:
+        return [_group(request.group, _SUB | _GET | _LIST)]
+    return [Need(ResourceType.CLUSTER, scope.cluster, _LIST)]
+
+
+def _route(request: Any, _: Scope) -> Iterator[Need]:
+    return (topic_need(topic, _PUB | _SUB | _GET) for topic in request.topics)
+
+
+# --------------------------------------------------------------------------------------------------------------- table
+
+
+def _rights(needs: Callable[[Any, Scope], Iterable[Need] | None]) -> MethodRights:
+    return MethodRights(Audience.RIGHTS, needs)
+
+
+_PUBLIC: Final = MethodRights(Audience.PUBLIC)
+_USER: Final = MethodRights(Audience.USER)
+_NODE: Final = MethodRights(Audience.NODE)
+_SUPER: Final = MethodRights(Audience.SUPER)
+
+_BROKER: Final = {
+    "Put": _rights(_put),
+    "PutStream": _rights(_put),
+    "Get": _rights(_read),
+    "Subscribe": _rights(_read),
+    "QueryByKey": _on_topic(_SUB | _GET),
+    "QueryById": _rights(_query_by_id),
+    "QueryByTime": _on_topic(_SUB | _GET),
+    "Offsets": _on_topic(_SUB | _GET),
+    "DescribeLog": _rights(_describe_log),
+    "PlanLog": _rights(_plan_log),
+    "ReadLog": _rights(_read_log),
+    "CommitOffset": _offset_of_group(_SUB),
+    "FetchOffset": _offset_of_group(_SUB | _GET),
+    "ResetOffset": _rights(_reset_offset),
+    "JoinGroup": _rights(_join_group),
+    "LockQueues": _rights(_lock_queues),
+    "UnlockQueues": _rights(_lock_queues),
+    "SetTopic": _rights(_set_topic),
+    "DeleteTopic": _on_topic(_DELETE),
+    "ListTopics": _rights(_list_topics),
+    "SetGroup": _rights(_set_group),
+    "DeleteGroup": _rights(lambda request, _: [_group(request.group, _DELETE)]),
+    "ListGroups": _rights(_list_groups),
+    "Route": _rights(_route),
+    "Status": _on_cluster(_GET),
+}
+_NAME_SERVER: Final = {
+    "Register": _NODE,
+    "Heartbeat": _NODE,
+    "Unregister": _NODE,
+    "Route": _rights(_route),
+    "ListTopics": _on_cluster(_LIST),
+    "ListBrokers": _on_cluster(_GET),
+    "SetWritable": _on_cluster(_UPDATE),
+}
+_LOG: Final = {"Append": _SUPER, "AppendStream": _SUPER, "Read": _SUPER, "Status": _on_cluster(_GET)}
+_ADMIN: Final = {
+    "ListMembers": _on_cluster(_GET),
+    "AddMember": _SUPER,
+    "PromoteMember": _on_cluster(_UPDATE),
+    "RemoveMember": _on_cluster(_UPDATE),
+    "TransferLeadership": _on_cluster(_UPDATE),
+}
+# Load balancers and orchestrators have no credentials; what they get is one word.
+_HEALTH: Final = {"Check": _PUBLIC, "Watch": _PUBLIC, "List": _PUBLIC}
+
+# By the path of the method, as gRPC has it.
+RIGHTS: Final[dict[str, MethodRights]] = {
+    f"/{service}/{method}": row
+    for service, rows in {
+        "cluster.v1.BrokerService": _BROKER,
+        "cluster.v1.NameServer": _NAME_SERVER,
+        "dledger.v1.LogService": _LOG,
+        "dledger.v1.AdminService": _ADMIN,
+        "grpc.health.v1.Health": _HEALTH,
+        "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _USER},
+    }.items()
+    for method, row in rows.items()
+}
