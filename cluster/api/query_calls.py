@@ -14,7 +14,7 @@ from store.access.get_message import GetStatus
 from store.access.message_query import FOREVER_MS
 from store.errors import CorruptData, IllegalRequest
 from store.model.topics import is_system_topic
-from store.queues.times import Boundary
+from store.queues.offset_by_time import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

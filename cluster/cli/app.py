@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from cluster.cli.client_target import ContextName, note_context_of_root
 from cluster.cli.common import help_of
 from cluster.cli.loading import LoadingGroup
-from cluster.cli.where import ContextName, note_context_of_root
 
 app = typer.Typer(
     name="dledger",

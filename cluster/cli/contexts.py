@@ -4,7 +4,7 @@ The file is `DLEDGER_CONFIG`, or `dledger/contexts.toml` under `XDG_CONFIG_HOME`
 decides where messages go, so a file that another user owns or may write is refused, as ssh does. Nothing is read but a
 regular file of at most `SIZE_BYTES_MAX`; a change is written to a new file of mode 0600 that takes the old one's place.
 
-Not here: which commands use a context, and what wins over it (`cluster.cli.where`).
+Not here: which commands use a context, and what wins over it (`cluster.cli.client_target`).
 """
 
 from __future__ import annotations

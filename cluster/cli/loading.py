@@ -12,8 +12,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from cluster.cli.client_target import add_context_option
 from cluster.cli.common import help_of
-from cluster.cli.where import add_context_option
 
 # In the order in which the help shows them.
 _PLACES: Final = {

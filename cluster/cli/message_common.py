@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cluster.cli.client_target import are_typed, winner
 from cluster.cli.common import EXIT_USAGE, BodyFormat, fail
-from cluster.cli.where import are_typed, winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ FormatOption = Annotated[
 def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterator[Targets]:
     """Return the brokers that the command asks; what it meets becomes a message that says what to do next.
 
-    `cluster.cli.where` says which of the two counts; a broker before name servers.
+    `cluster.cli.client_target` says which of the two counts; a broker before name servers.
     """
     from cluster.cli.targets import Targets
 

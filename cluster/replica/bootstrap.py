@@ -1,4 +1,4 @@
-"""The bootstrap of a broker's node: it obtains the base log of its group (`commitlog.conversion.rule`).
+"""The bootstrap of a broker's node: it obtains the base log of its group (`commitlog.conversion.bootstrap_rule`).
 
 1. What is there? Agreed on before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.
@@ -25,9 +25,9 @@ from cluster.replica.bootstrap_peers import fetch_config, fetch_from, in_thread,
 from cluster.replica.conversion_settings import shared_settings
 from cluster.replica.local_base_log import LocalBaseLog
 from commitlog.conversion.base_log_files import BaseLogDamaged, BaseLogFetch, BaseLogManifest, BaseLogsDiffer
+from commitlog.conversion.bootstrap_rule import BootstrapDecision, Claim, Statement, Waiting, decide
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX
 from commitlog.conversion.origin import BaseLogAnswers
-from commitlog.conversion.rule import BootstrapDecision, Claim, Statement, Waiting, decide
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
 from store.errors import DiskFull

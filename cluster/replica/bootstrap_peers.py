@@ -10,9 +10,9 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from commitlog.conversion.bootstrap_rule import Statement, statement_from
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
 from commitlog.conversion.origin import state_message
-from commitlog.conversion.rule import Statement, statement_from
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapConnection
 from dledger.peer.origin import BootstrapMessage

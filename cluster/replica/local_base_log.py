@@ -19,6 +19,7 @@ from commitlog.conversion.base_log_files import (
     end_fetch,
     make_manifest,
 )
+from commitlog.conversion.bootstrap_rule import NOTHING, Claim, Statement
 from commitlog.conversion.divide import (
     Divided,
     LogDirectories,
@@ -30,7 +31,6 @@ from commitlog.conversion.divide import (
 )
 from commitlog.conversion.old_config import own_config_size, save_config
 from commitlog.conversion.origin import begin_of
-from commitlog.conversion.rule import NOTHING, Claim, Statement
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from commitlog.plain.store import LOG_DIRECTORY, exit_with
 from dledger.entries.store import EntryStoreConfig

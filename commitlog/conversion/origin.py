@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 from crc32c import crc32c
 
 from commitlog.conversion.base_log_files import BaseLogFile, BaseLogManifest, ChunkRequest, first_difference, read_chunk
+from commitlog.conversion.bootstrap_rule import Claim, Statement, statement_from
 from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
-from commitlog.conversion.rule import Claim, Statement, statement_from
 from commitlog.conversion.saved_manifest import FILE_NAME, BaseLogNotAgreed, load_manifest
 from dledger.peer.origin import BootstrapMessage
 from store.fs.foreign_json import foreign_json

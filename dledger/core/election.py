@@ -166,7 +166,7 @@ def _note_need(state: State) -> None:
     The entry that promoted this node is in the candidate's log, and was replaced in this log by a later leader that is
     down. The candidate cannot win without this vote, and never gets it; possibly no other node has a log that is long
     enough. So this node campaigns: elected by a majority of the voters that its own log names, without its own vote, it
-    leads until its no-op is committed (`changes.committed`), and then all have the same membership.
+    leads until its no-op is committed (`membership_changes.committed`), and then all have the same membership.
     """
     if (
         isinstance(state.office, Follower)

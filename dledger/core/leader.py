@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dledger.core import catch_up, changes, reads, replication, transfer
+from dledger.core import catch_up, membership_changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, MessageRejected, Refuse, RejectReason
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
@@ -30,7 +30,7 @@ def become_leader(state: State, *, is_founding: bool) -> None:
     `is_founding`: the group begins with this election; founding voters are informed (ADR 7).
     """
     take_lead(state, frozenset(state.voters) if is_founding else frozenset())
-    changes.refresh_followers(state)
+    membership_changes.refresh_followers(state)
     if state.group_id == NO_GROUP:
         _found(state)
     else:
@@ -79,7 +79,7 @@ def tick(state: State) -> None:
             replication.push(state, peer)
         is_parting |= progress.leaves_ms >= 0
     if is_parting:
-        changes.part(state)
+        membership_changes.part(state)
     transfer.look_for_room(state)
     transfer.look_for_preferred(state)
 
@@ -125,7 +125,7 @@ def _note_answer(state: State, sender: str, incarnation: int | None = None) -> P
         return None
     progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
     if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
-        changes.readmit(state, sender, progress)
+        membership_changes.readmit(state, sender, progress)
     return progress
 
 
@@ -234,7 +234,7 @@ def _commit_by_majority(state: State) -> None:
     if index > state.commit_index and state.log.term_at(index) == state.term:
         advance_commit(state, index)
         reads.answer(state)
-        changes.committed(state)
+        membership_changes.committed(state)
 
 
 def on_persisted(state: State) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from dledger.core import catch_up, changes, election, follower, leader, reads, transfer, transitions, trust
+from dledger.core import catch_up, election, follower, leader, membership_changes, reads, transfer, transitions, trust
 from dledger.core.events import (
     ChangeMembership,
     DiskHealth,
@@ -173,7 +173,7 @@ class Raft(RaftStatus):
             case TransferLeadership():
                 transfer.on_transfer(state, event.request_id, event.target)
             case ChangeMembership():
-                changes.on_change(state, event)
+                membership_changes.on_change(state, event)
             case DiskHealth():
                 election.on_disk_health(
                     state, is_stalled=event.is_stalled, is_stalling=event.is_stalling, is_full=event.is_full

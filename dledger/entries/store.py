@@ -35,7 +35,7 @@ from dledger.entries.format.walk import UNKNOWN
 from dledger.entries.index import IndexUnit
 from dledger.entries.log_head import LogHead, restart_log
 from dledger.entries.opening import OpenLog, open_log
-from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_payload
+from dledger.entries.push_check import CheckedPush, Predecessor, check_follows, check_payload
 from dledger.entries.reader import EntryReader, decode_all
 from dledger.entries.room import EntryRoom
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket

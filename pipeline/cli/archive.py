@@ -71,7 +71,7 @@ def archive(
     """
     with reported_errors():
         from pipeline.archive.archive import Archive  # see `pipeline.cli.app`
-        from pipeline.common.words import bytes_text
+        from pipeline.common.figures import bytes_text
         from pipeline.log.stores import Tail, open_store
         from pipeline.sink.options import LakeTarget, lake_root
         from pipeline.spark.archive import SparkRunner

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from pipeline.common.words import bytes_text, count_text, duration_text, share_text, short_count
+from pipeline.common.figures import bytes_text, count_text, duration_text, share_text, short_count
 from store.model.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_retry_topic, is_system_topic
 
 if TYPE_CHECKING:

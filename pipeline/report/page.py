@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.common.words import bytes_text, count_text, duration_text, share_text, short_count
+from pipeline.common.figures import bytes_text, count_text, duration_text, share_text, short_count
 from pipeline.report.findings import Level, ReportFinding, find_unusual
 from pipeline.report.plots import draw_delays, draw_histogram, draw_names, draw_queues, draw_topics, draw_traffic
 

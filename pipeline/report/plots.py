@@ -18,7 +18,7 @@ from matplotlib import dates
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from pipeline.common.words import bytes_text, duration_text, share_text, short_count
+from pipeline.common.figures import bytes_text, duration_text, share_text, short_count
 from pipeline.report.sketches import BUCKETS, bucket_begins, dense
 
 if TYPE_CHECKING:

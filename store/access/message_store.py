@@ -27,8 +27,8 @@ from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
+from store.queues.offset_by_time import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 from store.queues.offsets import QueueOffsets
-from store.queues.times import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -228,7 +228,7 @@ class MessageStore:
         return 0 if queue is None else queue.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset for a time (milliseconds since 1970); see `store.queues.times`.
+        """Return the queue offset for a time (milliseconds since 1970); see `store.queues.offset_by_time`.
 
         0 when there is no such queue.
         """

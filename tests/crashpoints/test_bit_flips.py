@@ -13,7 +13,7 @@ import pytest
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile, drop_unheld
-from dledger.entries.push import check_payload
+from dledger.entries.push_check import check_payload
 from dledger.entries.store import EntryStore
 from dledger.node.log_reader import LogReader
 from dledger.node.lost_vote import VoteGivenUp

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL
-from dledger.entries.push import Predecessor
+from dledger.entries.push_check import Predecessor
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles

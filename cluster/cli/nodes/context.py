@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cluster.cli.client_target import SETTINGS, complete_names
 from cluster.cli.common import EXIT_USAGE, fail, help_of, notes
 from cluster.cli.contexts import (
     NAME_VARIABLE,
@@ -18,7 +19,6 @@ from cluster.cli.contexts import (
     load_contexts,
 )
 from cluster.cli.rows import AsJson, print_rows
-from cluster.cli.where import SETTINGS, complete_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

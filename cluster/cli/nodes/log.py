@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from cluster.cli.client_target import log_nodes
 from cluster.cli.common import (
     DEFAULT_DEADLINE_S,
     DEFAULT_ENDPOINTS,
@@ -29,7 +30,6 @@ from cluster.cli.common import (
 )
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
-from cluster.cli.where import log_nodes
 from dledger.entries.format.entry import Entry
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from cluster.cli.client_target import LogNodes, log_nodes
 from cluster.cli.common import (
     DEFAULT_DEADLINE_S,
     DEFAULT_ENDPOINTS,
@@ -23,7 +24,6 @@ from cluster.cli.common import (
     reported_errors,
 )
 from cluster.cli.rows import show_table
-from cluster.cli.where import LogNodes, log_nodes
 from cluster.config.values import parse_peer
 from dledger.errors import ResponseCode
 

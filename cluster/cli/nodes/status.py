@@ -11,6 +11,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from cluster.cli.client_target import LogNodes, nodes_asked
 from cluster.cli.common import (
     DEFAULT_ENDPOINTS,
     DEFAULT_GROUP,
@@ -22,7 +23,6 @@ from cluster.cli.common import (
 )
 from cluster.cli.nodes.members import group_name, state_of
 from cluster.cli.rows import show_table
-from cluster.cli.where import LogNodes, nodes_asked
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cluster.cli.client_target import nodes_asked
 from cluster.cli.common import DEFAULT_ENDPOINTS, DEFAULT_GROUP, EXIT_USAGE, Endpoints, Group, NameServers, fail, output
-from cluster.cli.where import nodes_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

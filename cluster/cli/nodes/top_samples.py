@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.cli.client_target import LogNodes
 from cluster.cli.nodes.broker_status import broker_statuses
 from cluster.cli.nodes.members import state_of
-from cluster.cli.where import LogNodes
 from cluster.client.broker_calls import BrokerCalls
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb

@@ -12,7 +12,7 @@ from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, fail, help_of, preview_w
 from cluster.cli.entry_kinds import kind_of
 from cluster.cli.store.common import FormatOption, TableFormat, reported_store_errors
 from cluster.cli.store.common import LimitOption as Limit
-from cluster.cli.store.files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
+from cluster.cli.store.derived_files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.cli.store.inspection import (
     FileFault,
     NotANode,

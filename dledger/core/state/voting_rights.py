@@ -5,7 +5,8 @@ A disk that is empty does not say whether the group is new or the disk was wiped
 with this node's vote, the node is a full member. If not, it may have promised what it no longer knows: it draws a new
 *incarnation*, and the group does not count its vote until a committed membership names that one.
 
-Not here: the entry that names it (`core.changes.readmit`), what is founding on disk (`dledger.node.persistent_state`).
+Not here: the entry that names it (`dledger.core.membership_changes.readmit`), and what is founding on disk
+(`dledger.node.persistent_state`).
 """
 
 from __future__ import annotations

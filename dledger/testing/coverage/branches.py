@@ -39,7 +39,7 @@ _NAMES = (
     "entries.index",
     "entries.membership_file",
     "entries.opening",
-    "entries.push",
+    "entries.push_check",
     "entries.reader",
     "entries.recovery",
     "entries.room",

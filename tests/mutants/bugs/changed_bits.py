@@ -2,7 +2,7 @@
 
 import dledger.entries.recovery
 import store.index.key_index
-import store.queues.times
+import store.queues.offset_by_time
 from dledger.entries.format.entry import HEADER
 from dledger.entries.format.walk import WalkState
 from dledger.entries.recovery import _Cursor
@@ -47,14 +47,14 @@ def time_search_believes_units(patch):
 
 
 def time_search_takes_damaged_units_for_old(patch):
-    original = store.queues.times.first_time_from
+    original = store.queues.offset_by_time.first_time_from
 
     def first_time_from(queue, queue_offset, store_timestamp_of):
         ((physical_offset, size, _),) = queue.unit_tuples(queue_offset, 1)
         found = store_timestamp_of(queue_offset, physical_offset, size)
         return -1 if found is None else original(queue, queue_offset, store_timestamp_of)
 
-    patch.setattr(store.queues.times, "first_time_from", first_time_from)
+    patch.setattr(store.queues.offset_by_time, "first_time_from", first_time_from)
 
 
 def chain_at_the_head_of_a_file_is_not_proven(patch):

@@ -279,7 +279,9 @@ MUTANTS = (
     Mutant(
         room_that_was_made_before_a_cut_is_counted_on,
         "an effect does not fail half-way",
-        Tests("tests/unit/dledger/entries/test_push.py::test_room_that_was_reserved_before_a_cut_is_reserved_again"),
+        Tests(
+            "tests/unit/dledger/entries/test_push_check.py::test_room_that_was_reserved_before_a_cut_is_reserved_again"
+        ),
     ),
     Mutant(checkpoint_is_not_withdrawn_before_a_cut, "a node starts again", CrashPoints("truncate_and_append_anew")),
     Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("restart_log")),

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-import dledger.core.changes
 import dledger.core.follower
 import dledger.core.leader
+import dledger.core.membership_changes
 import dledger.core.reads
 import dledger.core.state.membership
 import dledger.core.transitions
 import dledger.entries.format.walk
-import dledger.entries.push
+import dledger.entries.push_check
 from dledger.core.commits import advance_commit
 from dledger.core.events import PushNotTaken, TruncateFrom
 from dledger.core.state.log_tail import LogTail
@@ -30,7 +30,7 @@ def entries_of_old_terms_are_committed_by_counting(patch):
         if index > state.commit_index:
             advance_commit(state, index)
             dledger.core.reads.answer(state)
-            dledger.core.changes.committed(state)
+            dledger.core.membership_changes.committed(state)
 
     patch.setattr(dledger.core.leader, "_commit_by_majority", commit_by_majority)
 
@@ -123,7 +123,7 @@ def term_that_is_not_known_agrees_with_anything(patch):
 
 def corrupt_push_is_accepted(patch):
     patch.setattr(dledger.entries.format.walk, "crc32c", lambda *_: EqualToAll())
-    patch.setattr(dledger.entries.push, "crc32c", lambda *_: EqualToAll())
+    patch.setattr(dledger.entries.push_check, "crc32c", lambda *_: EqualToAll())
 
 
 def late_refusal_moves_the_leader_back(patch):
@@ -219,7 +219,7 @@ MUTANTS = (
         corrupt_push_is_accepted,
         "no damaged byte is replicated",
         Tests(
-            "tests/unit/dledger/entries/test_push.py::test_push_with_any_byte_changed_is_refused_and_changes_nothing"
+            "tests/unit/dledger/entries/test_push_check.py::test_push_with_any_byte_changed_is_refused_and_changes_nothing"
         ),
     ),
     Mutant(

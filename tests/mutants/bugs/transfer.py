@@ -1,9 +1,9 @@
 """Planted bugs of leadership transfer and of membership changes."""
 
-import dledger.core.changes
 import dledger.core.election
 import dledger.core.follower
 import dledger.core.leader
+import dledger.core.membership_changes
 import dledger.core.state.membership
 import dledger.core.state.voting_rights
 import dledger.core.transfer
@@ -77,22 +77,22 @@ def node_with_a_stalled_disk_starts_an_election(patch):
 
 def _without_refusal_when(patch, code):
     """Have `_check_may_change` overlook one reason."""
-    original = dledger.core.changes._check_may_change
+    original = dledger.core.membership_changes._check_may_change
 
     def check(state):
         try:
             original(state)
-        except dledger.core.changes._Refused as refused:
+        except dledger.core.membership_changes._Refused as refused:
             if refused.code.name != code:
                 raise
 
-    patch.setattr(dledger.core.changes, "_check_may_change", check)
+    patch.setattr(dledger.core.membership_changes, "_check_may_change", check)
 
 
 def membership_changes_before_an_entry_of_the_own_term_commits(patch):
     """The bug of the dissertation, corrected in 2015; without our second guard, which asks for live voters."""
     _without_refusal_when(patch, "LEADER_NOT_READY")
-    patch.setattr(dledger.core.changes, "_check_quorum_lives", lambda state, wanted: None)
+    patch.setattr(dledger.core.membership_changes, "_check_quorum_lives", lambda state, wanted: None)
 
 
 def two_memberships_change_at_once(patch):
@@ -131,7 +131,7 @@ def membership_that_was_cut_off_stays_in_force(patch):
 
 
 def removal_may_leave_no_live_majority(patch):
-    patch.setattr(dledger.core.changes, "_check_quorum_lives", lambda state, wanted: None)
+    patch.setattr(dledger.core.membership_changes, "_check_quorum_lives", lambda state, wanted: None)
 
 
 # ------------------------------------------------------------------------------------------- wiped nodes
@@ -192,7 +192,7 @@ def what_a_wiped_node_acknowledged_before_still_counts(patch):
             progress.incarnation = incarnation
         progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
         if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
-            dledger.core.changes.readmit(state, sender, progress)
+            dledger.core.membership_changes.readmit(state, sender, progress)
         return progress
 
     patch.setattr(dledger.core.leader, "_note_answer", note_answer)

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli import contexts
-from cluster.cli import where as cli_where
+from cluster.cli import client_target, contexts
 from cluster.cli.app import app
+from cluster.cli.client_target import LogNodes
 from cluster.cli.contexts import Context, ContextError, changed_contexts, load_contexts
 from cluster.cli.nodes import log as cli_log
-from cluster.cli.where import LogNodes
 
 A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
@@ -25,7 +24,7 @@ A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return where the file of contexts will be; there is none."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    for name in (*cli_where.SETTINGS, "DLEDGER_CONTEXT", "DLEDGER_CONFIG"):
+    for name in (*client_target.SETTINGS, "DLEDGER_CONTEXT", "DLEDGER_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "xdg" / "dledger" / "contexts.toml"
 
@@ -124,13 +123,13 @@ def test_typed_options_win_over_a_typed_context_that_over_the_environment_and_th
 
 def test_name_servers_of_a_context_find_the_nodes_of_a_broker(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [LogNodes(A, "broker-a"), LogNodes(B, "broker-b")]
-    monkeypatch.setattr(cli_where, "brokers_of", lambda name_servers: known if name_servers == C else [])
+    monkeypatch.setattr(client_target, "brokers_of", lambda name_servers: known if name_servers == C else [])
 
     assert file is not None
-    given = cli_where._BY_NAME_SERVERS + C
-    assert known[1] == cli_where.log_nodes(given, "broker-b")
+    given = client_target._BY_NAME_SERVERS + C
+    assert known[1] == client_target.log_nodes(given, "broker-b")
     del known[1]
-    assert known[0] == cli_where.log_nodes(given, "default")
+    assert known[0] == client_target.log_nodes(given, "default")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cluster.cli.messages import brokers as cli_brokers
 from cluster.cli.nodes import broker_status as cli_broker_status
 from cluster.cli.nodes import members as cli_members
 from cluster.cli.nodes import status as cli_status
-from cluster.cli.store import files as cli_store_files
+from cluster.cli.store import derived_files
 from cluster.cli.store import verify as cli_verify
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
@@ -92,7 +92,7 @@ def show_index() -> None:
     """Cells of several words that may wrap, beside times that may, too, but have no place to do so."""
     row = {"file": "20261122223542210", "items": "2 of 19999999", "slots": 2}
     times = dict.fromkeys(("from (UTC)", "to (UTC)"), "2026-11-22T22:35:42.210Z")
-    cli_store_files._print([row | times], cli_store_files.TableFormat.TABLE, 0)
+    derived_files._print([row | times], derived_files.TableFormat.TABLE, 0)
 
 
 def show_description() -> None:

@@ -17,9 +17,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
+from cluster.cli.client_target import LogNodes
 from cluster.cli.nodes.top_samples import PAIRS_MAX, ConsumerRow, GroupRow, NodeRow, Sample, Sampler
 from cluster.cli.nodes.top_view import Page, number, tables
-from cluster.cli.where import LogNodes
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member

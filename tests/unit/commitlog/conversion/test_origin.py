@@ -16,8 +16,8 @@ from commitlog.conversion.base_log_files import (
     manifest_from_json,
     manifest_to_json,
 )
+from commitlog.conversion.bootstrap_rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.origin import BaseLogOrigin, abridge, difference_of, state_message
-from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
 from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData

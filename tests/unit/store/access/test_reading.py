@@ -5,7 +5,7 @@ import pytest
 from store.access.get_message import GetStatus
 from store.access.skipped_messages import SKIPS_MAX, SkipCause
 from store.errors import IllegalRequest
-from store.queues.times import Boundary
+from store.queues.offset_by_time import Boundary
 from tests.support.message_stores import SMALL, numbered, numbers, queued, with_store
 
 # ------------------------------------------------------------------------------------------------------------- reading

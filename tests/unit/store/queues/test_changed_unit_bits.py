@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from store.model.message import Message, QueueKey
-from store.queues.times import NEIGHBOURS_MAX, Boundary
+from store.queues.offset_by_time import NEIGHBOURS_MAX, Boundary
 from store.queues.unit import UNIT
 from tests.support.message_stores import Clock, open_small
 

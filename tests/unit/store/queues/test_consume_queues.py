@@ -5,7 +5,7 @@ import pytest
 from store.fs.linux.files import OsFiles
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
-from store.queues.times import Boundary, offset_by_time
+from store.queues.offset_by_time import Boundary, offset_by_time
 from store.queues.unit import BLANK_SIZE, UNIT
 from tests.support.dispatch_batches import batch_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.common.words import bytes_text, duration_text, short_count
+from pipeline.common.figures import bytes_text, duration_text, short_count
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commitlog.conversion.base_log_files import BaseLogFile, BaseLogManifest, BaseLogsDiffer
-from commitlog.conversion.rule import NOTHING, BootstrapDecision, Claim, Statement, Waiting, decide, statement_from
+from commitlog.conversion.bootstrap_rule import (
+    NOTHING,
+    BootstrapDecision,
+    Claim,
+    Statement,
+    Waiting,
+    decide,
+    statement_from,
+)
 
 SIZE = 64
 FILES = tuple(BaseLogFile(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
