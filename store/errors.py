@@ -54,14 +54,14 @@ class DiskFull(StoreError):
 class OutOfDescriptors(DiskFull):
     """No file descriptor is left for a file that is needed now; callers handle it like a full disk.
 
-    Not a failure of the disk: nothing was changed, and the same may be tried again.
+    Not a failure of the disk: the operation changed nothing, and may be tried again.
     """
 
     def __init__(self, path: str, operation: str, limit: int) -> None:
         super().__init__(path, 0)
         reason = f"no file descriptor is left, of {limit} for this process or of all of the machine"
-        advice = "raise the limit (`ulimit -n`), or close connections"
-        self.args = (f"{path}: {operation}: {reason}. Nothing was changed; {advice}",)
+        advice = "raise the limit (`ulimit -n`), or close connections, then try again"
+        self.args = (f"{path}: {operation} changed nothing: {reason}; {advice}",)
         self.operation = operation
         self.limit = limit
 

@@ -135,7 +135,7 @@ def open_replica(
         watched, node_files = root.files, _files_of_node(files, root, places)
         old_state = find_old_state(watched, path)
         divided = divide_log(watched, places, codec, last_exit_of(watched, root))
-        base = _open_base_log(watched, places, divided.divide)
+        base = _open_base_log(watched, places, divided.divide, on_failure)
         node = Node(
             config.node,
             metrics,
@@ -176,7 +176,10 @@ def _in_steps() -> None:
     """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
 
 
-def _open_base_log(files: Files, places: LogDirectories, divide: int) -> BaseLog | None:
+def _open_base_log(files: Files, places: LogDirectories, divide: int, on_failure: ExitStack) -> BaseLog | None:
     """Open the files of the plain log below, if there are any."""
     size = places.sizes.data_file_size_bytes
-    return BaseLog.open(files, places.base_directory, size, divide, is_property_crc_checked=places.has_property_crc)
+    base = BaseLog.open(files, places.base_directory, size, divide, is_property_crc_checked=places.has_property_crc)
+    if base is not None:
+        on_failure.callback(base.close)
+    return base

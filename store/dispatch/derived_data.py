@@ -7,6 +7,7 @@ Not here: the rules that find their certain part (`store.dispatch.recovery`), an
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
@@ -72,24 +73,29 @@ class DerivedData:
     ) -> Self:
         """Open queues and index, cut them to what is certain, dispatch the rest of the log; see `MessageStore.open`."""
         promise = QueuesPromise(last)
-        queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
-        index, index_notes = load_index(files, root, config, last)
-        notes += index_notes
-        dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
-        recovery = DerivedCatchUp(log, queues, index, dispatcher, last, promise, on_progress)
-        recovery.find_headless(lost_queues)
-        recovery.cut()
-        recovery.catch_up(lost_queues)
-        derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
-        for _ in derived.expire_in_steps():
-            continue
-        if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
-            # Files of thousands of queues take seconds to write. What waits can be read, is in the log, and is written
-            # by the first flush; until then the checkpoint promises of the queues what it promised before.
-            derived.flush_index()
-            derived._opened_queues = Dispatched(recovery.queues_end, last.queues_timestamp)
-        else:
-            derived.flush()
+        with ExitStack() as on_failure:
+            queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
+            on_failure.callback(queues.close)
+            index, index_notes = load_index(files, root, config, last)
+            if index is not None:
+                on_failure.callback(index.close)
+            notes += index_notes
+            dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
+            recovery = DerivedCatchUp(log, queues, index, dispatcher, last, promise, on_progress)
+            recovery.find_headless(lost_queues)
+            recovery.cut()
+            recovery.catch_up(lost_queues)
+            derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
+            for _ in derived.expire_in_steps():
+                continue
+            if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
+                # Files of thousands of queues take seconds to write. What waits can be read, is in the log, and is
+                # written by the first flush; until then the checkpoint promises of the queues what it promised before.
+                derived.flush_index()
+                derived._opened_queues = Dispatched(recovery.queues_end, last.queues_timestamp)
+            else:
+                derived.flush()
+            on_failure.pop_all()
         for note in derived.notes:
             logger.info("opened note=%r", note)
         return derived

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.errors import CorruptData
+from store.errors import CorruptData, StoreError
 from store.index.file import IndexLayout
 from store.index.key_index import DIRECTORY as INDEX_DIRECTORY
 from store.index.key_index import KeyIndex
@@ -52,6 +52,9 @@ def load_index(
             last.withdraw()
             _remove_files(files, f"{root}/{INDEX_DIRECTORY}")
             notes.append(f"{str(error).partition('. ')[0]}; the index is built again from the log")
+        except StoreError:
+            index.close()
+            raise
 
 
 def _remove_files(files: Files, directory: str) -> None:

@@ -113,7 +113,11 @@ class KeyIndex:
         for name in names:
             file = self._file_system.open(f"{self._directory}/{name}")
             if file.size == self._layout.file_size:
-                self._files.append(IndexFile(file, self._layout))
+                try:
+                    self._files.append(IndexFile(file, self._layout))
+                except CorruptData:
+                    file.close()
+                    raise
                 continue
             is_cut_short = name == names[-1] and file.size < self._layout.file_size and not any(file.view())
             file.close()
