@@ -1,6 +1,6 @@
-"""Keeps from the core what would make it ask for what the disk cannot do, so that an effect never fails half-way.
+"""Rejects events whose effects the disk could not execute, before the core sees them: no effect fails half-way.
 
-Place on the way of an append: before the core, after the driver's inbox; room is reserved here, and pushed bytes
+Place on the way of an append: between the driver's inbox and the core; disk space is reserved here, and pushed bytes
 are checked.
 """
 
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 
 class Admission:
-    """Decides what the core may see.
+    """Decides which events are passed to the core.
 
     Args:
         raft, store, observer, room: the driver's.
-        has_snapshots: chunks of snapshots can be taken.
+        has_snapshots: chunks of snapshots can be stored.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Admission:
         self._observer = observer
         self._room = room
         self._has_snapshots = has_snapshots
-        # Voters whose readmission was too large, as far as the log of this process has said so.
+        # Voters whose readmission was too large and that were logged since the process started.
         self._too_large: set[str] = set()
 
     def admit(self, event: Event) -> Event | None:
-        """Return `event` as the core may see it; None: it is dropped.
+        """Return the event to pass to the core, `event` or a substitute; None: it is dropped.
 
         Raises:
             store.errors.StorageFailed: stop the node.
@@ -67,9 +67,9 @@ class Admission:
         return event
 
     def _admit_change(self, event: ChangeMembership) -> Event | None:
-        """Keep back a change whose entry fits into no data file, or finds no room on the disk."""
+        """Refuse a change whose entry does not fit into a data file, or on the disk."""
         size, size_max = self._size_of(self._at_most(event)), self._store.max_body_bytes
-        # A member that leaves makes the entry shorter, and that of before is in the log.
+        # A removal makes the entry shorter, and the entry before it did fit.
         if size > size_max and event.action is not MembershipAction.REMOVE:
             code = ResponseCode.UNEXPECTED_ARGUMENT
             message = (
@@ -85,9 +85,9 @@ class Admission:
         return None
 
     def _at_most(self, event: ChangeMembership) -> Membership:
-        """Return a membership whose entry is at least as long as the one that `event` brings about.
+        """Return a membership whose entry is at least as long as the one that `event` leads to.
 
-        A member is added only if there is room to promote and to readmit all later, too.
+        A member is added only if the entry would still fit after all were promoted and readmitted.
         """
         current = self._raft.membership
         member = current.get(event.member_id)
@@ -104,13 +104,13 @@ class Admission:
     def _admit_message(self, event: Received) -> Event | None:
         message = event.message
         if isinstance(message, LEADERS_MESSAGES) and not self._raft.is_believed(event.sender, message):
-            # The core drops it, or answers that its term is old: neither needs its bytes checked or room for them.
+            # The core drops it, or answers that its term is old: no need to check its bytes or to reserve space.
             return event
         match message:
             case Push(span=Span() as span):
                 return self._admit_push(event, message, span)
             case PushAccepted() | HeartbeatResponse():
-                # A voter that was wiped brings about a membership in which it is readmitted.
+                # A wiped voter leads to a membership in which it is readmitted.
                 is_wiped = self._raft.is_unknown_life(event.sender, message.incarnation)
                 return event if not is_wiped or self._can_readmit(event.sender, message.incarnation) else None
             case VoteResponse() | TimeoutNow():
@@ -122,7 +122,7 @@ class Admission:
         return event
 
     def can_lead(self) -> bool:
-        """Return whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
+        """Return whether a leader's no-op fits on the disk; otherwise votes that would elect this node are not counted."""
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:
@@ -138,7 +138,7 @@ class Admission:
         size, size_max = self._size_of(readmitted), self._store.max_body_bytes
         if size <= size_max:
             return self._has_room(size)
-        # Only where an older version let the group grow beyond what its data files hold.
+        # Only if an older version let the group grow beyond the size of a data file.
         if peer not in self._too_large:
             self._too_large.add(peer)
             text = "the entry that readmits it fits into no data file: remove a member, then remove and add this one"

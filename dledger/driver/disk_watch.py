@@ -27,9 +27,9 @@ class DiskWatch:
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
-        # None: no sync is under way.
+        # None: no sync is running.
         self._begun_ms: int | None = None
-        # Moved ahead at every check while a sync stalls, so that the pause counts from the end of the stall.
+        # Advanced at every check while a sync stalls, so that the pause counts from the end of the stall.
         self._stalled_until_ms = -1
 
     def began(self, now_ms: int) -> None:
@@ -53,13 +53,13 @@ class DiskWatch:
 
 
 class RoomWatch:
-    """Records the largest batch without room on the disk, until it would fit.
+    """Records the largest batch that did not fit on the disk, until it would fit.
 
-    Until that batch fits, not just any: a node that accepts a small entry and refuses the next large one would
-    otherwise count as one with room, and get the leadership in vain.
+    A smaller batch that fits is not enough: a node that accepts a small entry and refuses the next large one would
+    otherwise get the leadership in vain.
 
     Args:
-        reserve: makes room for bodies of these sizes, or raises `DiskFull`.
+        reserve: reserves space for bodies of these sizes, or raises `DiskFull`.
         interval_ms: time between two attempts.
     """
 
@@ -68,25 +68,25 @@ class RoomWatch:
     def __init__(self, reserve: Callable[[Sequence[int]], object], interval_ms: int) -> None:
         self._reserve = reserve
         self._interval_ms = interval_ms
-        # The largest batch that found no room since all did; empty: there is room.
+        # The largest batch that did not fit; empty: everything fits.
         self._sizes: Sequence[int] = ()
         # When to try again; valid while `_sizes` is not empty.
         self._look_ms = 0
 
     def lacked(self, sizes: Sequence[int], now_ms: int) -> None:
-        """Record that bodies of these sizes found no room."""
+        """Record that bodies of these sizes did not fit."""
         if not self._sizes:
             self._look_ms = now_ms + self._interval_ms
         if sum(sizes) >= sum(self._sizes):
             self._sizes = sizes
 
     def found(self, sizes: Sequence[int]) -> None:
-        """Record that bodies of these sizes found room: smaller batches would, too."""
+        """Record that bodies of these sizes fit: smaller batches would fit, too."""
         if self._sizes and sum(sizes) >= sum(self._sizes):
             self._sizes = ()
 
     def is_full(self, now_ms: int) -> bool:
-        """Return whether the recorded batch would still find no room; try it again at intervals."""
+        """Return whether the recorded batch would still not fit; tried again at intervals."""
         if self._sizes and now_ms >= self._look_ms:
             self._look_ms = now_ms + self._interval_ms
             try:

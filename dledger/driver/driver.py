@@ -1,14 +1,15 @@
 """Runs the consensus core: feeds it events and executes its effects, in order, on store, hard state and transport.
 
 Synchronous and without a clock of its own: `node.Node` drives it in production, `dledger.testing` in simulation, so
-what is simulated is what ships. It is *not* thread-safe: one owner calls it, from one thread.
+the simulator runs production code. It is *not* thread-safe: one owner calls it, from one thread.
 
 Place on the way of an append: between the node (futures, timers, sockets) and the core (decisions) on one side and
-the entry store (bytes) on the other. Its own decisions are three:
+the entry store (bytes) on the other. The driver decides only three things:
 
-- What cannot be taken (no room, bad bytes) is kept from the core, so that an effect never fails half-way.
-- A push leaves as soon as its entries are written; one sync is under way at a time, and what is written meanwhile
-  joins the next (group commit).
+- Events that cannot be executed (no disk space, bad bytes) are not passed to the core, so an effect never fails
+  half-way.
+- A push is sent as soon as its entries are written; one sync runs at a time, and everything written meanwhile
+  is part of the next (group commit).
 - One read from the store serves all peers that need the same span.
 """
 
@@ -77,11 +78,11 @@ class Driver:
 
     Args:
         raft: the core, constructed from `store.log_state()` and the saved hard state.
-        store, hard_state, memberships, transport, syncer, observer: what effects act on.
-        snapshots: of the state machine; None: there is none, and no peer sends any.
+        store, hard_state, memberships, transport, syncer, observer: the ports on which effects are executed.
+        snapshots: of the state machine; None: there is no state machine, and no peer sends snapshots.
         is_flush_sync: report entries as persisted only after a sync. False: as soon as they are written (the owner
             then syncs in the background by `begin_sync`).
-        is_nearly_full: says whether the owner refuses appends to keep some room free; asked at each tick.
+        is_nearly_full: returns whether the owner refuses appends to keep some space free; called at each tick.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Driver:
         self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
         self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
         self._is_nearly_full = is_nearly_full
-        # The last span that was read, for all peers that need the same one; whatever removes entries clears it.
+        # The last span that was read, for all peers that need the same one; cleared when entries are removed.
         self._last_read: tuple[Span, bytes] | None = None
 
     def process(self, events: Iterable[Event], now_ms: int | None = None) -> None:
@@ -125,11 +126,12 @@ class Driver:
 
         Args:
             events: what happened.
-            now_ms: the owner's clock; with it time passes first, so that what is decided of these events is decided
-                now (a lease, a leader's silence). What is due is looked at with each `Tick`. None: no time passed.
+            now_ms: the owner's clock; the core's clock is set to it first, so that decisions about these events are
+                made at this time (a lease, a leader's silence). Deadlines are checked with each `Tick`. None: no time
+                passed.
 
         Raises:
-            store.errors.StorageFailed, InvariantBroken: stop the node; what was under way has an unknown outcome.
+            store.errors.StorageFailed, InvariantBroken: stop the node; appends in progress have an unknown outcome.
         """
         if now_ms is not None:
             self.raft.pass_time(now_ms)
@@ -172,7 +174,7 @@ class Driver:
             except DiskFull:
                 self._room.lacked(sizes, self.raft.now_ms)
                 self._look_at_disk(self.raft.now_ms)
-                # Where another voter has room, it becomes leader, and the client need not get an error for a full disk.
+                # If another voter has free space, it becomes leader, and the client does not have to get an error.
                 is_leaving = self.raft.is_transferring
                 for proposal in proposals:
                     code = ResponseCode.LEADER_TRANSFERRING if is_leaving else ResponseCode.DISK_FULL
@@ -182,7 +184,7 @@ class Driver:
         self.process([Propose(proposals, sum(len(proposal.bodies) for proposal in proposals))])
 
     def begin_sync(self) -> None:
-        """Begin to make durable what was written, unless a sync is under way."""
+        """Begin to sync what was written, unless a sync is running."""
         if self._is_syncing or self._store.durable_index >= self._store.last_index:
             return
         self._is_syncing = True
@@ -193,7 +195,7 @@ class Driver:
         """Record that `ticket` was synced; begin the next sync if more was written meanwhile.
 
         Args:
-            ticket: what `Syncer.start` got.
+            ticket: the one passed to `Syncer.start`.
             now_ms: as in `process`.
 
         Raises:
@@ -299,14 +301,14 @@ class Driver:
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
         end = chunk.offset + chunk.length
         if self._snapshot_bytes < end:
-            # The leader learns that nothing is here, and retries after a pause.
+            # The answer shows the leader that no byte is here, and it retries after a pause.
             self._step(SnapshotStored(chunk.snapshot, is_good=False))
         elif end == chunk.snapshot.size_bytes:
             assert self._snapshots is not None
             self._step(SnapshotStored(chunk.snapshot, is_good=self._snapshots.finish(chunk.snapshot)))
 
     def _append(self, effect: AppendProposal) -> None:
-        """Write a batch of proposals (one write for each run that is stamped alike), or the leader's no-op."""
+        """Write a batch of proposals (one write for each run with the same `stamp_at`), or the leader's no-op."""
         if effect.proposal is None:
             self._append_own(self._store.codec.no_op(), effect.first_index, effect.term)
             return
@@ -348,8 +350,8 @@ class Driver:
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):
             assert message.begin_index == self._store.begin_index, (message, self._store.begin_index)
-            # The store's own note of its beginning, not the index, where a bit may have changed: no entry follows the
-            # log of a follower that begins elsewhere.
+            # The begin that the store has recorded, not the index, where a bit may have changed: no entry could follow
+            # in the log of a follower that begins at a wrong position.
             begin_position, prev_chain_crc = self._store.begin_position, self._store.begin_chain_crc
             message = replace(message, begin_position=begin_position, prev_chain_crc=prev_chain_crc)
         self._transport.send(peer, message)

@@ -20,8 +20,8 @@ def process_batch(
 ) -> list[Proposal]:
     """Pass events to the driver, then proposals, and return the proposals.
 
-    Events come first, because they decide about proposals: after a commit the next proposals are due, and after a new
-    term they may be refused.
+    Events are processed first, because proposals depend on them: after a commit the next proposals are due, and after a
+    new term they may be refused.
 
     Args:
         driver: of the node.

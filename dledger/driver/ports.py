@@ -21,10 +21,10 @@ class Proposal:
 
     Attributes:
         bodies: at least one; each becomes one entry.
-        stamp_at: where in each body the store writes its physical offset (entry position + 48, 8 bytes big-endian)
-            before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
+        stamp_at: position in each body at which the store writes its physical offset (entry position + 48, 8 bytes
+            big-endian) before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
         channel: of the entries; 0 unless they are a broker's own (`commitlog.record.system_records`).
-        token: the owner's own; the driver does not look at it.
+        token: for the owner; the driver does not use it.
     """
 
     bodies: Sequence[bytes]
@@ -34,7 +34,7 @@ class Proposal:
 
 
 class Transport(Protocol):
-    """Carries messages to peers; never blocks, may lose, delay, double or reorder them."""
+    """Sends messages to peers; never blocks; may lose, delay, duplicate or reorder them."""
 
     def send(self, peer: str, message: Message) -> None:
         """Send `message` to `peer`; a `Push` with a span and a `SnapshotChunk` carry their payload."""
@@ -44,7 +44,7 @@ class Syncer(Protocol):
     """Makes written entries durable outside the driver's batches."""
 
     def start(self, ticket: EntriesTicket) -> None:
-        """Run `ticket.sync()` soon, here or in a thread, then have the owner call `Driver.synced(ticket)`."""
+        """Run `ticket.sync()` soon, here or in a thread; then the owner must call `Driver.synced(ticket)`."""
 
 
 class Memberships(Protocol):
@@ -62,10 +62,10 @@ class Snapshots(Protocol):
     """Keeps snapshots of the state machine; sends and receives them in pieces."""
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; nothing of it (`b""`): not now, ask again; None: it is no longer kept."""
+        """Return a piece of a snapshot; `b""`: not now, try again; None: the snapshot is deleted."""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write the next piece of an incoming snapshot; return how many bytes of it are here now (0: no room).
+        """Write the next piece of an incoming snapshot; return the number of its bytes that are here (0: disk full).
 
         Raises:
             store.errors.StorageFailed: the node must stop.

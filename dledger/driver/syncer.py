@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from dledger.entries.store import EntriesTicket
     from store.fs.storage_thread import Worker
 
-# Well above a thread change, so that syncs that queue after those of other nodes on the same disk stay inline; far
+# Well above a thread switch, so that syncs that wait for those of other nodes on the same disk stay inline; far
 # below a heartbeat.
 _FAST_S = 0.001
 _STALL_S = 0.02
 _STALL_PENALTY_S = 5.0
-# How much of the maximum is kept at each sync: after one of 5 ms, 16 fast syncs bring it back below `_FAST_S`.
+# The decay of the maximum at each sync: after one of 5 ms it takes 16 fast syncs to be below `_FAST_S` again.
 _KEPT = 0.9
 
 
@@ -47,7 +47,7 @@ class GroupSyncer:
 
     Args:
         listener: the node.
-        worker: syncs apart from the event loop.
+        worker: syncs outside the event loop.
         now_s: a monotonic clock with a resolution of at least 0.1 ms.
 
     Attributes:
@@ -105,7 +105,7 @@ class GroupSyncer:
 
 
 class SyncPolicy:
-    """Decides from past syncs and present load where the next one runs; holds no resources.
+    """Decides, by past syncs and the current load, where the next sync runs; has no resources.
 
     Times are seconds of any monotonic clock.
     """
@@ -119,7 +119,7 @@ class SyncPolicy:
         self._slow_s = max(duration_s, self._slow_s * _KEPT)
         if duration_s >= _STALL_S:
             self._stalled_until_s = now_s + _STALL_PENALTY_S
-            # The penalty is the answer to a stall; after it recent syncs decide again.
+            # After a stall the penalty decides; after the penalty, recent syncs decide again.
             self._slow_s = _FAST_S
 
     def is_inline(self, now_s: float, *, is_lightly_loaded: bool) -> bool:
@@ -131,7 +131,7 @@ class SyncListener(Protocol):
     """The node, which owns the driver. Calls come from the event loop."""
 
     def is_lightly_loaded(self) -> bool:
-        """Return whether loop and disk have so little to do that a short stop of the loop delays no other work."""
+        """Return whether loop and disk are so lightly loaded that blocking the loop briefly delays no other work."""
 
     def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """`ticket` is durable; call `Driver.synced`."""

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
     from store.fs.storage_thread import Worker
 
-# How often it is logged that a disk has become full, or has room again.
+# How often the node checks whether its disk has become full, or has free space again, to log it.
 _DISK_CHECK_S = 1.0
-# DLedger looks every 100 ms; files go by the hour.
+# DLedger checks every 100 ms, but files expire by the hour.
 _RETENTION_INTERVAL_S = 10.0
 
 
@@ -74,11 +74,11 @@ class NodeParts:
         event_batches: of the event loop; `begin` gives them `driver` and `jobs`.
         transport: to the other nodes.
         group: members and requests to change them.
-        gate: takes appends in.
+        gate: accepts appends.
         leadership: which node leads.
         machine: feeds the state machine; None without one.
         retention: deletes old files.
-        raft, driver: the core, and what executes its effects.
+        raft, driver: the core, and the driver that executes its effects.
         view: status and gauges.
         worker: the storage thread.
         jobs: the periodic jobs.

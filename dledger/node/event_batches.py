@@ -40,7 +40,7 @@ class EventBatches:
     Args:
         metrics: counts batches and syncs.
         waiters: their requests to the core, and their deadlines.
-        store: reports how much is not yet synced.
+        store: reports the amount of data that is not synced yet.
         now_s: the clock of deadlines.
     """
 
@@ -52,14 +52,14 @@ class EventBatches:
         self._waiters = waiters
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        # None before `begin`, and for good after `end` or the first error: nothing reaches the core then.
+        # None before `begin`, and permanently after `end` or the first error: then no event reaches the core.
         self._driver: Driver | None = None
         # Set together with the driver; called at most once.
         self._report_failure: Callable[[Exception], None] | None = None
         # Events since the last batch, in the order of their arrival: order between messages of one peer matters.
         self._inbox: list[Event] = []
         self._proposals = ProposalQueue()
-        # A batch is scheduled. A tick may run one before it; the scheduled one then finds what came after the tick.
+        # A batch is scheduled. A tick may run one before it; the scheduled one then has the events after the tick.
         self._is_batch_due = False
         # The next call of each job, by its action.
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -89,12 +89,12 @@ class EventBatches:
         self._timers.clear()
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
-        """Take a proposal with bodies of `size_bytes` into the next batch, or a later one if enough are in flight."""
+        """Add a proposal with bodies of `size_bytes` to the next batch, or a later one if enough are in flight."""
         self._proposals.add(proposal, size_bytes)
         self.schedule_batch()
 
     def ask(self, event: Event) -> None:
-        """Take an event into the next batch."""
+        """Add an event to the next batch."""
         self._inbox.append(event)
         self.schedule_batch()
 
@@ -107,12 +107,12 @@ class EventBatches:
     # ------------------------------------------------------------------------------------ from transport and syncer
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        """Take all messages of one read into the next batch."""
+        """Add all messages of one read to the next batch."""
         self._inbox += [Received(sender, message) for message in messages]
         self.schedule_batch()
 
     def on_unreachable(self, peer: str) -> None:
-        """Take a broken connection into the next batch."""
+        """Add a broken connection to the next batch."""
         self.ask(PeerUnreachable(peer))
 
     def on_failed(self, error: Exception) -> None:
@@ -120,7 +120,7 @@ class EventBatches:
         self._fail(error)
 
     def is_lightly_loaded(self) -> bool:
-        """Return whether few appends wait and little is unsynced."""
+        """Return whether few appends wait and little data is unsynced."""
         store = self._store
         unsynced_size_bytes = store.end_position - position_after(store, store.durable_index)
         return (

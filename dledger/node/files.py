@@ -65,11 +65,11 @@ class NodeFiles:
             files: the file system.
             config: identity, sizes, and the members of the group.
             draw: gives the numbers of directory and life, and the incarnation that a damaged tail costs.
-            has_state_machine: it has snapshots.
+            has_state_machine: the node has snapshots.
             codec: of the entries.
 
         Raises:
-            dledger.storage.identity.WrongDirectory: the directory is another node's, or it is not known whose.
+            dledger.storage.identity.WrongDirectory: the directory is another node's, or of an unknown node.
             store.errors.StoreError: the directory is locked, damaged or full.
             dledger.storage.membership_codec.MembershipUnreadable: the saved membership cannot be read.
         """

@@ -32,7 +32,7 @@ class NodeGroup:
         peers: is given the addresses of all members, whenever they change.
         inbox: gives the requests to the core.
         requests: the futures of requests.
-        known_peers: learns the memberships of the log, whenever they change.
+        known_peers: gets the memberships of the log, whenever they change.
         now_s: the clock of deadlines.
     """
 
@@ -66,11 +66,11 @@ class NodeGroup:
 
     @property
     def is_member(self) -> bool:
-        """Whether this node belongs to the group, as far as it knows; not yet while it joins."""
+        """Whether this node belongs to the group according to its own log; not yet while it joins."""
         return self.membership.get(self._self_id) is not None
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Connect to the members of all memberships that may be in force: a removed one must learn of its removal."""
+        """Connect to the members of all memberships that may be in force: a removed one must receive its removal."""
         was_member = self.is_member
         self._memberships = tuple(memberships)
         self._known_peers.learn(memberships)
@@ -116,18 +116,18 @@ class NodeGroup:
     def change_membership(
         self, action: MembershipAction, member_id: str, address: str
     ) -> asyncio.Future[RequestResult]:
-        """Add, promote or remove a member; the future resolves when that is committed, refused or too late."""
+        """Add, promote or remove a member; the future resolves when that is committed, refused or timed out."""
         fault = self._fault_of(action, member_id, address)
         if fault is not None:
             return _answered(fault)
         return self._request(lambda request_id: ChangeMembership(request_id, action, member_id, address))
 
     def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
-        """Hand the leadership to `target`; the future resolves when that has happened, or not."""
+        """Transfer the leadership to `target`; the future resolves when that has succeeded or failed."""
         return self._request(lambda request_id: TransferLeadership(request_id, target))
 
     def _fault_of(self, action: MembershipAction, member_id: str, address: str) -> RequestResult | None:
-        """Return a fault of name or address, which no leader checks; None: there is none."""
+        """Return a fault of the name or address, which leaders do not check; None if there is none."""
         if action is not MembershipAction.ADD:
             return None
         try:

@@ -1,7 +1,7 @@
 """A node's access to its machine, besides files and event loop: time, randomness and threads.
 
-A port: production takes what Python offers; the simulator of the shell (`dledger.testing.shell`) brings clocks, random
-numbers and threads that follow from a seed. Whatever the shell of a node needs of this kind comes from here, so that
+A port: production uses Python's library; the simulator of the shell (`dledger.testing.shell`) has clocks, random
+numbers and threads that are determined by a seed. The shell of a node gets all of them from here, so that
 nothing in a simulated node depends on the real machine.
 """
 

@@ -1,4 +1,4 @@
-"""The leader, as one node knows it."""
+"""The leader known to one node."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ class NodeLeadership:
         self._raft = raft
         self._addresses = addresses
         self._group = group
-        # Set once, when the node falls silent; its core may still have the role of a leader then.
+        # Set once, when the node stops sending; its core may still have the role of a leader then.
         self._has_ended = False
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads, as far as it knows."""
+        """Whether this node leads, according to its own state."""
         return not self._has_ended and self._raft.role is Role.LEADER
 
     def end(self) -> None:
-        """This node is silent from now on: it does not lead, whatever its core believes."""
+        """From now on this node does not lead, whatever the role of its core."""
         self._has_ended = True
 
     def leader(self) -> KnownLeader:
-        """Return id and client address of the leader, as far as known here."""
+        """Return id and client address of the leader, if they are known here."""
         leader_id = self._raft.leader_id or ""
         if self._has_ended and leader_id == self._raft.state.self_id:
             return KnownLeader()
         return KnownLeader(leader_id, self._addresses.client_address_of(leader_id))
 
     def client_addresses(self) -> dict[str, str]:
-        """Return the client address of each member, by id, as far as known here."""
+        """Return the known client addresses of members, by id."""
         address_of = self._addresses.client_address_of
         return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
 
     def refusal(self) -> str | None:
-        """Return, for people, why this node does not take appends; None while it leads."""
+        """Return, for people, why this node does not accept appends; None while it leads."""
         return None if self._raft.role is Role.LEADER else self.not_leader_message()
 
     def not_leader_message(self) -> str:

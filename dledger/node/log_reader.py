@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from dledger.entries.store import EntryStore
     from dledger.types import Span
 
-# One piece: large enough that its overhead does not count, small enough that decoding it (about 2 microseconds an
+# One piece: large enough that its overhead is negligible, small enough that decoding it (about 2 microseconds an
 # entry) does not keep heartbeats waiting.
 PIECE_SIZE_BYTES_MAX = 256 * 1024
 PIECE_ENTRIES_MAX = 1024
-# Beyond any log; a larger limit is an arithmetic error of the caller.
+# Above the size of any log; a larger limit is a mistake of the caller.
 LIMIT_MAX = 1 << 62
 
 
 class LogReader:
-    """Finds where a read begins.
+    """Finds the begin of a read.
 
     Args:
         store: the log.

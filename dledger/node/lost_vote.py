@@ -3,8 +3,8 @@
 The last entry was durable, so this node may have acknowledged it. If it truncated the entry and kept its vote, then
 with one more node down a majority without the entry could elect a leader, and an acknowledged entry would be lost. So
 before the tail is cut, the node saves a new incarnation: to the group it is a node that lost its disk (ADR 7). It takes
-part without a vote, the leader sends it the missing entries, and readmits it. If the other voters are no majority, no
-leader could do that: the node refuses to start until an operator accepts the loss of the entry.
+part without a vote, the leader sends it the missing entries, and readmits it. If the other voters are not a majority,
+no leader could do that: the node refuses to start until an operator accepts the loss of the entry.
 
 Place: called by recovery (`dledger.entries.recovery`) before the cut; writes the hard state.
 Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
@@ -75,7 +75,7 @@ class VoteGivenUp:
         return f"{kept}this node has no vote until the leader has sent it what it lacks"
 
     def _membership_before(self, index: int) -> Membership:
-        """Return the membership that is in force when the entry at `index`, and all after it, are gone."""
+        """Return the membership that is in force without the entry at `index` and those after it."""
         entries = MembershipFile.open(self._files, self._directory).load()
         if entries is None:
             return self._settings
@@ -96,7 +96,7 @@ class VoteGivenUp:
         return f"{kept}{leave} gave leave to do without it"
 
     def _keep(self, damage: DamagedTail) -> str:
-        """Save the bytes that are cut, for an operator to inspect, if there is room."""
+        """Save the bytes that are cut, for an operator to inspect, if they fit on the disk."""
         path = f"{self._directory}/damaged.{damage.log_position:020d}"
         try:
             self._files.replace(path, damage.content)
@@ -108,10 +108,10 @@ class VoteGivenUp:
 def take_back_vote(
     files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
 ) -> None:
-    """Count again as the voter that the group knows, if an operator requested it; the directory must be locked.
+    """Restore the vote of this node, if an operator requested it; the directory must be locked.
 
-    Where voters lost data and the rest are no majority, no leader can readmit them. An operator can, with an empty file
-    whose name holds the incarnation without a vote. That gives up entries which only the lost disks or tails held.
+    If voters lost data and the rest are not a majority, no leader can readmit them. An operator can, with an empty file
+    whose name has the incarnation without a vote. That gives up entries which were only on the lost disks or tails.
 
     Raises:
         store.errors.StorageFailed: the node must not start.

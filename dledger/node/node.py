@@ -1,13 +1,13 @@
 """One member of a replication group: accepts appends, reads and membership changes; starts and stops.
 
-Place on the way of an append: `append` has the gate check bounds, keep a future and hand the bodies to the next batch
-(`dledger.node.event_batches`); the driver's effects come back to `dledger.node.observer`, which resolves the future.
+Place on the way of an append: in `append` the gate checks bounds, keeps a future and adds the bodies to the next batch
+(`dledger.node.event_batches`); the driver reports its effects to `dledger.node.observer`, which resolves the future.
 
-Not here: how its parts are put together (`dledger.node.composition`), consensus (`dledger.core`), bytes
+Not here: how its parts are built (`dledger.node.composition`), consensus (`dledger.core`), bytes
 (`dledger.entries.store`), gRPC (`dledger.service.log`).
 
 Invariant: after a failure nothing is written, sent or acknowledged any more; the node is silent, so that the others
-elect a leader, and `failed` makes the owner end the process.
+elect a leader, and because of `failed` the owner ends the process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long a stopping node waits for what it has taken in, so that a planned restart leaves few outcomes unknown.
+# How long a stopping node waits for accepted appends, so that a planned restart leaves few outcomes unknown.
 _DRAIN_S = 1.0
 
 
@@ -56,20 +56,20 @@ class Node:
     Args:
         config: all settings.
         metrics: where the node counts.
-        files: the file system; the operating system's unless a test brings another.
+        files: the file system; that of the operating system unless a test passes another.
         codec: distinguishes a leader's own entries from those of clients. All nodes of a group must have the same.
-        state_machine: is given every committed entry (of the codec's `applied_channel`); without any state yet. All
+        state_machine: gets every committed entry (of the codec's `applied_channel`); without any state yet. All
             nodes of a group must have the same.
         origin: the store that the log continues; nodes with another are refused. It is fixed before the node starts.
-        keep_from: entries from this index on must not be deleted, for a reason of the owner's; None: he has none.
+        keep_from: the owner needs the entries from this index on, which are not deleted; None: it needs none.
         trace: gets a line of JSON for every event of the core (`dledger.driver.trace`).
-        host: time, chance and threads; those of the machine unless a simulation brings others.
+        host: time, random numbers and threads; those of the machine unless a simulation passes others.
 
     Attributes:
         config, metrics: as they were given.
-        failed: resolves with the error that stopped the node; never, while it runs or after a clean stop. There from
-            `start` on, as is `reader`.
-        reader: finds where a read of committed entries begins.
+        failed: resolves with the error that stopped the node; never while it runs, or after a clean stop. Available
+            from `start` on, as is `reader`.
+        reader: finds the begin of a read of committed entries.
     """
 
     failed: asyncio.Future[Exception]
@@ -115,7 +115,7 @@ class Node:
     # ---------------------------------------------------------------------------------------------- life and death
 
     def open(self) -> EntryStore:
-        """Recover the log and return it, to be read only; `start` does it where it was not done before.
+        """Recover the log and return it, to be read only; `start` does this if it was not done before.
 
         An owner that needs the log to prepare itself calls this, prepares, and then joins the group by `start`.
 
@@ -180,9 +180,9 @@ class Node:
         self._worker = parts.worker
 
     async def stop(self) -> None:
-        """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
+        """Leave the group: wait briefly for appends in progress, make everything durable, close the files.
 
-        One that was only opened gives its files back; without effect on a node that is stopped already.
+        Closes the files of a node that was only opened; without effect on a node that is stopped already.
 
         Raises:
             store.errors.StorageFailed: the last sync failed; nothing that was acknowledged by a quorum is lost by it.
@@ -205,7 +205,7 @@ class Node:
         self._files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
 
     def abandon(self) -> None:
-        """Give the files of a node back that was only opened; without effect on any other one."""
+        """Close the files of a node that was only opened; without effect on any other node."""
         if not self._is_open and self._opened is not None:
             self._opened.close(is_clean=False)
             self._opened = None
@@ -216,7 +216,7 @@ class Node:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Stop at once: what the disk, or this node's own state, holds is no longer certain."""
+        """Stop at once: the content of the disk, or the state of this node, is no longer certain."""
         logger.critical("node_failed self_id=%s error=%r", self.config.self_id, str(error), exc_info=error)
         message = f"the node has stopped: {error}"
         self._gate.closed = AppendResult(ResponseCode.NOT_LEADER, message)
@@ -241,7 +241,7 @@ class Node:
     ) -> asyncio.Future[AppendResult]:
         """Append `bodies` as consecutive entries; the future resolves when they are committed, refused or unknown.
 
-        Cancelling the future withdraws nothing: the entries may be committed all the same.
+        Cancelling the future does not withdraw the append: the entries may still be committed.
 
         Args:
             bodies: at least one; must not change afterwards.
@@ -295,9 +295,9 @@ class Node:
         return self._raft.commit_index
 
     def when_changed(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when more is committed, when role, term or leader have changed, or when the log is reset.
+        """Call `listener` when the commit index, role, term or leader have changed, or when the log is reset.
 
-        It is called in the middle of a batch and must only take note; call this before `start`.
+        The listener is called in the middle of a batch and must only record the change; call this before `start`.
         """
         self._waiters.listeners.append(listener)
 
@@ -318,7 +318,7 @@ class Node:
 
     @property
     def term(self) -> int:
-        """The current term, as far as the node knows; -1 before it has joined its group."""
+        """The current term of this node; -1 before it has joined its group."""
         return self._raft.term if self._has_joined else NO_TERM
 
     @property
@@ -328,7 +328,7 @@ class Node:
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """Its newest good snapshot, another object for each that was saved; None likewise."""
+        """The newest good snapshot, another object for each that was saved; None if there is none."""
         return self._view.snapshot if self._has_joined else None
 
     @property
@@ -343,7 +343,7 @@ class Node:
 
     @property
     def pending_appends_count(self) -> int:
-        """The number of accepted appends that are neither committed nor refused nor truncated, awaited or not."""
+        """The number of accepted appends that are not committed, refused or truncated yet, awaited or not."""
         return self._waiters.appends.appends_count
 
     @property
@@ -358,15 +358,15 @@ class Node:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the node leads, as far as it knows."""
+        """Whether the node leads, according to its own state."""
         return self._has_joined and self._leadership.is_leader
 
     def leader(self) -> KnownLeader:
-        """Return id and client address of the leader, as far as known here."""
+        """Return id and client address of the leader, if they are known here."""
         return self._leadership.leader()
 
     def client_addresses(self) -> dict[str, str]:
-        """Return the client address of each member, by id, as far as known here; only while the node runs."""
+        """Return the known client addresses of members, by id; only while the node runs."""
         return self._leadership.client_addresses()
 
     def status(self) -> NodeStatus:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Complaints that are remembered, to log each only once: a peer that repeats itself must not fill the disk.
+# Logged rejections that are kept, to log each only once: a peer that repeats a message must not fill the disk.
 _DISTRUSTED_MAX = 256
 REJECT_TEXTS: Final = {
     RejectReason.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
@@ -55,7 +55,7 @@ class NodeObserver:
         group: receives memberships, and the ends of requests to change them.
         answers: answers the appends that are committed; with a machine, that calls it once they are applied.
         leaders: names the leader to a client whose append is refused.
-        machine: applies what is committed; None without one.
+        machine: applies committed entries; None without one.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class NodeObserver:
         self._machine = machine
         # Kept while no leader is known: a leader that is elected again is no change of leader.
         self._last_leader_id: str | None = None
-        # Peer and reason of each logged complaint since the leader changed; at most `_DISTRUSTED_MAX`.
+        # Peer and reason of each logged rejection since the leader changed; at most `_DISTRUSTED_MAX`.
         self._distrusted: set[tuple[str, str]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """Remember the index of the append until it is committed."""
+        """Record the index of the append until it is committed."""
         self._appends.appended(_pending_of(proposal), first_index, term, positions)
         if self._machine is not None:
             self._machine.appended(first_index, first_index + len(positions) - 1)
@@ -113,14 +113,14 @@ class NodeObserver:
         self._notify_listeners()
 
     def on_truncated(self, first_index: int) -> None:
-        """Remember that the entries of some appends are gone from here."""
+        """Record that the entries of some appends were truncated here."""
         logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
         self._appends.truncated(first_index)
         if self._machine is not None:
             self._machine.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Remember that all entries of appends that wait here are gone from here."""
+        """Record that the entries of all waiting appends are deleted here."""
         logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
         self._appends.truncated(0)
         if self._machine is not None:

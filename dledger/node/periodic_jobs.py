@@ -24,7 +24,7 @@ class Checkpoints:
     Args:
         store: the log.
         raft: the core; knows what is committed.
-        worker: saves them, apart from the event loop.
+        worker: saves them, outside the event loop.
         on_failed: called with an error; the node must stop.
     """
 

@@ -70,7 +70,7 @@ class SavedMemberships:
 
 
 def has_state(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
-    """Return whether a node, ours or another program's, ran in this directory and may have voted or acknowledged."""
+    """Return whether a node, of this or another program, ran in this directory and may have voted or acknowledged."""
     return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
 
 

@@ -22,7 +22,7 @@ class Inbox(Protocol):
     """Takes events of the core."""
 
     def ask(self, event: Event) -> None:
-        """Take an event into the next batch."""
+        """Add an event to the next batch."""
 
 
 class DriverSteps(Protocol):
@@ -40,17 +40,17 @@ class Peers(Protocol):
 
 
 class ClientAddresses(Protocol):
-    """Knows where clients find each node."""
+    """Knows the client address of each node."""
 
     def client_address_of(self, node_id: str) -> str:
         """Return host:port of a node's LogService; empty until the peer has sent it."""
 
 
 class KnownPeers(Protocol):
-    """What is remembered of the members on this disk."""
+    """The members and their directories as recorded on this disk."""
 
     def learn(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Remember the memberships of the log."""
+        """Record the memberships of the log."""
 
 
 class Group(Protocol):
@@ -64,7 +64,7 @@ class Group(Protocol):
 
 
 class Leaders(Protocol):
-    """Knows the leader, as far as this node does."""
+    """Names the leader."""
 
     def not_leader_message(self) -> str:
         """Return a text that names the leader, if known."""

@@ -26,7 +26,7 @@ class NodeRetention:
     """Checks periodically which data files may be deleted, and has the driver delete them.
 
     Args:
-        policy: chooses the files.
+        policy: selects the files.
         floor: entries from its index on must be kept; it is informed when it alone prevents a deletion.
         core: while it reports a stalled disk nothing is deleted, because a deletion would block the event loop.
         steps: runs each step; an error of it stops the node.
@@ -84,7 +84,7 @@ class NodeRetention:
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_room and self._free_aside():
-                # No guarantee depends on a log that was set aside: it is deleted before any file of the log in use.
+                # No guarantee depends on a log that was set aside, so it is deleted before any file of the log in use.
                 self._going.clear()
                 self._steps.soon(self._look_again)
             if self.is_disk_full != was_full:
@@ -103,7 +103,7 @@ class NodeRetention:
         try:
             driver.delete_before(index)
         except DiskFull as error:
-            # There is no room to record the new begin of the log; the next look tries again.
+            # The disk has no space to record the new begin of the log; the next look tries again.
             logger.warning("cannot_delete error=%r", str(error))
             self._going.clear()
             return
@@ -118,7 +118,7 @@ class NodeRetention:
 
 
 class RetentionFloor:
-    """The first index that must be kept: the group needs it, the state machine after a restart, or the owner.
+    """The first index that must be kept: for the group, for the state machine after a restart, or for the owner.
 
     Args:
         core: knows what the group needs.
@@ -145,7 +145,7 @@ class RetentionFloor:
 
 
 def retention_settings(config: NodeConfig) -> RetentionSettings:
-    """Return the rules that the settings give."""
+    """Return the retention rules in the settings."""
     return RetentionSettings(
         file_reserved_hours=config.file_reserved_hours,
         delete_when=config.delete_when,

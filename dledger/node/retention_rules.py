@@ -1,16 +1,16 @@
 """DLedger's numbers for the retention of data files (`store.fs.retention_rules` has the rules).
 
-| when                                          | what goes, oldest first                              |
+| when                                          | what is deleted, oldest first                        |
 | --------------------------------------------- | ---------------------------------------------------- |
 | in the hours of `delete_when`, or the disk is | files not written for `file_reserved_hours`, at most |
-| fuller than 0.70                              | ten at once                                          |
+| fuller than 0.70                              | ten at a time                                        |
 | the disk is fuller than 0.85, and             | the oldest file, however young; then the disk is     |
-| `enable_disk_force_clean` is set              | looked at again                                      |
+| `enable_disk_force_clean` is set              | checked again                                        |
 | the disk is fuller than 0.90 (0.05 above the  | appends are refused                                  |
 | one before, at most 0.95)                     |                                                      |
 
-Other than there (`DLedgerMmapFileStore.CleanSpaceService`): nothing goes from the floor on, a registered state machine
-switches nothing off, and a clock that jumps deletes nothing.
+Unlike in DLedger (`DLedgerMmapFileStore.CleanSpaceService`), entries from the floor on are never deleted, a registered
+state machine does not disable retention, and a jump of the clock deletes nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class RetentionSettings:
     Attributes:
         file_reserved_hours: how long a file is kept after its last write; at least 1.
         delete_when: hours of the day, local time.
-        disk_space_ratio_to_check_expired: used part of the disk above which old files go at any hour.
-        disk_space_ratio_to_force_clean: the same for files of any age; at least 0.50 holds.
-        enable_disk_force_clean: False: young files never go.
+        disk_space_ratio_to_check_expired: used part of the disk above which old files are deleted at any hour.
+        disk_space_ratio_to_force_clean: the same for files of any age; a value below 0.50 counts as 0.50.
+        enable_disk_force_clean: False: young files are never deleted.
     """
 
     file_reserved_hours: int = 72

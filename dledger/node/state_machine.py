@@ -6,8 +6,8 @@ applied to the state exactly once: applied index and state are saved as one snap
 Place on the way of an append: after the commit. It uses neither clock nor thread, so the simulator runs it, too.
 
 Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the
-proposals that wait, applied index and state are one file, and a snapshot is neither deleted because it cannot be loaded
-nor used when the log no longer reaches back to it.
+waiting proposals, applied index and state are in one file, and a snapshot is neither deleted because it cannot be
+loaded nor used if the log no longer has the entries after it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 # Entries that are read and applied in one step; no other work of the node runs during it.
 _STEP_SIZE_BYTES = 1 << 20
-# The same where most entries only have to be stepped over.
+# The same if most entries only have to be skipped.
 _SPARSE_STEP_SIZE_BYTES = 16 << 20
-# What an iterator of pieces has after its last one.
+# Marks the end of an iterator of pieces.
 _WHOLE = object()
 
 
@@ -37,7 +37,7 @@ class Applier:
     """Feeds one state machine from one log.
 
     Args:
-        machine: without any state yet: as it is before the first entry.
+        machine: without any state yet, as before the first entry.
         log: recovered.
         snapshots: of this machine.
         snapshot_threshold: entries applied since the last snapshot until the next one is saved (>= 1).
@@ -54,19 +54,20 @@ class Applier:
         self._log = log
         self._snapshots = snapshots
         self._threshold = snapshot_threshold
-        # `_applied_index <= _commit_index`, and neither falls. The term is that of entry `_applied_index`; snapshots
-        # carry both.
+        # `_applied_index <= _commit_index`, and neither decreases. The term is that of entry `_applied_index`;
+        # snapshots carry both.
         self._applied_index = NO_INDEX
         self._applied_term = NO_TERM
         self._commit_index = NO_INDEX
-        # Up to `_applied_index` at most: the log after it must be kept.
+        # At most at `_applied_index`: the log after it must be kept.
         self._snapshot: SnapshotInfo | None = None
         # The applied index at which a snapshot is due; above the applied index after each attempt, successful or not.
         self._next_snapshot_at = snapshot_threshold - 1
         # Until it is applied, no snapshot is due.
         self._catch_up_index = NO_INDEX
         self._is_forced = False
-        # An item for each entry that was expected and neither taken nor forgotten; None until it is applied.
+        # One item for each entry that was passed to `expect` and not yet to `take` or `forget`; None until it is
+        # applied.
         self._results: dict[int, Any] = {}
         # Neither `apply` nor `snapshot_save` is called before it is loaded.
         self._loading: _Loading | None = None
@@ -102,7 +103,7 @@ class Applier:
         self._results.update(dict.fromkeys(range(first_index, last_index + 1)))
 
     def take(self, first_index: int, last_index: int) -> list[Any]:
-        """Return the results of expected entries, all of which are applied, and keep them no longer.
+        """Return and remove the results of expected entries, all of which are applied.
 
         None: the result is not known here, because a snapshot already contained the entry's effect.
         """
@@ -110,7 +111,7 @@ class Applier:
         return [self._results.pop(index, None) for index in range(first_index, last_index + 1)]
 
     def forget(self, first_index: int, last_index: int) -> None:
-        """Keep no results of these entries: none is awaited any more, or they were truncated."""
+        """Remove the results of these entries: none is awaited any more, or they were truncated."""
         for index in range(first_index, last_index + 1):
             self._results.pop(index, None)
 
@@ -119,7 +120,7 @@ class Applier:
         self._commit_index = max(self._commit_index, commit_index)
 
     def step(self) -> None:
-        """Apply some of what is committed, about a mebibyte at most, or load a piece. Call it while `is_behind`.
+        """Apply at most about a mebibyte of committed entries, or load a piece. Call it while `is_behind`.
 
         Raises:
             StateMachineFailed, store.errors.CorruptData, store.errors.StorageFailed: the node must stop.
@@ -134,7 +135,7 @@ class Applier:
             self._applied_index, self._applied_term = span.last_index, span.term
 
     def _read(self, first_index: int, last_index: int) -> list[Entry]:
-        """Return those of the entries that the machine gets; where only a channel concerns it, the rest is not read."""
+        """Return the entries that the machine gets; if it gets only those of a channel, the rest is not read."""
         channel = self._log.codec.applied_channel
         if channel:
             return self._log.read_channel(first_index, last_index, channel)
@@ -169,10 +170,10 @@ class Applier:
         return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
 
     def catch_up(self) -> None:
-        """Let no snapshot be due until all is applied that was committed during the save that has just ended.
+        """Make no snapshot due until everything is applied that was committed during the save that has just ended.
 
-        Without it one piece is applied between two saves. Where more than that is committed during a save, the state
-        would lag more and more, until each append ends with an unknown outcome.
+        Otherwise only one piece would be applied between two saves. If more than that is committed during each save,
+        the state would lag more and more, until each append ends with an unknown outcome.
         """
         self._catch_up_index = self._commit_index
 
@@ -182,9 +183,9 @@ class Applier:
         self._is_forced |= is_forced
 
     def save_snapshot(self) -> SnapshotInfo | None:
-        """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.
+        """Save the current state durably; None: nothing was applied since the last snapshot, or the disk is full.
 
-        One that was lost, or is requested again, is saved again. After a full disk the next attempt comes
+        A snapshot that was lost, or is requested, is saved in any case. After a full disk the next attempt is made
         `snapshot_threshold` entries later.
 
         Raises:
@@ -206,7 +207,7 @@ class Applier:
         return self._snapshot
 
     def _is_snapshot_lost(self) -> bool:
-        """Return whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
+        """Return whether the newest snapshot was found damaged when it was to be sent: a new one must replace it."""
         latest = self._snapshots.latest()
         return self._snapshot is not None and (latest is None or latest.index < self._snapshot.index)
 
@@ -219,15 +220,15 @@ class Applier:
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Continue from the received snapshot up to `snapshot_index`, because the log was reset.
 
-        A machine that `LoadsInPieces` gets the first piece now and the others in `step`. One that is being loaded
-        already is continued if it serves, else given up for the new one.
+        A machine that `LoadsInPieces` gets the first piece now and the others in `step`. If a snapshot is being loaded
+        already, loading continues if that one is new enough, else it is replaced by the new one.
 
         Args:
-            begin_index: where the log begins now.
+            begin_index: the new begin of the log.
             snapshot_index: -1 when there is none.
 
         Raises:
-            StateLost: what the state lacks is nowhere on this node.
+            StateLost: entries that the state lacks are not on this node.
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
         if snapshot_index > self._reached_index:
@@ -242,7 +243,7 @@ class Applier:
         return self._applied_index if self._loading is None else self._loading.info.index
 
     def _load_newest(self, begin_index: int) -> None:
-        """Begin to load the newest good snapshot; an older one only if the log reaches back to it."""
+        """Begin to load the newest good snapshot; an older one only if the log has all entries after it."""
         for info in self._snapshots.snapshots:
             if info.index < max(self._reached_index, begin_index - 1):
                 break
@@ -250,7 +251,8 @@ class Applier:
                 content = self._snapshots.load(info)
             except (SnapshotDamaged, SnapshotGone):
                 continue
-            # With the first piece, before anything else of the node runs, the machine holds back what rests on state.
+            # With the first piece, before any other work of the node, the machine disables everything that uses the
+            # state.
             self._loading = _Loading(info, _pieces_of(self._machine, content))
             self._load_piece(self._loading)
             break
@@ -258,7 +260,7 @@ class Applier:
             raise StateLost(self._reached_index, begin_index, self._snapshots.damaged)
 
     def _load_piece(self, loading: _Loading) -> None:
-        """Load a piece; after the last one continue from the snapshot, which the state contains then."""
+        """Load a piece; after the last one the state is that of the snapshot, and applying continues after it."""
         info, pieces = loading
         try:
             is_whole = next(pieces, _WHOLE) is _WHOLE
@@ -273,7 +275,7 @@ class Applier:
 
 
 class StateMachine(Protocol):
-    """A program's state, changed by committed entries and by nothing else.
+    """A program's state, changed only by committed entries.
 
     It must be deterministic: equal entries lead to equal states, on every node and after every restart. No method may
     wait for anything. An exception stops the node.
@@ -284,11 +286,11 @@ class StateMachine(Protocol):
         ...
 
     def snapshot_save(self) -> Iterable[bytes]:
-        """Return the whole state, in chunks of any size; all of it is taken before the next `apply`."""
+        """Return the whole state, in chunks of any size; all of them are read before the next `apply`."""
         ...
 
     def snapshot_load(self, content: bytes) -> None:
-        """Put the state that `snapshot_save` returned, as one piece, in place of the one there is."""
+        """Replace the state by the one that `snapshot_save` returned, here as one piece."""
         ...
 
 
@@ -297,11 +299,11 @@ class LoadsInPieces(Protocol):
     """A state machine that loads snapshots in pieces: one whose state is large would block the event loop for long."""
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do what `StateMachine.snapshot_load` does, a piece for each `next`, of some milliseconds.
+        """Load like `StateMachine.snapshot_load`, in pieces of a few milliseconds, one for each `next`.
 
-        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must find the
-        state as it was before, or all of the new one. An iterator that is dropped before its end has loaded nothing:
-        another snapshot is loaded then, or the node stops.
+        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must get the
+        old state, or the complete new one. An iterator that is dropped before its end must have no effect:
+        then another snapshot is loaded, or the node stops.
         """
         ...
 
@@ -339,7 +341,7 @@ class StateLost(StoreError):
 
 
 def _pieces_of(machine: StateMachine, content: bytes) -> Iterator[None]:
-    """Load a snapshot in pieces, or in a single one if the machine knows none."""
+    """Load a snapshot in pieces, or in a single one if the machine does not support pieces."""
     if isinstance(machine, LoadsInPieces):
         yield from machine.snapshot_loading(content)
     else:

@@ -1,6 +1,6 @@
 """Runs the state machine of a node: applies some committed entries at a time, saves and loads snapshots.
 
-A received snapshot is loaded in pieces if the machine supports that; committed entries wait for its end.
+A received snapshot is loaded in pieces if the machine supports that; committed entries wait until it is loaded.
 
 Place on the way of an append: between the commit and its answer, which contains the results of the machine. A snapshot
 is saved in a separate thread; meanwhile nothing is applied, and all other work continues.
@@ -31,7 +31,7 @@ class NodeMachine:
         snapshots: of the machine.
         worker: saves them, apart from the event loop.
         steps: runs each piece; an error of it stops the node.
-        answers: learns up to which index entries are applied.
+        answers: gets the applied index and the results.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class NodeMachine:
         self._worker = worker
         # The half-open range of indexes whose results may be awaited; empty if both are equal.
         self._expected_begin = self._expected_end = 0
-        # One step at most is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
+        # At most one step is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
         # Cleared in the loop before a save, set by the worker after it. While it is cleared, applier and snapshot store
         # belong to the worker.
@@ -72,7 +72,7 @@ class NodeMachine:
 
     @property
     def incoming(self) -> tuple[SnapshotInfo, int] | None:
-        """A snapshot that was being received when the node stopped, and how much of it is here."""
+        """A snapshot that was being received when the node stopped, and the number of its bytes that are here."""
         return self._snapshots.incoming()
 
     @property
@@ -94,12 +94,12 @@ class NodeMachine:
         self._expected_end = last_index + 1
 
     def take(self, first_index: int, last_index: int) -> list[Any]:
-        """Return the results of entries that are applied; None where it is not known here."""
+        """Return the results of applied entries; None for a result that is not known here."""
         self._expected_begin = last_index + 1
         return self._applier.take(first_index, last_index)
 
     def truncated(self, first_index: int) -> None:
-        """Keep no results of entries that were cut off."""
+        """Remove the results of truncated entries."""
         begin = max(first_index, self._expected_begin)
         self._applier.forget(begin, self._expected_end - 1)
         self._expected_end = max(min(self._expected_end, begin), self._expected_begin)
@@ -116,10 +116,10 @@ class NodeMachine:
             dledger.node.state_machine.StateLost, StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
         self.truncated(0)
-        # A save is hardly ever running now; both write files of the same directory.
+        # A save rarely runs at this time; both write files of the same directory.
         self._worker.drain()
         self._applier.on_reset(begin_index, snapshot_index)
-        # Also if nothing is left to apply: readers may wait for entries in the snapshot.
+        # Even if nothing is left to apply: readers may wait for entries in the snapshot.
         self._step_soon()
 
     # -------------------------------------------------------------------------------------------------------- steps
@@ -145,7 +145,7 @@ class NodeMachine:
             self._steps.soon(self._step)
 
     def _step(self, _driver: Driver) -> None:
-        """Apply a piece, and say so; save a snapshot when one is due. Or load a piece of one that was received."""
+        """Apply a piece and report it, and save a snapshot if one is due; or load a piece of a received snapshot."""
         self._is_step_due = False
         self._applier.step()
         if self._applier.is_loading:
@@ -180,11 +180,11 @@ class NodeMachine:
     # --------------------------------------------------------------------------------------- the port of the driver
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; nothing of it during a save; None: it is no longer kept."""
+        """Return a piece of a snapshot; b"" during a save; None: the snapshot is deleted."""
         return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else b""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write the next piece of an incoming snapshot and return its size so far, in bytes; 0 during a save."""
+        """Write the next piece of an incoming snapshot; return the number of bytes received; 0 during a save."""
         return self._snapshots.write_chunk(snapshot, offset, payload) if self._is_saved.is_set() else 0
 
     def finish(self, snapshot: SnapshotInfo) -> bool:

@@ -61,7 +61,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class KnownLeader:
-    """Where clients find the leader; both fields empty while none is known, the address while it is not."""
+    """The leader's id and client address; both empty while no leader is known, the address while it is unknown."""
 
     id: str = ""
     client_address: str = ""
@@ -69,7 +69,7 @@ class KnownLeader:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """The replication state of one peer, as its leader sees it.
+    """The replication state of one peer, from its leader.
 
     Attributes:
         id: the peer's.
@@ -80,10 +80,10 @@ class PeerStatus:
         lag_bytes: the same in bytes of the log.
         is_live: it answered within an election timeout.
         is_voter: it votes and counts, if it is counted.
-        is_healthy: its disk does its work, as it says.
-        is_counted: it is the one that the members name, not one that was wiped since.
-        is_refusing_corrupt: it could not verify the last entries that it was sent.
-        is_contradicting: it said last that other entries are committed than it was sent.
+        is_healthy: it reports that its disk neither stalls nor is full.
+        is_counted: its incarnation is the one in the membership; False after it was wiped.
+        is_refusing_corrupt: it could not verify the last entries that were sent to it.
+        is_contradicting: its last answer was that entries other than the pushed ones are committed.
     """
 
     id: str
@@ -111,7 +111,7 @@ def status_of(
     applied_index: int,
     snapshot_index: int,
 ) -> NodeStatus:
-    """Put together what Status shows; loop thread only."""
+    """Return the status of a node; loop thread only."""
     return NodeStatus(
         group=config.group,
         self_id=config.self_id,

@@ -85,7 +85,7 @@ class NodeView:
         )
 
     def gauges(self) -> NodeGauges:
-        """Return plain numbers for a scrape, which comes in another thread: no file is touched."""
+        """Return plain numbers for a scrape, which runs in another thread: no file is accessed."""
         raft, store = self._raft, self._store
         membership = raft.membership
         peers = {
