@@ -122,7 +122,7 @@ class Admission:
         return event
 
     def can_lead(self) -> bool:
-        """Return whether a leader's no-op fits on the disk; otherwise votes that would elect this node are not counted."""
+        """Return whether a leader's no-op fits on the disk; if not, votes that would elect this node do not count."""
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:

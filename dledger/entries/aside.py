@@ -3,20 +3,20 @@
 | file | content |
 | --- | --- |
 | `aside/data/` | the data files, unchanged; the index is derived from them and not kept |
-| `aside/loghead` | where that log begins; no such file: its data files say it |
+| `aside/loghead` | the begin of that log; without it, that of the first data file |
 | `aside/record` | its first and last entry, and the index up to which the new log must be committed and durable |
 
-A log that is dropped at once is gone before anything has replaced it: one message of a faulty or false leader would
+If a reset deleted the log at once, nothing would have replaced it yet: one message of a faulty or false leader would
 cost the only copy on this machine. So a reset renames the data directory, and the files are deleted, one at a time,
-once the new log holds everything that the leader had committed at the reset.
+once the new log has everything that was committed on the leader at the reset.
 
 - The record is written before the reset begins, and is removed, durably, before the first file is deleted. So a record
   without files is a reset that never began, and files without a record are a deletion that a crash interrupted.
-- At most one log is kept. While it is kept, the log that replaced it has not caught up and is worth less: a second
+- At most one log is kept. While it is kept, the log that replaced it has not caught up and is less valuable: a second
   reset deletes that one.
-- When a disk is short of room, this folder goes first: no promise depends on it.
+- When the disk is full, this folder is deleted first: no guarantee depends on it.
 
-Other programs ignore the folder. `docs/operations.md` says how to look into it and how to go back to it.
+Other programs ignore the folder. `docs/operations.md` describes how to read it and how to return to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FOLDER_NAME: Final = "aside"
 RECORD_NAME: Final = "record"
-# Freeing a large file takes a fraction of a second, in another thread: no faster than that thread works.
+# Freeing a large file takes a fraction of a second in another thread; files are not deleted faster than that.
 _DELETE_INTERVAL_MS: Final = 500
 _KEYS: Final = ("beginIndex", "lastIndex", "caughtUpIndex")
 
@@ -58,14 +58,14 @@ class Aside:
         self._record_path = f"{self._path}/{RECORD_NAME}"
         # Data files that are still there, ascending.
         self._names: list[str] = []
-        # Whether the record's file exists; without it `record` is None, and the rest of the folder may be deleted.
+        # Whether the record file exists; without it `record` is None, and the rest of the folder may be deleted.
         self._has_record = False
         # `advance` deletes nothing before this time, so that the disk has time for other work.
         self._next_ms = 0
 
     @classmethod
     def open(cls, files: Files, directory: str) -> Self:
-        """Look what is in the folder of the node whose own directory this is.
+        """Read the folder `aside` in the directory of a node.
 
         Raises:
             store.errors.StorageFailed: it cannot be read.
@@ -83,40 +83,40 @@ class Aside:
         self._names = self._files.list_directory(self._data_path)
         self._has_record, self.record = self._files.exists(self._record_path), None
         if self._has_record:
-            # A record that is damaged names no goal: the folder stays until room is short or the operator removes it.
+            # A damaged record has no goal: the folder is kept until the disk is full or the operator removes it.
             with suppress(ValueError, KeyError):
                 self.record = AsideRecord.parse(self._files.read_bytes(self._record_path) or b"")
 
     @property
     def path(self) -> str:
-        """Where the folder is."""
+        """The path of the folder."""
         return self._path
 
     @property
     def files_count(self) -> int:
-        """Data files that are still there."""
+        """The number of data files that are left."""
         return len(self._names)
 
     @property
     def is_kept(self) -> bool:
-        """Whether a log is there that may not be deleted yet."""
+        """Whether there is a log that may not be deleted yet."""
         return self._has_record and bool(self._names)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the record says that the data files are to be set aside, and none is here yet."""
+        """Whether data files are to be set aside according to the record, and none is here yet."""
         return self._has_record and not self._names
 
     # ------------------------------------------------------------------------------------------------ setting aside
 
     def prepare(self, record: AsideRecord, head: LogHead | None) -> None:
-        """Write, durably, what is about to be set aside; what was kept before stays in its place.
+        """Write the record of the log that is about to be set aside, durably; a log that is kept already stays.
 
-        Without room for the record the old log will be deleted at once.
+        If the record does not fit on the disk, the old log will be deleted at once.
 
         Args:
             record: of the log that is about to be replaced.
-            head: where that begins; None: its data files say it.
+            head: the begin of that log; None: that of its first data file.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -153,9 +153,9 @@ class Aside:
         self._names = self._files.list_directory(self._data_path)
 
     def settle(self) -> None:
-        """Make durable the renames of a `prepare` or a `take` that a kill may have interrupted before their syncs.
+        """Make the renames of a `prepare` or a `take` durable, whose syncs a kill may have prevented.
 
-        Each start does this: what it has read must not be gone after a power cut later.
+        Each start does this: the files that it has read must still be there after a later power cut.
 
         Raises:
             store.errors.StorageFailed: the node must not start.
@@ -183,7 +183,7 @@ class Aside:
         return bool(self._names) and not self._has_record
 
     def free_one(self) -> bool:
-        """Delete a file because the disk is short of room; return whether there was one.
+        """Delete a file because the disk is full; return whether there was one.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -205,7 +205,7 @@ class Aside:
         self._remove_folder()
 
     def remove_remnant(self) -> None:
-        """Remove a folder without data files: of a reset that never began, or of a deletion that was nearly done.
+        """Remove a folder without data files, left by a reset that never began, or by a deletion that was nearly done.
 
         Raises:
             store.errors.StorageFailed: the node must not start.
@@ -217,7 +217,7 @@ class Aside:
         """Delete the newest file, with the folder if it was the last one.
 
         Args:
-            is_waiting: return only when its room is free; else another thread frees it.
+            is_waiting: return only when its blocks are free; else another thread frees them.
         """
         if self._has_record:
             self._files.remove(self._record_path)
@@ -234,7 +234,7 @@ class Aside:
             self._remove_folder()
 
     def _remove_folder(self) -> None:
-        """Remove the folder, in which there is no data file any more."""
+        """Remove the folder, which has no data file any more."""
         files = self._files
         if files.is_directory(self._data_path):
             files.remove_directory(self._data_path)
@@ -250,7 +250,7 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class AsideRecord:
-    """What is known of a log that was set aside.
+    """The record of a log that was set aside.
 
     Attributes:
         begin_index, last_index: its first and last entry.
@@ -263,7 +263,7 @@ class AsideRecord:
 
     @property
     def content(self) -> bytes:
-        """The bytes of the file that says this."""
+        """The bytes of the record file."""
         values = (self.begin_index, self.last_index, self.caught_up_index)
         return format_checked(dict(zip(_KEYS, map(str, values), strict=True)))
 

@@ -1,4 +1,4 @@
-"""Sizes of a log's files, and what follows from them for its entries."""
+"""Sizes of a log's files, and the limit of its entries that follows from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dledger.entries.format.entry import BLANK_SIZE_MIN, HEADER_SIZE, INDEX_UNIT
 
 @dataclass(frozen=True, slots=True)
 class EntryStoreConfig:
-    """Sizes of the files; equal on all replicas, for they shape the log, and fixed for the life of the data.
+    """Sizes of the files; equal on all replicas, because positions depend on them, and fixed for the life of the data.
 
     Attributes:
         data_file_size_bytes: one data file. An entry must fit into one, with its header and eight bytes after it.
         index_file_size_bytes: one index file; a multiple of 32.
-        is_flush_sync: what is acknowledged is durable before; only then does a checkpoint bind the node permanently.
+        is_flush_sync: entries are acknowledged only when they are durable; only then a checkpoint has a commit floor.
     """
 
     data_file_size_bytes: int = 1 << 30
@@ -29,5 +29,5 @@ class EntryStoreConfig:
 
     @property
     def max_body_bytes(self) -> int:
-        """The largest body that an entry can hold."""
+        """The size of the largest body of an entry."""
         return min(MAX_BODY_BYTES, self.data_file_size_bytes - HEADER_SIZE - BLANK_SIZE_MIN)

@@ -1,6 +1,6 @@
 """A damaged tail: the last entry of a log is bad, although no power cut can have left it so (`dledger.entries.tail`).
 
-Not here: what a node of a group makes of it (`dledger.node.lost_vote`).
+Not here: the consequences for a node of a group (`dledger.node.lost_vote`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ KEPT_SIZE_BYTES_MAX: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class DamagedTail:
-    """What recovery found. The entry was durable once, and nothing good follows it.
+    """The damaged tail that recovery found. The entry was durable once, and no good entry follows it.
 
     Attributes:
         index: of the first entry that cannot be read.
-        log_position: where it begins in the log.
-        path: of the file that holds it.
+        log_position: its begin in the log.
+        path: of its file.
         position: within that file.
         expected: what should be stored there.
         found: what is stored there.

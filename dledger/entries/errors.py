@@ -1,4 +1,4 @@
-"""Errors of the log on disk that say something about a request, not about the files (those are in `store.errors`)."""
+"""Errors of the log on disk that concern a request, not the files (those are in `store.errors`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dledger.errors import DLedgerError
 
 
 class CorruptPush(DLedgerError):
-    """Entries of a peer are not what their headers, or the push, say. Nothing was written: drop the push.
+    """Entries of a peer contradict their headers, or the push. Nothing was written: drop the push.
 
-    The bytes were damaged on the peer's disk or under way; the peer will send them again.
+    The bytes were damaged on the peer's disk or in transit; the peer will send them again.
     """
 
     def __init__(self, index: int, expected: str, found: str) -> None:
@@ -19,7 +19,7 @@ class CorruptPush(DLedgerError):
 
 
 class EntryNotFound(DLedgerError):
-    """The log holds no such entry: it is not yet written, was deleted, or none begins at that position."""
+    """The log has no such entry: it is not written yet, was deleted, or none begins at that position."""
 
     def __init__(self, asked: str, begin_index: int, last_index: int) -> None:
         super().__init__(f"no entry {asked}; the log holds [{begin_index}, {last_index}]")
@@ -28,7 +28,7 @@ class EntryNotFound(DLedgerError):
 
 
 class EntryTooLarge(DLedgerError):
-    """A body is larger than an entry may hold; nothing was written."""
+    """A body is larger than the largest body of an entry; nothing was written."""
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(f"a body of {size} bytes; an entry of this log holds at most {size_max}")

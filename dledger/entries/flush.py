@@ -1,7 +1,7 @@
 """The durable index, and tickets for syncs that run in other threads.
 
-The loop thread takes a ticket, any thread syncs it, and the loop thread hands it back. Entries that were cut off
-meanwhile are taken off every ticket that is still out, for other entries may have their indexes by then.
+The loop thread begins a ticket, any thread syncs it, and the loop thread ends it. If entries are truncated
+meanwhile, every open ticket covers them no longer, because other entries may have their indexes by then.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class EntriesFlushProgress:
     __slots__ = ("_durable_index", "_open")
 
     def __init__(self, durable_index: int) -> None:
-        # At most the last index of the log: it rises with synced tickets, in their order, and falls with a cut.
+        # At most the last index of the log: it increases with synced tickets, in their order, and decreases with a
+        # truncation.
         self._durable_index = durable_index
-        # Tickets that were handed out, oldest first; a cut lowers what they will prove.
+        # Open tickets, oldest first; a truncation lowers the index up to which they will prove entries durable.
         self._open: OpenTickets[EntriesTicket] = OpenTickets()
 
     @property
@@ -34,22 +35,22 @@ class EntriesFlushProgress:
         return self._durable_index
 
     def begin(self, last_index: int, files: Sequence[File]) -> EntriesTicket:
-        """Hand out a ticket for everything written so far."""
+        """Return a ticket for everything written so far."""
         return self._open.add(EntriesTicket(last_index, files))
 
     def end(self, ticket: EntriesTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back."""
+        """Record that a ticket was synced; it counts once all older ones are synced."""
         for done in self._open.take_back(ticket):
             self._durable_index = max(self._durable_index, done.last_index)
 
     def cut(self, first_index: int) -> None:
-        """Forget what was, or is about to become, durable from `first_index` on."""
+        """Treat no entry from `first_index` on as durable, also not by open tickets."""
         self._durable_index = min(self._durable_index, first_index - 1)
         for ticket in self._open:
             ticket.last_index = min(ticket.last_index, first_index - 1)
 
     def reset(self, durable_index: int) -> None:
-        """Take all entries up to `durable_index`, which are not here, for durable, and forget what is under way."""
+        """Treat all entries up to `durable_index`, which are not here, as durable, and drop the open tickets."""
         self._durable_index = durable_index
         for ticket in self._open:
             ticket.last_index = NO_INDEX

@@ -1,7 +1,7 @@
-"""The index files: the position of each entry, found by its index without any state in memory.
+"""The index files: the position of each entry, by its index, without any state in memory.
 
 The unit of entry i is stored at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
-it, and it is synced only when a data file is full, so that recovery need not go further back than that.
+it. It is synced when a data file is full, so recovery does not have to check older units.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EntryIndex:
     def __init__(self, queue: MappedFileQueue) -> None:
         assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
         self._queue = queue
-        # The unit that was looked up last: mostly that of the log's end, which every append and push asks for several
-        # times. Only entries of the log are looked up, so that only a write can make it a wrong one.
+        # The unit that was read last: usually that of the log's end, which every append and push reads several
+        # times. Only units of the log's entries are read, so only a write can make it outdated.
         self._newest = _NONE
 
     @property
@@ -53,7 +53,7 @@ class EntryIndex:
         """Return (magic, position, size, index, term) of an entry that is in the log.
 
         Raises:
-            store.errors.CorruptData: the index files do not hold it; opening the store again rebuilds them.
+            store.errors.CorruptData: the index files lack it; opening the store again rebuilds them.
         """
         if self._newest[3] == index:
             return self._newest
@@ -75,15 +75,15 @@ class EntryIndex:
         return self.fields(index)[4]
 
     def reserve(self, first_index: int, last_index: int) -> None:
-        """Make room for the units of these entries.
+        """Reserve disk space for the units of these entries.
 
         Raises:
-            store.errors.DiskFull: nothing was changed but files added, which are empty and in place.
+            store.errors.DiskFull: nothing was changed, except that empty files may have been added.
         """
         self._queue.reserve(first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE)
 
     def write(self, first_index: int, units: bytes) -> None:
-        """Write consecutive units, into the page cache; room for them was reserved."""
+        """Write consecutive units into the page cache; space for them was reserved."""
         self._newest = _NONE
         queue, offset = self._queue, first_index * INDEX_UNIT_SIZE
         room = queue.file_size - offset % queue.file_size
@@ -106,10 +106,10 @@ class EntryIndex:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def positions_in_row(self, first_index: int, last_index: int) -> NDArray[np.int64]:
-        """Return the positions of one entry or more, each of which begins where the one before ends.
+        """Return the positions of one or more entries that are back to back.
 
         Raises:
-            store.errors.CorruptData: as `positions`, or a unit says something else.
+            store.errors.CorruptData: as `positions`, or the units contradict that.
         """
         parts = [(units["position"], units["size"]) for units in self._units(first_index, last_index)]
         positions, sizes = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
@@ -147,12 +147,12 @@ class EntryIndex:
         return True
 
     def truncate(self, first_index: int, last_index: int) -> None:
-        """Zero the units from `first_index` to `last_index`, the last one; not synced, for the index is derived."""
+        """Zero the units from `first_index` to `last_index`, the last one; not synced, because the index is derived."""
         begin, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
         self._queue.truncate(begin, end, is_durable=False)
 
     def clear_after(self, last_index: int) -> None:
-        """Write zeros over everything after the unit of the last entry."""
+        """Overwrite everything after the unit of the last entry with zeros."""
         offset = (last_index + 1) * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         data_end = offset if file is None else file.find_data_end(offset)
@@ -161,8 +161,8 @@ class EntryIndex:
     def is_sound(self, begin_index: int, end_index: int, begin_position: int, data_file_size: int) -> bool:
         """Return whether the units of `[begin_index, end_index)` agree with one another.
 
-        Indexes must count up, terms must not fall, and each entry must begin where the one before ends, or at the
-        beginning of a data file; the first one at `begin_position`.
+        Indexes must be consecutive, terms must not decrease, and each entry must begin at the end of the one before, or
+        at the beginning of a data file; the first one at `begin_position`.
         """
         expected_position, term = begin_position, 0
         index = begin_index
@@ -199,7 +199,7 @@ class EntryIndex:
         return low
 
     def term_runs(self, first_index: int, last_index: int) -> tuple[TermRun, ...]:
-        """Return the terms of entries; found by bisecting, for terms never fall."""
+        """Return the terms of entries; found by bisection, because terms never decrease."""
         runs: list[TermRun] = []
         while first_index <= last_index:
             term = self.term_at(first_index)
@@ -208,7 +208,7 @@ class EntryIndex:
         return tuple(runs)
 
     def fit(self, first_index: int, last_index: int, size_bytes_max: int, file_size: int) -> Span:
-        """Return the longest span of entries of `[first_index, last_index]` that can travel together.
+        """Return the longest span of entries of `[first_index, last_index]` that can be sent in one push.
 
         That is: of one term, in one data file of `file_size` bytes, and all together at most `size_bytes_max` bytes;
         but the first entry always counts.
@@ -221,7 +221,7 @@ class EntryIndex:
             return at_term == term and at_position + at_size <= end_max
 
         _, last_position, last_size, _, last_term = self.fields(last_index)
-        # Most often all that is there belongs.
+        # Usually all entries fit.
         if last_term != term or last_position + last_size > end_max:
             last_index = self.last_where(first_index + 1, last_index - 1, belongs)
             _, last_position, last_size, _, _ = self.fields(last_index)
@@ -240,7 +240,7 @@ class EntryIndex:
         return self.last_where(first_index, last_index, lambda _position, _size, at_term: at_term == term)
 
     def corrupt(self, index: int) -> CorruptData:
-        """Return the error that says: the unit of this entry is not what was written."""
+        """Return the error for a damaged unit of this entry."""
         offset = index * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         if file is None:
@@ -252,7 +252,7 @@ class EntryIndex:
 
 @dataclass(frozen=True, slots=True)
 class IndexUnit:
-    """One record of the index; `position` is that of the entry in this node's files."""
+    """One unit of the index; `position` is that of the entry in this node's files."""
 
     magic: int
     position: int

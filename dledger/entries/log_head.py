@@ -5,12 +5,12 @@
     prevTerm=7
     prevChainCrc=305419896
 
-Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry is at
-`beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
-entry before (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known), which nothing else
-holds once that entry is gone: without them the header of the first entry could not be verified.
-`isReset=true` is there while the whole log is dropped. The lines are checked (`dledger.storage.properties`). No
-file: the data files determine where the log begins, as DLedger's do.
+Entries below `beginIndex` are not part of the log, even if their files are left; its first entry is at `beginPosition`,
+or will be there, or at the begin of the next data file if it did not fit. `prevTerm` is the term of the entry before
+(-1: not known) and `prevChainCrc` its chain checksum (no such line: not known). They are stored nowhere else once that
+entry is deleted, and without them the header of the first entry could not be verified. `isReset=true` is there while
+the whole log is replaced. The lines have a checksum (`dledger.storage.properties`). Without the file, the log begins
+with its first data file, as in DLedger.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class LogHead:
 
     @property
     def chain_crc(self) -> int:
-        """What the chain of the first entry starts from; UNKNOWN (-1) when that is gone."""
+        """The chain checksum of the entry before the first one; UNKNOWN (-1) if it is not known."""
         return chain_before(self.begin_index) if self.prev_chain_crc == UNKNOWN else self.prev_chain_crc
 
 
 class LogHeadUnreadable(StoreError):
-    """The file that says where the log begins is there and cannot be read."""
+    """The file with the begin of the log exists and cannot be read."""
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
@@ -78,10 +78,10 @@ class LogHeadFile:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> Self:
-        """Prepare the file in `directory`, which exists; room for the next save is set aside.
+        """Prepare the file in `directory`, which exists, and reserve space for the next save.
 
         Raises:
-            store.errors.DiskFull: without that room, old files could not be deleted when room is needed most.
+            store.errors.DiskFull: without that space, old files could not be deleted when the disk is full.
         """
         head_file = cls(files, directory)
         files.prepare_replace(head_file._path)
@@ -123,7 +123,7 @@ class LogHeadFile:
         self._files.replace(self._path, _content_of(head))
 
     def restore(self, head: LogHead | None) -> None:
-        """Bring back, durably, what `load` returned before.
+        """Restore, durably, the head that `load` returned before.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -140,12 +140,12 @@ def restart_log(
 ) -> None:
     """Set all data files aside, or delete them, and begin an empty log at `head`.
 
-    A crash in between is made good by `complete`. The old files are set aside if `aside` awaits them. The file that
-    holds the beginning is made at once, so that a log without it is known to have lost it.
+    After a crash in between, `complete` finishes this. The old files are set aside if `aside` awaits them. The file of
+    the begin position is created at once, so a log without it is known to have lost it.
 
     Raises:
-        store.errors.DiskFull: there is no room even without the old log, which is gone; the new one is begun when the
-            log is opened and there is room.
+        store.errors.DiskFull: the new log does not fit even without the old one, which is deleted; it is begun when the
+            log is opened and there is space.
         store.errors.StorageFailed: the node must stop.
     """
     head_file.save(replace(head, is_reset=True))
@@ -166,7 +166,7 @@ def restart_log(
 
 
 def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
-    """Make, durably, the file in which the log begins.
+    """Create, durably, the file in which the log begins.
 
     Raises:
         store.errors.DiskFull: nothing was changed.
@@ -181,9 +181,9 @@ def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
 
 
 def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
-    """Save where a log begins whose first entries another program deleted: it says so nowhere, and ours always does.
+    """Save the begin of a log whose first entries were deleted by another program, which does not record it.
 
-    `dledger verify` takes a log without the file for one that lost it. Only a caller that has made sure that the
+    `dledger verify` treats a log without the file as one that lost it. Only a caller that has verified that the
     directory is its own may call this.
 
     Raises:
@@ -197,7 +197,7 @@ def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
 def complete(
     head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, aside: Aside, notes: list[str]
 ) -> LogHead | None:
-    """Finish what a crash left of a reset or of a deletion; return where the log begins, None when not known.
+    """Complete a reset or a deletion that a crash interrupted; return the begin of the log, None if not known.
 
     Args:
         head_file: of this log.
@@ -208,7 +208,7 @@ def complete(
 
     Raises:
         LogHeadUnreadable: do not start.
-        store.errors.CorruptData: the file in which the log begins is gone.
+        store.errors.CorruptData: the file in which the log begins is missing.
         store.errors.DiskFull: no room for the first file of a log that restarts.
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """

@@ -3,12 +3,12 @@
     dledger-membership 1 89abcdef
     [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]
 
-The number in the first line is the CRC-32C of the second. Spaces, which are ignored, fill the file up to a fixed size,
-whose room is set aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the
-node: without it, a log whose head is gone does not hold the membership.
+The number in the first line is the CRC-32C of the second. Spaces, which are ignored, pad the file to a fixed size,
+which is reserved when the file is opened, so that it can be saved on a full disk. A file that cannot be read stops the
+node: if old entries are deleted, the membership may be in this file only.
 
-Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
-`drop_unheld` finds those when the node starts, and the file is saved without them.
+Because the file is saved first, it may have a membership whose entry was not written because of a crash, or was
+truncated: `drop_unheld` finds these when the node starts, and the file is saved without them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FILE_NAME = "membership"
 FILE_SIZE_BYTES = 64 << 10
 _TITLE = b"dledger-membership 1"
-# One that is committed and one that is not: no log ever needs more, for changes are made one at a time.
+# One that is committed and one that is not: a log never needs more, because changes are made one at a time.
 _ENTRIES_MIN = 2
 
 
@@ -52,14 +52,14 @@ class MembershipFile:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> Self:
-        """Prepare the file in `directory`, which is created; room for the next save is set aside.
+        """Prepare the file in `directory`, which is created, and reserve space for the next save.
 
         Raises:
-            store.errors.DiskFull: a node that has no room for a membership must not start; free some.
+            store.errors.DiskFull: a node without space for a membership must not start; free some.
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
-        # A process that was killed inside `save` may have left a file that only the page cache knows.
+        # A process that was killed inside `save` may have left a file that is only in the page cache.
         files.sync_directory(directory)
         files.prepare_replace(path, FILE_SIZE_BYTES)
         return cls(files, path)
@@ -90,7 +90,7 @@ class MembershipFile:
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.
 
-        When they do not all fit, the oldest are left out: what is committed before another one is not needed.
+        If they do not all fit, the oldest are left out: one that is committed before another is not needed.
 
         Raises:
             store.errors.StorageFailed: the node must stop without writing the entry.
@@ -103,7 +103,7 @@ class MembershipFile:
 
 
 class HeldEntries(Protocol):
-    """The log, as far as the check of memberships needs it."""
+    """The part of the log that the check of memberships needs."""
 
     codec: EntryCodec
     begin_index: int
@@ -114,17 +114,17 @@ class HeldEntries(Protocol):
 
 
 def drop_unheld(entries: Sequence[MembershipEntry], log: HeldEntries) -> tuple[MembershipEntry, ...]:
-    """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
+    """Return the valid ones of `entries`: the newest that is committed, and later ones whose entry is in the log.
 
-    The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
-    from beyond its log. So is everything before the log's beginning.
+    The first one is committed, whatever its index: a node that was reset, or was about to be, may have a membership
+    from beyond its log. Everything before the log's begin is committed, too.
 
     Args:
-        entries: what the file says, ascending in index.
+        entries: those in the file, ascending in index.
         log: recovered.
 
     Raises:
-        MembershipUnreadable, store.errors.CorruptData: the log holds what cannot be read; do not start.
+        MembershipUnreadable, store.errors.CorruptData: an entry of the log cannot be read; do not start.
     """
     first, *later = entries
     before = [entry for entry in later if entry.index < log.begin_index]

@@ -1,8 +1,8 @@
-"""Says whether a changed bit, or a few, explain a wrong CRC-32C, or another checksum of 32 bits of that kind.
+"""Determines whether one changed bit, or a few, explain a wrong CRC-32C, or another 32-bit checksum of that kind.
 
-Such a checksum is linear: what two contents of one length differ in alone decides what their checksums differ in. One
-byte that differs gives one of 255 differences, and each byte after it moves that on by a step that can be undone. So
-the steps are undone, one for each byte from the end, until the difference is that of one bit, or the content ends.
+Such a checksum is linear: the difference (XOR) of two contents of one length determines that of their checksums. One
+different byte gives one of 255 differences, and each byte after it transforms that by a step that can be reversed. So
+the steps are reversed, one for each byte from the end, until the difference is that of one bit, or the content ends.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def find_one_bit(content: memoryview, checksum: int) -> int | None:
-    """Return the byte of `content` in which one changed bit explains that it has not this CRC-32C, if there is one.
+    """Return the position of the byte of `content` whose change by one bit explains the wrong checksum, if any.
 
-    It takes some 0.2 s a mebibyte. Other damage is taken for one bit with a chance of (bits of `content`) / 2^32.
+    It takes about 0.2 s per mebibyte. Other damage is mistaken for one bit with a probability of (bits of `content`) /
+    2^32.
     """
     return _byte_of_one_bit(crc32c(content) ^ checksum, len(content), _CRC_32C)
 
 
 def is_one_bit(difference: int, length: int, polynomial: int) -> bool:
-    """Return whether the checksums of two contents that differ in one bit alone differ like this.
+    """Return whether `difference` can be that of the checksums of two contents that differ in one bit.
 
     Args:
         difference: of the checksums.
@@ -49,14 +50,14 @@ def _byte_of_one_bit(difference: int, length: int, polynomial: int) -> int | Non
 
 
 def is_few_bits_off(content: bytes, places: range, checksum: int) -> bool:
-    """Return whether up to three changed bits explain that `content` has not this CRC-32C.
+    """Return whether up to three changed bits explain that the CRC-32C of `content` differs from `checksum`.
 
-    Other damage is taken for that with a chance of n^3 / (6 * 2^32), where n = 8 * len(places) + 32: it is for short
-    contents.
+    Other damage is mistaken for that with a probability of n^3 / (6 * 2^32), where n = 8 * len(places) + 32: use it for
+    short contents.
 
     Args:
         content: as it was read.
-        places: which of its bytes may have changed; the checksum may have, too.
+        places: the bytes that may have changed; the checksum may have, too.
         checksum: as it was read.
     """
     found_checksum = crc32c(content)
@@ -77,7 +78,7 @@ def is_few_bits_off(content: bytes, places: range, checksum: int) -> bool:
 
 @cache
 def _tables(polynomial: int) -> tuple[list[int], list[int], frozenset[int]]:
-    """Return the difference that each value of the last byte makes, the value for each top byte, those of one bit."""
+    """Return the difference for each value of the last byte, the value for each top byte, and those of one bit."""
     table = []
     for value in range(256):
         difference = value

@@ -30,7 +30,7 @@ _LEAVE_NAME = "begin-at"
 
 
 def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec, give_up: GiveUp) -> OpenLog:
-    """Lock and recover the log in `directory`; arguments and errors as of `EntryStore.open`."""
+    """Lock and recover the log in `directory`; arguments and errors as for `EntryStore.open`."""
     notes: list[str] = []
     with ExitStack() as on_failure:
         data_directory, index_directory = f"{directory}/data", f"{directory}/index"
@@ -38,7 +38,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         files.make_directory(index_directory)
         lock = files.lock(f"{directory}/lock")
         on_failure.callback(lock.release)
-        # A process that was killed may have left names that only the page cache knows: what is found must be durable.
+        # A process that was killed may have left names that are only in the page cache: what is found must be durable.
         for path in (directory, data_directory, index_directory):
             files.sync_directory(path)
         checkpoint_file = CheckpointFile(files, directory, is_flush_sync=config.is_flush_sync)
@@ -55,12 +55,12 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         _check_beginning(files, directory, data, head_file)
         index.remove_cut_short()
         head = complete(head_file, data, index, aside, notes)
-        # The program that ran here before left this file, and zeros after the end of the log.
+        # If this file exists, this program ran here before, and left zeros after the end of the log.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
-        # Room for later saves, now that the log is good: one that is refused stays as it is.
+        # Reserve space for later saves only now that the log is good: a log that is refused is not changed.
         LogHeadFile.open(files, directory)
-        with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
+        with suppress(DiskFull):  # then checkpoints have to wait for space, which does no harm
             files.prepare_replace(checkpoint_file.path)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
@@ -68,14 +68,14 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """What an open store consists of.
+    """The parts of an open store.
 
     Attributes:
         data: the data files.
         index: the index files.
-        checkpoint_file: where checkpoints go.
+        checkpoint_file: the file of checkpoints.
         checkpoint: the one that was found.
-        head_file: where the log's beginning is noted.
+        head_file: the file with the begin of the log.
         aside: the log that a reset replaced, if it is still there.
         lock: held until the store is closed.
         log: what recovery found.
@@ -96,7 +96,7 @@ class OpenLog:
 def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:
     """Refuse a log whose first files are missing, unless another program deleted them or an operator gives them up.
 
-    This program says first where the log begins when it deletes old files. DLedger's program does not; but it writes
+    This program records the new begin of the log before it deletes old files. Java DLedger does not; but it writes
     `currterm`, without a checksum, whenever it runs, and its entries have no checksums either.
 
     Raises:
@@ -110,7 +110,7 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
     currterm = files.read_bytes(f"{directory}/{HARD_STATE_NAME}")
     is_ours = currterm is not None and is_checked(currterm)
     if head is None and is_ours:
-        # Of a log that another program began, the first entries may have been gone when we came.
+        # If another program began the log, its first entries may have been deleted before this program ran here.
         _, _, _, _, _, _, chain_crc, body_crc, _ = HEADER.unpack_from(data.mapped_files[0].view(), 0)
         is_ours = bool(chain_crc or body_crc)
     leave = f"{directory}/{_LEAVE_NAME}.{data.begin_offset}"
@@ -127,7 +127,7 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
 
 
 def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:
-    """Load the index files; if one between others is gone, remove them all, for recovery makes new ones."""
+    """Load the index files; if one between others is missing, remove them all: recovery creates new ones."""
     try:
         notes += index.load()
     except MissingFile as error:

@@ -1,4 +1,4 @@
-"""Checks entries that a peer sent, against what it said of them and against the local log, before any is written."""
+"""Checks entries that a peer sent, against their description and the local log, before any is written."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dledger.types import MembershipEntry, Span
 
 @dataclass(frozen=True, slots=True)
 class CheckedPush:
-    """A push whose entries are sound in themselves.
+    """A push whose entries are consistent in themselves.
 
     Attributes:
-        span: what the peer said of them.
+        span: the peer's description of them.
         payload: their bytes.
         units: an index unit for each.
-        special: the numbers of those that are not a client's.
+        special: the numbers of those that are not clients'.
         chain_crc: of the last one.
     """
 
@@ -33,7 +33,7 @@ class CheckedPush:
     chain_crc: int
 
     def memberships(self, codec: EntryCodec) -> tuple[MembershipEntry, ...]:
-        """Return the memberships that the entries bring, nearly always none.
+        """Return the memberships in the entries, usually none.
 
         Raises:
             MembershipUnreadable: the node must stop.
@@ -54,9 +54,9 @@ class CheckedPush:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The local entry before a pushed one: where the next entry must be, and what its chain starts from.
+    """The local entry before a pushed one: it determines position and chain of the next entry.
 
-    `chain_crc` is UNKNOWN (-1) where the entry before was deleted.
+    `chain_crc` is UNKNOWN (-1) if the entry before was deleted.
     """
 
     end_position: int
@@ -89,7 +89,7 @@ def check_payload(span: Span, payload: bytes, data_file_size: int, codec: EntryC
 
 
 def check_follows(push: CheckedPush, index: int, before: Predecessor, data_file_size: int) -> None:
-    """Check that entry `index` of the push is the one that follows the local entry `before`.
+    """Check that entry `index` of the push follows the local entry `before`.
 
     Raises:
         CorruptPush: drop the push.

@@ -1,7 +1,7 @@
-"""Reads entries out of the maps of the data files, and checks them.
+"""Reads entries from the mapped data files, and checks them.
 
-Bytes that are not what they were written as raise `CorruptData`, here and not only at recovery. Not here: which entries
-the log holds (`dledger.entries.store`).
+Bytes that have changed since they were written raise `CorruptData`, here and not only at recovery. Not here: which
+entries are in the log (`dledger.entries.store`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 # Offset in an entry of the last, lowest byte of its channel.
 _CHANNEL_END = CHANNEL_OFFSET + 3
 _BYTE_MAX = 0xFF
-# Up to here a loop is faster than numpy.
+# Up to this number a loop is faster than NumPy.
 _FEW_ENTRIES = 16
 
 
 class EntryReader:
-    """Reads the bytes of entries that the log holds.
+    """Reads the bytes of the log's entries.
 
     Args:
         data, index: of the log.
@@ -47,7 +47,7 @@ class EntryReader:
         self._index = index
 
     def read_checked(self, span: Span, chain_crc: int) -> bytes:
-        """Return the entries of a span, as stored in the file; `chain_crc` is what the chain of the first starts from.
+        """Return the entries of a span, as stored in the file; `chain_crc` is the chain checksum before the first.
 
         All of their checksums are checked, which takes about a microsecond an entry.
 
@@ -70,15 +70,16 @@ class EntryReader:
         """Return the entries of a span, as stored in the file, not checked.
 
         Raises:
-            store.errors.CorruptData: the index names a place where no file is.
+            store.errors.CorruptData: the index has a position that is in no file.
         """
         self._file_with(span.first_index, span.position, span.length)
         return self._data.read(span.position, span.length)
 
     def proven(self, index: int) -> Fields:
-        """Return (magic, position, size, index, term) of an entry, if its header says the same.
+        """Return (magic, position, size, index, term) of an entry, if its header has the same values.
 
-        No checksum covers the index: what is cut, deleted or promised by it rests on this.
+        No checksum covers the index, so this is called before anything is truncated, deleted or acknowledged because of
+        it.
 
         Raises:
             store.errors.CorruptData: they differ; opening the store again rebuilds the index.
@@ -94,9 +95,9 @@ class EntryReader:
         return fields
 
     def confirmed(self, index: int, begin_index: int, begin_position: int, last_index: int) -> Fields:
-        """Return the unit of an entry if its header, or the units next to it, confirm it.
+        """Return the unit of an entry if its header, or the units next to it, agree with it.
 
-        Where the header is the damaged one, the entry is still found, so that old files can be deleted.
+        If the header is the damaged part, the entry is still found, so that old files can be deleted.
 
         Args:
             index: of the entry.
@@ -120,11 +121,11 @@ class EntryReader:
             return self._index.fields(index)
 
     def entries_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
-        """Return the indexes of entries whose channel ends with the byte that `channel` ends with, or may have been it.
+        """Return the indexes of entries whose channel ends with the last byte of `channel`, or may have done so.
 
-        The latter have the mark of a leader's own entry in the body and the channel of none; no checksum covers it, so
-        the caller must check the whole entry. The others are not read: it costs some ten nanoseconds for each of them.
-        All of them must be in one file.
+        The latter have the mark of a leader's own entry in the body, but not the channel of one; no checksum covers it,
+        so the caller must check the whole entry. The others are not read: each costs about ten nanoseconds. All of them
+        must be in one file.
 
         Raises:
             store.errors.CorruptData: the index is damaged.
@@ -157,7 +158,7 @@ class EntryReader:
         return found
 
     def _find_few_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
-        """Do the same entry by entry: for a few of them a tenth of the work."""
+        """Do the same entry by entry, which is a tenth of the work for a few entries."""
         tell_tale_at, found = self._codec.tell_tale_at, []
         for index in range(first_index, last_index + 1):
             _, position, size, _, _ = self.proven(index)
@@ -172,7 +173,7 @@ class EntryReader:
         return found
 
     def _file_with(self, index: int, position: int, size: int) -> MappedFile:
-        """Return the file that holds these bytes of entry `index`; a damaged index unit may name any."""
+        """Return the file with these bytes of entry `index`; a damaged index unit may have any position."""
         file = self._data.find(position)
         if file is None or not 0 <= size <= file.end_offset - position:
             raise self._index.corrupt(index)
@@ -180,7 +181,7 @@ class EntryReader:
 
 
 def decode_all(encoded: bytes) -> list[Entry]:
-    """Return the entries that checked bytes hold."""
+    """Return the entries in checked bytes."""
     offset, entries = 0, []
     while offset < len(encoded):
         entry = decode(encoded, offset)

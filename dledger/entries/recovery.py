@@ -1,14 +1,14 @@
-"""Finds out, when a log is opened, which entries it holds, and makes the files say just that.
+"""Determines, when a log is opened, which entries it has, and makes the files consistent with that.
 
-1. Begin: where `loghead` says; without one, the first entry, after the blank that a deletion of the log's head may
+1. Begin: the one in `loghead`; without the file, the first entry, after the blank that a deletion of the log's head may
    have left (DLedger `resetOffset`).
-2. Start: the data file that holds the checkpoint's end index, else the third last (DLedger's rule). Entries before it
+2. Start: the data file of the checkpoint's end index, else the third last (DLedger's rule). Entries before it
    were durable with their index units when the next file was begun, so only the units are compared with one another;
    if they disagree, everything is checked and the index is rebuilt.
 3. Scan: each entry from there on is checked; index units that disagree are rewritten.
 4. Settle: where the scan stops, `dledger.entries.tail` distinguishes end, torn tail, damaged tail and corruption; a
    tail that is cut is overwritten with zeros, durably, before anything can be written after it.
-5. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+5. Sync: entries that a killed process had written but not synced are made durable, so that they may be acknowledged.
 
 Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
 """
@@ -52,10 +52,10 @@ def recover(
     Args:
         data: the loaded data files.
         index: the loaded index files.
-        checkpoint: what was promised to be durable.
-        head: where the log begins, in the first data file; None: not known.
+        checkpoint: the entries that were durable.
+        head: the begin of the log, in the first data file; None: not known.
         codec: of the log.
-        notes: takes what is repaired or cut, one sentence each.
+        notes: gets one sentence for each repair or cut.
         damage: what to do about a damaged tail.
 
     Raises:
@@ -101,18 +101,18 @@ def recover(
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEntries:
-    """What the files hold.
+    """The log that the files contain.
 
     Attributes:
-        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_index: the first entry, or the one with which an empty log will begin.
         begin_position: the position of that entry, also of one not yet written.
         begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
-        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
+        begin_chain_crc: chain checksum of the entry before; UNKNOWN (-1) if it is not known.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
         end_position: after it.
-        chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
-            beginning is gone.
+        chain_crc: its chain checksum, which the next entry continues; UNKNOWN (-1) in an empty log whose
+            begin is deleted.
     """
 
     begin_index: int
@@ -127,11 +127,11 @@ class RecoveredEntries:
 
 @dataclass(frozen=True, slots=True)
 class DamagePolicy:
-    """What recovery makes of a damaged tail.
+    """What recovery does about a damaged tail.
 
     Attributes:
         is_ours: no other program began this log: after its end there are only zeros.
-        give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
+        give_up: called before a damaged tail is cut; it ends the vote of this node, which no longer has the entry, or
             refuses.
     """
 
@@ -144,10 +144,10 @@ class _Cursor:
     """A place between two entries.
 
     Attributes:
-        number: which data file.
+        number: of the data file.
         offset: in that file.
-        state: what the next entry must agree with.
-        end_position: after the last entry before it: the cut, should nothing good follow.
+        state: the constraints on the next entry.
+        end_position: after the last entry before it: the position of the cut, if no good entry follows.
     """
 
     number: int
@@ -166,7 +166,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) 
     if begin.end_position < head.begin_position:
         raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
     if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
-        # The first entry did not fit after the beginning, and is in the next file; or another program deleted more.
+        # The first entry did not fit at the begin, and is in the next file; or another program deleted more.
         first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
@@ -181,7 +181,7 @@ def _skip_blanks(data: MappedFileQueue) -> _Cursor:
             magic, size = BLANK.unpack_from(file.view(), offset)
             if magic != BLANK_MAGIC or not BLANK_SIZE_MIN <= size <= data.file_size - offset:
                 position = file.begin_offset + offset
-                # Only the log's very beginning says by its place which entry it must hold.
+                # Only at position 0 is the entry known without its header: it is entry 0.
                 state = _ANY if position else WalkState(0, 0, NO_CHAIN)
                 return _Cursor(number, offset, state, position)
             offset += size
@@ -196,7 +196,7 @@ def _choose_start(
     begin_index: int,
     codec: EntryCodec,
 ) -> _Cursor:
-    """Return the head of the file to begin the scan with; `begin` when there is no better one."""
+    """Return the begin of the file with which the scan begins; `begin` if there is no later one."""
     is_bounded = checkpoint.end_index != NO_INDEX
     newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
     for number in range(newest, begin.number, -1):
@@ -210,9 +210,9 @@ def _choose_start(
 
 
 def _are_terms_right(data: MappedFileQueue, index: EntryIndex, first_index: int, last_index: int) -> bool:
-    """Return whether each run of one term in the index begins and ends as the entries do; terms never fall.
+    """Return whether each run of one term in the index begins and ends like that of the entries; terms never decrease.
 
-    The core believes these terms: one wrong unit at the end of a run would be a wrong vote.
+    The core relies on these terms: one wrong unit at the end of a run could lead to a wrong vote.
     """
     while first_index <= last_index:
         term = index.term_at(first_index)
@@ -224,7 +224,7 @@ def _are_terms_right(data: MappedFileQueue, index: EntryIndex, first_index: int,
 
 
 def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
-    """Return whether the header of an entry says what its index unit says."""
+    """Return whether the header of an entry agrees with its index unit."""
     file = data.find(unit.position)
     if file is None or unit.position + HEADER_SIZE > file.end_offset:
         return False
@@ -235,7 +235,7 @@ def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
 def _head_cursor(
     data: MappedFileQueue, index: EntryIndex, number: int, head_index: int, codec: EntryCodec
 ) -> _Cursor | None:
-    """Return the cursor at the head of a file, if the index agrees with the data about the entry before it.
+    """Return the cursor at the begin of a file, if the index agrees with the data about the entry before it.
 
     The chain checksum in the header of that entry, which is not scanned, is proven by that of the entry at the head,
     which is computed from it. None: one of the two is damaged; a scan of the whole log finds which one.
@@ -253,7 +253,7 @@ def _head_cursor(
 
 
 def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: EntryCodec, notes: list[str]) -> _Cursor:
-    """Check all entries from `start` on, and have the index hold them; return where they stop being good."""
+    """Check all entries from `start` on, and write their index units; return the place after the last good entry."""
     at = start
     rewritten: list[int] = []
     while True:
@@ -293,7 +293,7 @@ def _decide_tail(
     notes: list[str],
     damage: DamagePolicy,
 ) -> None:
-    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; clear what follows the end."""
+    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; zero what follows the end."""
     has_data, next_index = holds_data(place), place.state.index
     if max(next_index, 0) <= checkpoint.end_index:
         raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
@@ -302,7 +302,7 @@ def _decide_tail(
     if not has_data:
         cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
     elif (good := find_good_after(place)) is not None:
-        # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
+        # If old entries were deleted and the begin is not recorded, at least one entry of the log was durable: its
         # first one cannot be a lost write.
         if next_index == UNKNOWN or not is_lost_write(place):
             raise _corrupt(place, f"; a good entry follows at position {good}")

@@ -1,4 +1,4 @@
-"""Room on the disk for entries that are about to be written: in the data files and in the index files."""
+"""Disk space for entries that are about to be written: in the data files and in the index files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EntryRoom:
-    """Reserves room in the files of one log; on a full disk the log that was set aside is deleted first.
+    """Reserves space in the files of one log; on a full disk the log that was set aside is deleted first.
 
     Args:
         data, index: of the log.
@@ -31,10 +31,10 @@ class EntryRoom:
         self._file_size = data.file_size
 
     def reserve(self, begin: int, end: int, first_index: int, last_index: int) -> None:
-        """Make room for the entries `[first_index, last_index]` at the positions `[begin, end)`, and a blank.
+        """Reserve space for the entries `[first_index, last_index]` at the positions `[begin, end)`, and a blank.
 
         Raises:
-            store.errors.DiskFull: nothing was changed but files added, which are empty and in place.
+            store.errors.DiskFull: nothing was changed, except that empty files may have been added.
         """
         while True:
             try:
@@ -47,7 +47,7 @@ class EntryRoom:
                 return
 
     def reserve_span(self, span: Span, log_begin: tuple[int, int], log_end: tuple[int, int]) -> None:
-        """Make room for entries of a peer.
+        """Reserve space for entries of a peer.
 
         Args:
             span: of the entries.
@@ -60,7 +60,7 @@ class EntryRoom:
         (begin_index, begin_position), (end_index, end_position) = log_begin, log_end
         # Entries that begin after the end of the log will not be accepted: the logs differ.
         if span.position <= end_position - end_position % self._file_size + self._file_size:
-            # A late push may begin with entries that were deleted here.
+            # A delayed push may begin with entries that were deleted here.
             begin = max(min(end_position, span.position), begin_position)
             first_index = max(min(end_index, span.first_index), begin_index)
             if span.last_index >= first_index:

@@ -1,11 +1,11 @@
-"""The log on disk: appends, reads, cuts at both ends and counts what is durable.
+"""The log on disk: appends, reads, truncates, deletes old files, and tracks which entries are durable.
 
 Data files hold the entries, index files hold the position of each one; no state is kept per entry in memory. A batch is
-joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
-out what a sync must cover. All methods belong to one thread, except `EntriesTicket.sync` and `CheckpointTicket.save`.
+joined once and written with one call for each file. Writes go to the page cache; `begin_flush` returns a ticket for
+the next sync. All methods are for one thread, except `EntriesTicket.sync` and `CheckpointTicket.save`.
 
-Invariant: after the last entry's end all bytes of the data files are zero. What is cut off is overwritten, durably,
-before anything else may be written there, so that neither a reader nor a recovery can take it for part of the log.
+Invariant: after the last entry's end all bytes of the data files are zero. Truncated bytes are overwritten, durably,
+before anything else may be written there, so neither a reader nor a recovery can mistake them for part of the log.
 
 Place on the way of an append: between the driver, which decides nothing about bytes, and the mapped files.
 Source: DLedger `DLedgerMmapFileStore`.
@@ -61,21 +61,21 @@ _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
 
 class EntryStore:
-    """An append-only log of entries that can be cut at both ends. Construct it by `open`.
+    """An append-only log of entries that can be truncated, and whose oldest files can be deleted.
 
-    A caller that asks for an entry which the log does not hold gets `EntryNotFound`.
+    Construct it by `open`. A caller that requests an entry which is not in the log gets `EntryNotFound`.
 
     Attributes:
-        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_index: the first entry, or the one with which an empty log will begin.
         begin_position: the position of that entry, also of one not yet written.
         begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
-        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
+        begin_chain_crc: chain checksum of the entry before; UNKNOWN (-1) if it is not known.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: the term of the last entry; -1 when there is none.
         end_position: the position after the last entry.
         codec: distinguishes a leader's own entries from those of clients.
         data_file_size: bytes of each data file.
-        max_body_bytes: the largest body that an entry of this log can hold.
+        max_body_bytes: the size of the largest body of an entry of this log.
         recovery_notes: what opening the log repaired or cut, one sentence each.
         recovered_checkpoint: the checkpoint that was found at opening.
         aside: the log that a reset replaced.
@@ -101,14 +101,15 @@ class EntryStore:
         self.end_position = log.end_position
         self._chain_crc = log.chain_crc
         self._flush = EntriesFlushProgress(log.last_index)  # recovery synced all files
-        # Index units before these were synced at the last roll, or handed out with a ticket:
+        # Index units before these were synced at the last roll, or are part of a ticket:
         # `_rolled_index <= _flushed_index <= last_index + 1`. Units after the last roll can be rebuilt by recovery.
         self._rolled_index = self._flushed_index = log.last_index + 1
         # As last given to `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
-        # What was done for the next write before the core decided on it: a push that was checked, the entry that its
-        # first one was found to follow, room with the places of entries in it, and room for a push. Each holds for the
-        # log as it is now: every change of its end drops them all (`_drop_prepared`), and the write does them itself.
+        # Work done for the next write before the core decided on it: a push that was checked, the entry that its first
+        # one was found to follow, space with the positions of entries in it, and space for a push. Each is valid for
+        # the current end of the log: every change of the end drops them all (`_drop_prepared`), and the write repeats
+        # the work.
         self._checked: CheckedPush | None = None
         self._checked_after: Predecessor | None = None
         self._reserved: tuple[Sequence[int], list[EntryRun]] | None = None
@@ -130,18 +131,18 @@ class EntryStore:
         `give_up` is called before a damaged tail is cut: it raises, or returns what it did (`damaged_tail`).
 
         Raises:
-            store.errors.StoreError: it is open elsewhere, or damaged, or there is no room: see the message.
+            store.errors.StoreError: it is open in another process, damaged, or the disk is full: see the message.
         """
         return cls(config, codec, open_log(files, directory, config, codec, give_up))
 
     def close(self, committed_index: int = NO_INDEX) -> None:
-        """Make everything durable, leave a checkpoint, and give the directory back.
+        """Make everything durable, save a checkpoint, and unlock the directory.
 
         Args:
-            committed_index: all entries up to this one are committed; a checkpoint may have said more.
+            committed_index: all entries up to this one are committed; a checkpoint may have a higher index.
 
         Raises:
-            store.errors.StorageFailed: what was not acknowledged before may be lost; the directory is given back.
+            store.errors.StorageFailed: what was not acknowledged before may be lost; the directory is unlocked.
         """
         try:
             self._data.sync_all()
@@ -152,7 +153,7 @@ class EntryStore:
             self.abandon()
 
     def abandon(self) -> None:
-        """Give the directory back as it is, after a failure that makes any further write or sync unwise."""
+        """Unlock the directory without any further write or sync, after a failure."""
         self._data.close()
         self._index.queue.close()
         self._parts.lock.release()
@@ -166,11 +167,11 @@ class EntryStore:
 
     @property
     def head(self) -> LogHead:
-        """Where the log begins."""
+        """The begin of the log."""
         return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
     def term_before(self, index: int) -> int:
-        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it.
+        """Return the term of the entry before `index`; unknown unless the log has it or begins after it.
 
         Raises:
             store.errors.CorruptData: index and data disagree; opening the store again rebuilds the index.
@@ -194,7 +195,7 @@ class EntryStore:
         return LogState(self.begin_index, self.begin_prev_term, self.last_index, self.term_runs())
 
     def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
-        """Return the longest span from `first_index` to at most `last_index_max` that can travel together.
+        """Return the longest span from `first_index` to at most `last_index_max` that can be sent in one push.
 
         That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
         always counts.
@@ -211,7 +212,7 @@ class EntryStore:
         return self._index.span_of(first_index, last_index, self.data_file_size)
 
     def term_at(self, index: int) -> int:
-        """Return the term of an entry, as index and header say; raises as `position_of` where they differ."""
+        """Return the term of an entry according to index and header; raises as `position_of` if they differ."""
         self._check_held(index)
         return self._reader.proven(index)[4]
 
@@ -251,7 +252,7 @@ class EntryStore:
             store.errors.CorruptData: as `position_of`.
         """
         index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
-        # A wrong unit that misled the search is next to where it ended.
+        # If a wrong unit misled the search, it is next to the result.
         for at in range(max(index, self.begin_index), min(index + 1, self.last_index) + 1):
             self._confirmed(at)
         return index
@@ -260,7 +261,7 @@ class EntryStore:
         """Return the positions in `[begin, end)` at which entries begin.
 
         Raises:
-            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+            store.errors.CorruptData: the index files lack them; opening the store again rebuilds them.
         """
         first_index, last_index = self.index_before(begin) + 1, self.index_before(end)
         return self._index.positions(first_index, last_index)
@@ -275,7 +276,7 @@ class EntryStore:
         return Predecessor(self.end_position_of(index), self.chain_crc_before(index + 1))
 
     def chain_crc_before(self, index: int) -> int:
-        """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
+        """Return the chain checksum of the entry before `index`; UNKNOWN (-1) if that was deleted."""
         return self.begin_chain_crc if index <= self.begin_index else self._reader.chain_crc_of(index - 1)
 
     # --------------------------------------------------------------------------------------------------- reading
@@ -296,7 +297,7 @@ class EntryStore:
     def read_channel(self, first_index: int, last_index: int, channel: int) -> list[Entry]:
         """Return those of these entries that have `channel`, checked and decoded; raises as `read_entries`.
 
-        The others are not read: it costs some ten nanoseconds for each of them. All of them must be in one file.
+        The others are not read: each costs about ten nanoseconds. All of them must be in one file.
         """
         self._check_held(first_index, last_index)
         found = self._reader.entries_of_channel(first_index, last_index, channel)
@@ -313,17 +314,17 @@ class EntryStore:
         return self._reader.read_checked(span, self.chain_crc_before(span.first_index))
 
     def read_span(self, span: Span) -> bytes:
-        """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
+        """Return a span like `read_checked`; entries that are not durable yet were just written, and not checked."""
         return self._reader.read(span) if span.last_index > self._flush.durable_index else self.read_checked(span)
 
     def data_file(self, position: int) -> MappedFile | None:
-        """Return the data file that holds the byte at `position`, if there is one; to read, as the log says."""
+        """Return the data file of the byte at `position`, if there is one; only to read."""
         return self._data.find(position)
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
         """Return (path, end index) of the oldest data files, at most that number; entries of a file are below its end.
 
-        The file that holds the last entry is not among them.
+        The file of the last entry is not among them.
 
         Raises:
             store.errors.CorruptData: as `position_of`.
@@ -335,17 +336,17 @@ class EntryStore:
         return [(file.path, self.index_before(file.end_offset) + 1) for file in older]
 
     def newest_path(self) -> str | None:
-        """Return the path of the data file that holds the last entry; None when there is none."""
+        """Return the path of the data file of the last entry; None if there is no entry."""
         file = self._data.find(self.end_position - 1) if self.last_index >= self.begin_index else None
         return None if file is None else file.path
 
     # ------------------------------------------------------------------------------------------------- appending
 
     def reserve(self, sizes_of_bodies: Sequence[int]) -> list[EntryRun]:
-        """Make room for entries with bodies of these sizes; return where they go, when they are appended next.
+        """Reserve space for entries with bodies of these sizes; return their positions, if they are appended next.
 
         Args:
-            sizes_of_bodies: at least one; not changed afterwards, for `append` compares its bodies with them.
+            sizes_of_bodies: at least one; must not change afterwards, because `append` compares its bodies with them.
 
         Raises:
             EntryTooLarge: refuse the batch.
@@ -368,15 +369,15 @@ class EntryStore:
         channel: int = 0,
         stamp_at: int | None = None,
     ) -> list[int]:
-        """Append an entry for each body, into the page cache; return their positions.
+        """Append an entry for each body into the page cache; return their positions.
 
         Args:
-            bodies: at least one; room is made here unless `reserve` was just called with their sizes.
-            first_index: must be `last_index + 1`; says what the caller believes.
+            bodies: at least one; space is reserved here unless `reserve` was just called with their sizes.
+            first_index: must be `last_index + 1`; a check of the caller's state.
             term: of all of them; not below `last_term`.
             magic: of all of them.
             channel: of all of them.
-            stamp_at: where in each body its physical offset is written; None: nowhere.
+            stamp_at: position in each body at which its physical offset is written; None: nowhere.
 
         Raises:
             EntryTooLarge, store.errors.DiskFull: nothing was appended.
@@ -403,17 +404,17 @@ class EntryStore:
         return positions
 
     def check_push(self, span: Span, payload: bytes, prev_term: int = UNKNOWN_TERM) -> tuple[MembershipEntry, ...]:
-        """Check entries of a peer, before the core may decide to take them; return the memberships that they bring.
+        """Check entries of a peer before the core decides about them; return the memberships in them.
 
         Args:
             span: what the peer says of them.
             payload: their bytes.
-            prev_term: the term that the peer has before them; if the local log agrees, place and chain checksum of the
-                first entry are checked against the local entry before it.
+            prev_term: the peer's term of the entry before them; if the local log agrees, position and chain checksum of
+                the first entry are checked against the local entry before it.
 
         Raises:
             CorruptPush: drop the push.
-            MembershipUnreadable: the entries follow the local log, and one has a membership that this program cannot
+            MembershipUnreadable: the entries follow the local log, and one has a membership that this version cannot
                 read; stop the node.
         """
         self._checked = push = check_payload(span, payload, self.data_file_size, self.codec)
@@ -427,15 +428,15 @@ class EntryStore:
         except MembershipUnreadable as error:
             if before is not None:
                 raise
-            # The chain checksum of the first entry, which covers its magic, could not be checked: one bit makes a no-op
-            # a membership.
+            # The chain checksum of the first entry, which covers its magic, could not be checked: one bit may have made
+            # a no-op a membership.
             raise CorruptPush(span.first_index, error.expected, error.found) from error
 
     def reserve_span(self, span: Span) -> None:
         """Make room for entries of a peer.
 
         Raises:
-            store.errors.DiskFull: answer the peer so; the log is unchanged.
+            store.errors.DiskFull: refuse the push; the log is unchanged.
         """
         log_begin = self.begin_index, self.begin_position
         self._room.reserve_span(span, log_begin, (self.last_index + 1, self.end_position))
@@ -446,7 +447,7 @@ class EntryStore:
 
         Args:
             span: what the peer says of them.
-            payload: their bytes; checked here unless `check_push` did, and room is made unless `reserve_span` did.
+            payload: their bytes; checked here unless `check_push` did, and space is reserved unless `reserve_span` did.
             first_index: must be `last_index + 1`; entries of the push before it are here already.
 
         Raises:
@@ -461,7 +462,7 @@ class EntryStore:
             push = check_payload(span, payload, self.data_file_size, self.codec)
             self._checked_after = None
         before = self.predecessor(self.last_index)
-        # A push that begins within the log, or that replaces a suffix, was checked against another entry.
+        # A push that begins within the log, or replaces a suffix, was checked against another entry.
         if first_index != span.first_index or before != self._checked_after:
             check_follows(push, first_index, before, self.data_file_size)
         if span is not self._reserved_span:
@@ -471,7 +472,7 @@ class EntryStore:
         self._write(position, data, b"".join(push.units[done:] if done else push.units), span.term, push.chain_crc)
 
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
-        """Write entries that begin at `position`, which is the end of the log or the head of the next file."""
+        """Write entries at `position`, which is the end of the log or the begin of the next file."""
         if position != self.end_position:
             self._leave_file(position)
         self._data.write(position, data)
@@ -483,11 +484,11 @@ class EntryStore:
         self._drop_prepared()
 
     def _drop_prepared(self) -> None:
-        """Forget what was prepared for the log as it was: its end has changed."""
+        """Drop the work that was prepared for the previous end of the log."""
         self._checked = self._checked_after = self._reserved = self._reserved_span = None
 
     def _leave_file(self, next_position: int) -> None:
-        """Fill the last data file with a blank; make the log durable, for recovery trusts what lies before a file."""
+        """Fill the last data file with a blank; make the log durable: recovery trusts all files before the last."""
         self._data.write(self.end_position, encode_blank(next_position - self.end_position))
         self._data.sync(self.end_position, next_position)
         end_index = self.last_index + 1
@@ -506,7 +507,7 @@ class EntryStore:
         assert self.begin_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
         if first_index > self.last_index:
             return
-        # Index and header must agree before anything is changed: else a bit in the index cuts what has to stay.
+        # Index and header must agree before anything is changed: else one bit in the index could truncate too much.
         last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
@@ -524,11 +525,11 @@ class EntryStore:
     def delete_before(self, index: int) -> None:
         """Delete, durably, those data files all of whose entries are below `index`, and the index files of these.
 
-        The file that holds the last entry stays in any case. `begin_index` follows: it is at most `index`. Memory that
-        readers hold of a deleted file stays valid as long as they hold it.
+        The file of the last entry is never deleted. `begin_index` is updated, to at most `index`. Memory that
+        readers have mapped of a deleted file stays valid until they release it.
 
         Raises:
-            store.errors.DiskFull: nothing was deleted (only when room for the note was never found).
+            store.errors.DiskFull: nothing was deleted (only if space for `loghead` could never be reserved).
             store.errors.CorruptData: nothing was deleted; the index is damaged, and opening the store rebuilds it.
             store.errors.StorageFailed: the node must stop.
         """
@@ -554,14 +555,15 @@ class EntryStore:
 
         Args:
             begin_index: of its first entry.
-            begin_position: where that will be: at the head of a data file, or after the room of an entry and a blank.
+            begin_position: of that entry: at the begin of a data file, or at least the size of an entry and a blank
+                after it.
             prev_term: of the entry before, if it is known.
             prev_chain_crc: of it; -1 when it is not known.
             caught_up_index: the old entries may be deleted once the new log is committed and durable up to this one.
 
         Raises:
-            store.errors.DiskFull: nothing was dropped, or (when another program took the room that the old files gave
-                back) the node must stop; opening the log again completes the reset.
+            store.errors.DiskFull: nothing was dropped, or (if another program used the space that the old files freed)
+                the node must stop; opening the log again completes the reset.
             store.errors.StorageFailed: the node must stop; the same holds.
         """
         assert begin_index >= 0
@@ -592,18 +594,19 @@ class EntryStore:
     def begin_flush(self) -> EntriesTicket:
         """Return a ticket whose `sync` makes everything written so far durable."""
         files = self._data.take_dirty()
-        # Not every time, for the index can be rebuilt; but so often that little is left to sync when a file is full.
+        # Not every time, because the index can be rebuilt; but often enough that little is left to sync at the end of a
+        # file.
         if self.last_index - self._flushed_index >= _UNSYNCED_UNITS_MAX:
             files += self._index.queue.take_dirty()
             self._flushed_index = self.last_index + 1
         return self._flush.begin(self.last_index, files)
 
     def end_flush(self, ticket: EntriesTicket) -> None:
-        """Take a synced ticket back; `durable_index` follows, except for what was cut off meanwhile."""
+        """Record that a ticket was synced; `durable_index` advances, but not over entries truncated meanwhile."""
         self._flush.end(ticket)
 
     def begin_checkpoint(self, committed_index: int) -> CheckpointTicket:
-        """Return a checkpoint of what is durable now, and of `committed_index`, for any thread to save."""
+        """Return a checkpoint of the durable index and `committed_index`, which any thread may save."""
         self._committed_index, end_index = committed_index, self._flush.durable_index
         return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(end_index, min(committed_index, end_index)))
 
@@ -614,7 +617,7 @@ class EntryStore:
         self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
 
     def _proven_before(self, index: int) -> tuple[int, int]:
-        """Return term and chain checksum of the entry before `index`; unknown (-2 and -1) where either is damaged."""
+        """Return term and chain checksum of the entry before `index`; unknown (-2 and -1) if either is damaged."""
         term = UNKNOWN_TERM
         with suppress(CorruptData):
             term = self.term_before(index)

@@ -1,7 +1,7 @@
-"""Distinguishes a torn tail from damage: what may be cut where a recovering log stops being good.
+"""Distinguishes a torn tail, which recovery may cut, from damage.
 
-Zeros from there to the end are simply the end. Otherwise something is bad, and the question is whether it was ever
-durable, for then it may have been acknowledged:
+If all bytes after the last good entry are zero, that is the end of the log. Otherwise the question is whether the bad
+entry was ever durable, because then it may have been acknowledged:
 
 | the bad place                                  | good entries after it | it is        | what is done             |
 | ---------------------------------------------- | --------------------- | ------------ | ------------------------ |
@@ -9,24 +9,24 @@ durable, for then it may have been acknowledged:
 | above it, can be a lost write                  | either                | torn tail    | cut, with a note         |
 | above it, cannot be a lost write               | some                  | corruption   | `CorruptData`, no change |
 | above it, cannot be a lost write, our own log  | none                  | damaged tail | `damaged_tail`           |
-| above it, a log of the Java program            | none                  | torn tail    | cut, with a note         |
+| above it, a log that Java wrote                | none                  | torn tail    | cut, with a note         |
 
 A power cut takes unsynced writes sector by sector, in any order: later ones may be on the disk while earlier ones are
-not. Before an entry is written, its place holds zeros (our logs are zero from their end on), and it is written with one
-call, so each sector that it touches holds either all that belongs to the entry or zeros from the entry's beginning (or
-the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
-and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
-in the middle of a sector. An entry may have a sector of zeros of its own: then one changed bit elsewhere in its body is
-recognised by the checksum, which says whether one bit is what is wrong. So are a few changed bits in the header of an
-empty entry whose last fields, zeros, begin the next sector. What cannot be distinguished from a lost write: more damage
-in the body of an entry with a sector of zeros, and a changed bit that was the only one in its sector.
+not. Before an entry is written, its range is zero (our logs are zero from their end on), and it is written with one
+call, so each of its sectors has either all bytes of the entry or zeros from the entry's begin (or the sector's) to the
+sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros and everything else
+that can be checked is correct. Damage looks different: it leaves wrong bytes, or zeros that end in the middle of a
+sector. If the entry's own data has a sector of zeros, one changed bit elsewhere in its body is recognised by the
+checksum, which shows whether one bit explains the difference. So are a few changed bits in the header of an empty entry
+whose last fields, zeros, begin the next sector. What cannot be distinguished from a lost write: more damage in the body
+of an entry with a sector of zeros, and a changed bit that was the only one in its sector.
 
-The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
+Java writes no checksums and leaves stale bytes after the end of the log, so its tails are cut as Java cuts them.
 
-"Good after" must not be fooled by leftovers of entries that were cut off long ago (Java leaves them; we overwrite
-ours) or by bodies that look like entries: an entry counts only with an index that can have been reached, a term not
-below the last good one, checksums that are given and right, and its own position in its header. Of Java's entries,
-which have no checksums, the position must be as far off its place as that of the last good entry.
+"Good entries after it" must exclude stale bytes of truncated entries (Java leaves them; this program overwrites
+them) and bodies that look like entries: an entry counts only with a possible index, a term not
+below the last good one, correct checksums, and its own position in its header. Of Java's entries,
+which have no checksums, position field and position must differ as much as those of the last good entry.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 # A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
 _MAGIC_SIZE = 4
-# Of the chain checksum in a header, and of the term in what the checksum covers (`CHAIN`).
+# Offsets of the chain checksum in a header, and of the term in the bytes that the checksum covers (`CHAIN`).
 _CHAIN_OFFSET = 36
 _TERM_IN_CHAIN = range(16, 24)
 _INTEGER = struct.Struct(">q")
@@ -69,15 +69,15 @@ _INTEGER = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class BadEntryPlace:
-    """Where the walk over a log stopped.
+    """The place at which the scan of a log stopped.
 
     Attributes:
-        files: the file that holds it, and all later ones.
+        files: its file, and all later ones.
         offset: in the first of them.
-        state: what a good entry there would have to agree with.
-        displacement: the position field of the last good entry minus its place; 0 unless Java wrote it.
+        state: the constraints on a good entry there.
+        displacement: the position field of the last good entry minus its position; 0 unless Java wrote it.
         codec: of the log.
-        is_after_ours: the last good entry gives checksums, or there is none and only this program wrote to the log.
+        is_after_ours: the last good entry has checksums, or there is none and only this program wrote to the log.
     """
 
     files: Sequence[MappedFile]
@@ -89,16 +89,16 @@ class BadEntryPlace:
 
     @property
     def file(self) -> MappedFile:
-        """The file that holds it."""
+        """Its file."""
         return self.files[0]
 
     @property
     def position(self) -> int:
-        """Where it is in the log."""
+        """Its position in the log."""
         return self.file.begin_offset + self.offset
 
     def may_be(self, magic: int, channel: int) -> bool:
-        """Return whether entries of this kind are in the log."""
+        """Return whether the log may have entries of this kind."""
         return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
 
 
@@ -115,7 +115,7 @@ def find_good_after(place: BadEntryPlace) -> int | None:
         begin = _skip_stated_size(place) if file is place.file else file.begin_offset
         data_end = file.find_data_end(begin)
         view = file.view()[: data_end - file.begin_offset]
-        # After the last byte of data there may still be zeros that belong to an entry.
+        # The last entry may end with zeros, after the last byte of data.
         padded = file.view()[: min(len(view) + HEADER_SIZE, file.file.size)]
         for match in _HEADER_PATTERN.finditer(padded, begin - file.begin_offset):
             if _is_good(place, file, match.start()):
@@ -124,12 +124,12 @@ def find_good_after(place: BadEntryPlace) -> int | None:
 
 
 def is_ours(place: BadEntryPlace) -> bool:
-    """Return whether this program wrote the log at the bad place: then all that is not written yet is zero there."""
+    """Return whether this program wrote the log at the bad place: then everything not written yet is zero."""
     return place.is_after_ours or _gives_right_chain(place)
 
 
 def is_unfinished_step(place: BadEntryPlace) -> bool:
-    """Return whether nothing follows but the blank that leads to the next file, or what a lost sector left of it."""
+    """Return whether only the blank at the end of a file follows, or what a lost sector left of it."""
     view, begin = place.file.view(), place.offset
     blank = BLANK.pack(BLANK_MAGIC, len(view) - begin)
     end = begin + BLANK_SIZE_MIN
@@ -141,10 +141,10 @@ def is_unfinished_step(place: BadEntryPlace) -> bool:
 
 
 def is_lost_write(place: BadEntryPlace) -> bool:
-    """Return whether the bytes at the bad place are what writes that never reached the disk leave there.
+    """Return whether the bytes at the bad place can be the result of a write that did not reach the disk completely.
 
-    That is: of the entry that should be there, everything up to some sector is right, and that sector is zero (its
-    part after the entry's beginning, for the sector in which it begins); and one changed bit in another sector does not
+    That is: of the entry that should be there, everything up to some sector is correct, and that sector is zero (its
+    part after the entry's begin, for the sector in which it begins); and one changed bit in another sector does not
     explain it.
     """
     view, begin = place.file.view(), place.offset
@@ -168,14 +168,14 @@ def is_lost_write(place: BadEntryPlace) -> bool:
     if not zero_sectors:
         return False
     changed = find_one_bit(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
-    # A lost sector may have held a single bit: of an entry that ends with one byte in it, for example.
+    # A lost sector may have had a single set bit: if an entry ends with one byte in it, for example.
     return changed is None or any(
         sector <= header_end + changed < sector + SECTOR_SIZE_BYTES for sector in zero_sectors
     )
 
 
 def _skip_stated_size(place: BadEntryPlace) -> int:
-    """Return from where to search: after the bad entry if its header is right, so that its body is not looked into."""
+    """Return the begin of the search: after the bad entry if its header is correct, to exclude its body."""
     view, offset = place.file.view(), place.offset
     if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
         size: int = HEADER.unpack_from(view, offset)[1]
@@ -192,7 +192,7 @@ def _is_good(place: BadEntryPlace, file: MappedFile, offset: int) -> bool:
         return False
     if offset + size > len(view) or term < state.term or index < max(state.index, 0):
         return False
-    # Entries between the bad place and this one took at least a header each.
+    # Entries between the bad place and this one have at least a header each.
     if state.index != UNKNOWN and index - state.index > (position - place.position) // HEADER_SIZE:
         return False
     if not chain_crc and not body_crc:
@@ -201,7 +201,7 @@ def _is_good(place: BadEntryPlace, file: MappedFile, offset: int) -> bool:
 
 
 def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
-    """Return whether all that can be checked of `header`, the beginning of one or a whole one, is as it must be."""
+    """Return whether everything that can be checked of `header`, complete or only its begin, is correct."""
     visible = len(header)
     fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
     magic, size, _, term, position, channel, chain_crc, body_crc, body_size = fields
@@ -223,9 +223,9 @@ def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
 
 
 def _is_damaged_empty_entry(place: BadEntryPlace, header: bytes) -> bool:
-    """Return whether `header`, the beginning of one, is that of an empty entry but for a few changed bits.
+    """Return whether `header`, the begin of one, is that of an empty entry except for a few changed bits.
 
-    What follows it is zeros in an empty entry, too: then nothing was lost. Only the chain checksum shows that.
+    The bytes after it are zeros in an empty entry, too: then nothing was lost. Only the chain checksum shows that.
     """
     if len(header) <= _CHAIN_OFFSET or place.state.chain_crc == UNKNOWN:
         return False
@@ -242,7 +242,7 @@ def _kinds(place: BadEntryPlace) -> set[tuple[int, int]]:
 
 
 def _chain_at(place: BadEntryPlace, fields: tuple[int, ...]) -> int:
-    """Return the chain checksum that an entry with these header fields gives at the bad place."""
+    """Return the chain checksum of an entry with these header fields at the bad place."""
     magic, _, index, term, _, _, _, body_crc, _ = fields
     return crc32c(_chained(place, magic, index, term, body_crc))
 

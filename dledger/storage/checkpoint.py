@@ -6,13 +6,13 @@
 
 with a checksum (see `dledger.storage.properties`). Java's has the first two lines and no checksum.
 
-`endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
-damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
-before a truncation below it the file is lowered, or removed. A checkpoint that is missing or unreadable promises
+`endIndex`: entries up to it were synced here, so if one of them is missing or bad, it was
+damaged, not lost in a crash. It also bounds the work of recovery. The index may be too low, but never too high:
+before a truncation below it, it is lowered, or the file is removed. A checkpoint that is missing or unreadable proves
 nothing.
 
-`committedIndex` is a promise of the group, and only where entries are acknowledged after a sync: else a power cut of a
-majority can take back what was committed. So only a checkpoint of ours that says `isFlushSync` forbids to cut entries
+`committedIndex`: entries up to it are committed, but only if entries are acknowledged after a sync: else a power cut of
+a majority can revoke a commit. So only a checkpoint of this program with `isFlushSync` forbids to truncate entries
 below it (`commit_floor`, ADR 29).
 
 Source: DLedger 0.3 `DLedgerMmapFileStore.persistCheckPoint` (whose endIndex is written, not synced).
@@ -39,13 +39,13 @@ _SYNC_KEY = "isFlushSync"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint says.
+    """The content of a checkpoint.
 
     Attributes:
         end_index: entries up to this one were durable here; -1: none is known to be.
         committed_index: entries up to this one were known to be committed; at most `end_index`.
         commit_floor: `committed_index`, if the file has a checksum and entries were acknowledged only after they were
-            durable: nothing up to it may ever be cut; else -1. Set by `load`.
+            durable: nothing up to it may ever be truncated; else -1. Set by `load`.
     """
 
     end_index: int = NO_INDEX
@@ -54,11 +54,11 @@ class Checkpoint:
 
 
 class CheckpointFile:
-    """Loads, saves and withdraws the checkpoint. `save` may run in another thread than `withdraw`.
+    """Loads, saves and revokes the checkpoint. `save` may run in another thread than `withdraw`.
 
     Args:
-        files, directory: where it is.
-        is_flush_sync: what is acknowledged here is durable before.
+        files, directory: the file system and the directory of the file.
+        is_flush_sync: entries are acknowledged only when they are durable.
     """
 
     __slots__ = ("_directory", "_files", "_generation", "_is_flush_sync", "_lock", "_path", "_saved")
@@ -72,17 +72,17 @@ class CheckpointFile:
         self._lock = threading.Lock()
         # Only grows; a save that was prepared in an earlier generation is dropped.
         self._generation = 0
-        # What the file says, as far as this process loaded or saved it.
+        # The content of the file that this process loaded or saved last.
         self._saved = Checkpoint()
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return self._path
 
     @property
     def generation(self) -> int:
-        """How often the checkpoint was withdrawn: a save prepared before a withdrawal must not follow it."""
+        """The number of withdrawals: a save that was prepared before a withdrawal must not be executed after it."""
         return self._generation
 
     def load(self) -> Checkpoint:
@@ -111,12 +111,12 @@ class CheckpointFile:
                 self._replace(checkpoint.end_index, checkpoint.committed_index)
 
     def withdraw(self, first_index: int) -> None:
-        """Take back, durably, what was promised of the entries from `first_index` on, because they are to be cut.
+        """Lower the checkpoint durably below `first_index`, because entries from there on are to be truncated.
 
-        What forbids to cut entries before them stays: the node may crash before the next checkpoint.
+        The commit floor is kept: the node may crash before the next checkpoint.
 
         Raises:
-            store.errors.StorageFailed: the node must stop, and must not cut.
+            store.errors.StorageFailed: the node must stop, and must not truncate.
         """
         with self._lock:
             self._generation += 1
@@ -130,7 +130,7 @@ class CheckpointFile:
                     pass
                 else:
                     return
-            # Removing needs no room, so it also works on a full disk; the next save comes soon.
+            # Removing needs no space, so it also works on a full disk; the next save follows soon.
             self._files.remove(self._path)
             self._files.sync_directory(self._directory)
             self._saved = Checkpoint()
@@ -154,7 +154,7 @@ class CheckpointTicket:
         self._generation = file.generation
 
     def save(self) -> bool:
-        """Save it, unless a truncation overtook it; False: the disk is full, and the older one stays valid.
+        """Save it, unless the log was truncated since; False: the disk is full, and the older one stays valid.
 
         Raises:
             store.errors.StorageFailed: the node must stop.

@@ -1,4 +1,4 @@
-"""Term and vote on disk: the file `currterm`, in DLedger's text form, replaced atomically and durably at each change.
+"""Term and vote on disk: the file `currterm`, in DLedger's text format, replaced atomically and durably at each change.
 
     currTerm=7
     voteLeader=n1
@@ -6,9 +6,9 @@
 with a checksum (see `dledger.storage.properties`).
 
 An empty `voteLeader` means that no vote was given in this term. `founding=true`, `incarnation=N` and
-`foundingGroup=HEX` say whether the node may have lost state (`dledger.types.HardState`); Java nodes ignore them. No
-file at all means a node that never took part, or whose disk was wiped. A file that cannot be read is different: it
-may have held a vote, and a node that votes twice in one term can elect two leaders, so the node refuses to start.
+`foundingGroup=HEX` show whether the node may have lost state (`dledger.types.HardState`); Java nodes ignore them. No
+file means that the node never took part, or that its disk was wiped. A file that cannot be read is different: it
+may have had a vote, and a node that votes twice in one term can elect two leaders, so the node refuses to start.
 
 Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
 """
@@ -30,12 +30,12 @@ _VOTE_KEY = "voteLeader"
 _FOUNDING_KEY = "founding"
 _INCARNATION_KEY = "incarnation"
 _FOUNDING_GROUP_KEY = "foundingGroup"
-# DLedger deletes `currterm` before it renames `currterm.tmp`, and keeps the content before in `currterm.bak`.
+# DLedger deletes `currterm` before it renames `currterm.tmp`, and keeps the previous content in `currterm.bak`.
 _JAVA_LEFTOVERS = (".tmp", ".bak")
 
 
 class HardStateUnreadable(StoreError):
-    """The file with term and vote is there, or was there, and cannot be read."""
+    """The file with term and vote exists, or existed, and cannot be read."""
 
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(
@@ -59,15 +59,15 @@ class HardStateFile:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> Self:
-        """Prepare the file in `directory`, which is created; room for the next save is set aside.
+        """Prepare the file in `directory`, which is created, and reserve space for the next save.
 
         Raises:
-            store.errors.DiskFull: a node that has no room for its vote must not start; free some.
+            store.errors.DiskFull: a node without space for its vote must not start; free some.
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
-        # A process that was killed inside `save` may have left a state that only the page cache holds: it must not be
-        # sent to others before a power cut can no longer take it back.
+        # A process that was killed inside `save` may have left a state that is only in the page cache: it must not be
+        # sent to others before it is durable.
         files.sync_directory(directory)
         files.prepare_replace(path)
         return cls(files, path)
@@ -80,7 +80,7 @@ class HardStateFile:
     def load(self) -> HardState:
         """Return the saved state; term 0, without a vote, when nothing was ever saved.
 
-        Whether that means a founding node is decided by the caller, which knows what else the directory holds.
+        Whether that means a founding node is decided by the caller, which knows the other files of the directory.
 
         Raises:
             HardStateUnreadable: do not start.

@@ -1,4 +1,4 @@
-"""Whose directory this is: the small file `identity`, made at the first start and compared at every later one.
+"""The owner of a directory: the small file `identity`, created at the first start and checked at every later one.
 
     nodeId=n1
     group=orders
@@ -6,12 +6,12 @@
     starts=7
     lives=0a44…,77b0…
 
-with a checksum (see `dledger.storage.properties`). `directoryId` is drawn when the file is made: an emptied disk has
+with a checksum (see `dledger.storage.properties`). `directoryId` is drawn when the file is created: an emptied disk has
 another. Each start is a *life*: it adds one to `starts` and a random number, the newest last, to `lives`. Peers
-remember the last life that they met (`dledger.storage.peer_directories`), so that they notice an older copy of a
+record the last life that connected (`dledger.storage.peer_directories`), so that they detect an older copy of a
 directory.
 
-Which group of that name the node belongs to is stored in the file `membership` (`Membership.group_id`).
+The id of the group is in the file `membership` (`Membership.group_id`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 FILE_NAME = "identity"
-# Lives that a directory lists: after more starts without a meeting a peer cannot recognise an old copy any more.
+# Lives that a directory lists: after more starts without a connection a peer cannot recognise an old copy any more.
 LIVES_MAX: Final = 32
 NUMBER_END: Final = 1 << 63
 _SIZE_BYTES = 4096
@@ -36,7 +36,7 @@ _KEYS = ("nodeId", "group", "directoryId", "starts", "lives")
 
 
 class WrongDirectory(StoreError):
-    """The directory is not this node's, or it is not known whose it is; do not start. Nothing was changed.
+    """The directory is not this node's, or its node is unknown; do not start. Nothing was changed.
 
     Attributes:
         path: the directory, or its file.
@@ -53,7 +53,7 @@ class WrongDirectory(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a directory says of itself; see the module's text. `starts` counts from 1."""
+    """The identity of a directory; see the module's text. `starts` counts from 1."""
 
     node_id: str
     group: str
@@ -74,7 +74,7 @@ class IdentityFile:
 
     @classmethod
     def check(cls, files: Files, directory: str, node_id: str, group: str) -> Self:
-        """Return the file, before anything else of the directory is opened: what is there must be this node's.
+        """Check the file before anything else of the directory is opened; it must be this node's.
 
         Raises:
             WrongDirectory: it belongs to another node or group, or cannot be read.
@@ -91,8 +91,8 @@ class IdentityFile:
         Args:
             node_id: of this node.
             group: name of its group.
-            has_state: the directory holds term and vote, memberships or entries.
-            is_adopting: the operator says that a directory without this file is this node's.
+            has_state: the directory has term and vote, memberships or entries.
+            is_adopting: the operator declares that a directory without this file is this node's.
             draw: returns a random number in a half-open range.
 
         Raises:

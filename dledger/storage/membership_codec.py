@@ -2,9 +2,9 @@
 
     {"groupId":"6b1c…","members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}
 
-Without `groupId` it comes from a version that knew none, or no leader has drawn one yet.
+Without `groupId` it was written by a version without group ids, or before a leader has drawn one.
 
-Not here: which entry holds one (`dledger.entries.format.codec`).
+Not here: which entries have a membership (`dledger.entries.format.codec`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from store.errors import StoreError
 
 _VERSION = 1
 _GROUP_ID = re.compile("(?!0{16})[0-7][0-9a-f]{15}")
-# The longest number that the peers' frames carry as an incarnation.
+# The largest incarnation in the peers' frames.
 _INCARNATION_MAX = (1 << 64) - 1
 _FIELDS = {"id": str, "address": str, "isVoter": bool, "incarnation": int}
 
 
 class MembershipUnreadable(StoreError):
-    """A membership that this program cannot read is in the log, or in the file that lists those of the log.
+    """A membership in the log, or in the file `membership`, cannot be read by this version.
 
     The node must stop: without knowing the members it can neither vote nor count votes.
 
@@ -46,10 +46,10 @@ class MembershipUnreadable(StoreError):
 
 
 class MembershipTooLarge(StoreError):
-    """The log's data files are too small for the entry that brings the first membership: the group cannot begin.
+    """The log's data files are too small for the entry with the first membership: the group cannot begin.
 
     Attributes:
-        size_max: the largest body that an entry of this log can hold, in bytes.
+        size_max: the size of the largest body of an entry of this log, in bytes.
         size: what the entry takes at most, in bytes.
     """
 
@@ -64,7 +64,7 @@ class MembershipTooLarge(StoreError):
 
 
 def widest(membership: Membership) -> Membership:
-    """Return the longest membership with the same names and addresses: promotions and readmissions change the rest.
+    """Return the longest membership with the same ids and addresses: promotions and readmissions change the rest.
 
     If its entry fits into the log, so does that of every later membership of these members.
     """
@@ -78,12 +78,12 @@ def widest_member(member: Member) -> Member:
 
 
 def to_json(value: object) -> str:
-    """Return the one JSON text that represents `value` in our files."""
+    """Return the only JSON text for `value` in our files."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def membership_to_object(membership: Membership) -> dict[str, Any]:
-    """Return a membership in the types of JSON."""
+    """Return a membership as a JSON object."""
     members = [
         {"id": member.id, "address": member.address, "isVoter": member.is_voter, "incarnation": member.incarnation}
         for member in membership.members
@@ -93,10 +93,10 @@ def membership_to_object(membership: Membership) -> dict[str, Any]:
 
 
 def membership_from_object(value: Any) -> Membership:
-    """Return the membership that `value`, as JSON gave it, represents.
+    """Return the membership in `value`, a parsed JSON object.
 
     Raises:
-        ValueError: it represents none, or one of another version.
+        ValueError: it is no membership, or one of another version.
     """
     has_members = isinstance(value, dict) and isinstance(value.get("members"), list)
     if not has_members or value.keys() - {"groupId"} != {"version", "members"}:
@@ -116,7 +116,7 @@ def _group_id_from(value: Any) -> int:
 
 
 def _member_from(value: Any) -> Member:
-    # `type` and not isinstance, for True is an int, too.
+    # `type` and not isinstance, because True is an int, too.
     if not isinstance(value, dict) or {key: type(field) for key, field in value.items()} != _FIELDS:
         raise ValueError(f"no member with {', '.join(_FIELDS)}, but {value!r}")
     if not value["id"] or value["incarnation"] < 0:

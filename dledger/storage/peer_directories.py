@@ -2,19 +2,19 @@
 
     n2=5c1f3a…,7,77b0…;20a4d1…,3,0a44…
 
-with a checksum (see `dledger.storage.properties`): the directories that were met under the name n2, the last one first;
-of each its id, and its starts and its life when it was met last (`dledger.storage.identity`). A peer that comes with an
-older life of that directory runs on a copy of it: what the node acknowledged since is missing there, and it may vote
-again where it has voted. It is refused.
+with a checksum (see `dledger.storage.properties`): the directories with which the node n2 has connected, the last one
+first; of each its id, and its starts and its life at the last connection (`dledger.storage.identity`). A peer that
+connects with an older life of that directory runs on a copy of it: later acknowledgements are missing there, and it may
+vote twice in a term. It is refused.
 
-So is every earlier directory of the node: the disk was replaced, and what the node promised since is on the new one
-only. A few of them are remembered; the older ones count for nothing, once the node was readmitted on a later disk.
+So is every earlier directory of the node: the disk was replaced, and later votes and acknowledgements are on the new
+one only. A few of them are recorded; older ones have no vote once the node was readmitted on a later disk.
 
-A greeting of an earlier life may also be late: its process wrote it and died, and the next life was met first. Such a
-life is one that the newer one listed, which that of a copy is not: each start draws another number. It is refused all
-the same, for the newer one may run on a copy; but the warning does not claim that a directory is old.
+A greeting of an earlier life may also be delayed: its process sent it and died, and the next life connected first. Such
+a life is in the newer life's list, which that of a copy is not, because each start draws another number. It is still
+refused, because the newer one may run on a copy; but the warning does not say that a directory is old.
 
-What no node remembers cannot be refused: a copy made within the last life that was met looks like the next start.
+A copy that was made within the last life that connected cannot be detected: it looks like the next start.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "peers"
-# Of each member: an operator replaces a disk now and then, and copies of the last few may lie about.
+# Of each member: disks are replaced occasionally, and copies of the last few may exist.
 DIRECTORIES_MAX: Final = 8
-# What all members need at most, with the longest ids and numbers.
+# The size for all members, with the longest ids and numbers.
 _SIZE_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class PeerDirectory:
-    """A directory that was met, and its last life then."""
+    """A directory that connected, and its last life."""
 
     directory_id: int
     starts: int
@@ -54,11 +54,11 @@ class PeerDirectories:
     """This node's group and directory, and those of its peers.
 
     Args:
-        files, directory: where the file `peers` is; its room was set aside by `open`.
+        files, directory: of the file `peers`; its space was reserved by `open`.
         own: this node's identity.
 
     Attributes:
-        group_id: of the group, once the log says it and it is committed; 0 before.
+        group_id: of the group, once it is in the log and committed; 0 before.
     """
 
     def __init__(self, files: Files, directory: str, own: Identity) -> None:
@@ -67,16 +67,16 @@ class PeerDirectories:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
         self._members: frozenset[str] = frozenset()
-        # The directories of each member, the one that was met last first; at most `DIRECTORIES_MAX` of each. The file
+        # The directories of each member, the last one first; at most `DIRECTORIES_MAX` of each. The file
         # has the same content whenever `fault_of` has returned.
         self._met: dict[str, tuple[PeerDirectory, ...]] = {}
-        # What the last greeting listed. Not saved: what a peer sent before it was met by an earlier process never comes
-        # here.
+        # The lives in the last greeting. Not saved: a greeting that was sent to an earlier process of this node never
+        # arrives here.
         self._lives: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def open(cls, files: Files, directory: str, own: Identity) -> PeerDirectories:
-        """Read the file; one that is damaged is forgotten, for it only remembers.
+        """Read the file; a damaged one is replaced by an empty one, because it is only a safeguard.
 
         Raises:
             store.errors.DiskFull: no room for it.
@@ -102,15 +102,15 @@ class PeerDirectories:
         return peer_id in self._members
 
     def proves(self, group_id: int) -> bool:
-        """Return whether a sender of `group_id` belongs to this very group; false while this node knows of none."""
+        """Return whether a sender of `group_id` belongs to this group; False while this node knows no id."""
         return group_id == self.group_id != NO_GROUP
 
     def met(self, peer_id: str) -> tuple[PeerDirectory, ...]:
-        """Return the directories that were met under this name, the last one first."""
+        """Return the directories with which this node id has connected, the last one first."""
         return self._met.get(peer_id, ())
 
     def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
-        """Return whether a member that proved its group greets from a life which a newer one, met already, listed."""
+        """Return whether the greeting is of a life that is in the list of a newer life which connected before."""
         known = next(iter(self.met(peer_id)), None)
         if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
             return False
@@ -118,9 +118,9 @@ class PeerDirectories:
         return 0 < starts_since < len(known_lives) and known_lives[-1 - starts_since] == lives[-1]
 
     def fault_of(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> str | None:
-        """Say, for people, what is wrong with the directory of a member that proved its group; else remember it.
+        """Return, for people, the fault of the directory of a member that proved its group; without one, record it.
 
-        What is remembered is durable when this returns.
+        The record is durable when this returns.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -157,7 +157,7 @@ class PeerDirectories:
 
 
 def peer_directories_from(content: bytes) -> dict[str, tuple[PeerDirectory, ...]]:
-    """Return the directories that the file names for each peer, the one that was met last first.
+    """Return the directories in the file for each peer, the last one first.
 
     Raises:
         ValueError: `content` is not what was written.

@@ -2,14 +2,14 @@
 
 Only what such files hold is read: blank lines and comments are skipped, nothing is unescaped.
 
-What must not be believed when the disk has changed it is written *checked*: between two comments, which Java skips,
+Properties whose damage must be detected are written *checked*: between two comments, which Java skips,
 
     #checked
     currTerm=7
     voteLeader=n1
     #crc32c=c376aa5d
 
-Either comment alone says that there is a checksum, so that damage to one of them is noticed, too.
+Either comment alone shows that there is a checksum, so that damage to one of them is detected, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CHECKED_HEAD = b"#checked\n"
-# Of a line that is wrong, in an error: a file of garbage may be one line of many megabytes.
+# Characters of a wrong line in an error: a damaged file may be one line of many megabytes.
 _SHOWN_MAX = 80
 _CHECKED_END = re.compile(rb"#crc32c=([0-9a-f]{8})\n\Z")
 
@@ -42,7 +42,7 @@ def format_checked(properties: Mapping[str, str]) -> bytes:
 
 
 def parse_checked(content: bytes) -> dict[str, str]:
-    """Return the pairs of `content`; its checksum must be right if it has one (files of Java have none).
+    """Return the pairs of `content`; its checksum must be correct if it has one (files of Java have none).
 
     Raises:
         ValueError: as `parse_properties`, or the checksum is wrong.
@@ -65,7 +65,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
     """Return the pairs of `content`.
 
     Raises:
-        ValueError: not UTF-8, a line without "=", or a key that comes twice.
+        ValueError: not UTF-8, a line without "=", or a repeated key.
     """
     properties: dict[str, str] = {}
     for line in content.decode().splitlines():
@@ -81,5 +81,5 @@ def parse_properties(content: bytes) -> dict[str, str]:
 
 
 def what_is_wrong(error: Exception) -> str:
-    """Return in words what the reading of such a file found: a ValueError of this module, or a key that is missing."""
+    """Return, in words, the fault found in such a file: a ValueError of this module, or a missing key."""
     return f"no line {error.args[0]}=..." if isinstance(error, KeyError) else str(error)

@@ -1,17 +1,17 @@
-"""The bytes of a snapshot file: a header, then what the state machine gave. Big-endian; checksums are CRC-32C.
+"""The bytes of a snapshot file: a header, then the state machine's bytes. Big-endian; checksums are CRC-32C.
 
 | offset | size | field       | meaning |
 | -----: | ---: | ----------- | ------- |
 |      0 |    8 | magic       | `dlsnaps` and a line feed |
 |      8 |    4 | version     | 1 |
-|     12 |    4 | header_size | 48: where the body begins |
-|     16 |    8 | index       | of the last entry that went into it |
+|     12 |    4 | header_size | 48: offset of the body |
+|     16 |    8 | index       | of the last entry applied to it |
 |     24 |    8 | term        | of that entry |
 |     32 |    8 | body_size   | bytes of the body |
 |     40 |    4 | body_crc    | of the body |
 |     44 |    4 | header_crc  | of the 44 bytes before: |through body_crc it covers the whole file     ||
 
-Applied index and state are one file, so that no crash can part them.
+Applied index and state are in one file, so that a crash cannot make them differ.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ assert HEADER.size == HEADER_SIZE
 
 
 class BodySum:
-    """Passes the chunks of a body through and sums them up.
+    """Passes the chunks of a body through and computes size and checksum.
 
     Attributes:
-        size, checksum: of what passed.
+        size, checksum: of the chunks so far.
     """
 
     __slots__ = ("checksum", "size")
@@ -49,7 +49,7 @@ class BodySum:
         self.checksum = 0
 
     def pass_through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield room for the header, and then `chunks`."""
+        """Yield a placeholder for the header, and then `chunks`."""
         yield bytes(HEADER_SIZE)
         for chunk in chunks:
             self.size += len(chunk)
@@ -58,7 +58,7 @@ class BodySum:
 
 
 def encode_header(index: int, term: int, body: BodySum) -> tuple[bytes, SnapshotInfo]:
-    """Return the header of the file that holds `body`, and what is to be known of that file."""
+    """Return the header of the file with `body`, and the description of that snapshot."""
     fields = HEADER.pack(_MAGIC, _VERSION, HEADER_SIZE, index, term, body.size, body.checksum, 0)[: -_CHECKSUM.size]
     checksum = crc32c(fields)
     return fields + _CHECKSUM.pack(checksum), SnapshotInfo(index, term, HEADER_SIZE + body.size, checksum)

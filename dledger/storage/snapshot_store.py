@@ -1,11 +1,11 @@
 """Snapshots of the state machine on disk: saved, loaded, sent and received in chunks.
 
 A snapshot is one file, named after the index of its last entry in 20 digits, in the directory `snapshot`. It is written
-under another name, synced and renamed: under its own name it is whole, or a disk has damaged it, which its checksums
+under another name, synced and renamed: under its final name it is complete, or damaged by the disk, which its checksums
 show. The newest three are kept (DLedger's number).
 
-One snapshot at a time can come in: the file `incoming`, with the room for all of it, and `incoming.progress`, which
-holds the number of durable bytes, so that a restart need not begin from scratch.
+One snapshot at a time can be received: the file `incoming`, with its full size, and `incoming.progress`, which
+has the number of durable bytes, so that a restart does not begin from scratch.
 
 Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are two files, neither of them synced).
 """
@@ -31,14 +31,14 @@ _SAVING = "saving"
 _INCOMING = "incoming"
 _PROGRESS = "incoming.progress"
 _RECEIVED_KEY = "received"
-# Received bytes between two syncs: what a restart may have to fetch again.
+# Received bytes between two syncs: after a restart at most these are fetched again.
 _SYNC_EVERY_BYTES = 16 << 20
-# Snapshots that are being sent, to different peers; a file that was deleted meanwhile can be read until it is closed.
+# Snapshots that are being sent, to different peers; a file that is deleted meanwhile can be read until it is closed.
 _SENDING_MAX = 4
 
 
 class SnapshotDamaged(StoreError):
-    """A snapshot is not what was written."""
+    """A snapshot is damaged."""
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class SnapshotDamaged(StoreError):
 
 
 class SnapshotGone(StoreError):
-    """A snapshot that is to be read was deleted, because newer ones took its place."""
+    """A snapshot that is to be read was deleted, because there are newer ones."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: deleted, because there are newer snapshots. Request the newest one")
@@ -76,14 +76,14 @@ class SnapshotStore:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> Self:
-        """Find the snapshots in `directory`/snapshot, which is created if need be; clear what a crash left.
+        """Find the snapshots in `directory`/snapshot, which is created if it is missing; remove what a crash left.
 
         Raises:
             store.errors.StorageFailed: a file cannot be opened or removed.
         """
         store = cls(files, f"{directory}/snapshot")
         files.make_directory(store._directory)
-        # A process that was killed may have left names that only the page cache knows.
+        # A process that was killed may have left names that are only in the page cache.
         files.sync_directory(store._directory)
         store._remove(_SAVING)
         for name in files.list_directory(store._directory):
@@ -93,7 +93,7 @@ class SnapshotStore:
         return store
 
     def close(self) -> None:
-        """Close all files; an incoming snapshot can be resumed from where it was last synced."""
+        """Close all files; an incoming snapshot can be resumed from the last sync on."""
         for file in self._sending.values():
             file.close()
         self._sending.clear()
@@ -103,12 +103,12 @@ class SnapshotStore:
 
     @property
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """All snapshots whose header is good, newest first; whether a body is good shows when it is loaded or sent."""
+        """All snapshots whose header is good, newest first; the body is checked when it is loaded or sent."""
         return tuple(self._snapshots)
 
     @property
     def damaged(self) -> tuple[SnapshotDamaged, ...]:
-        """What was found damaged so far; these are not among `snapshots` any more."""
+        """The snapshots found damaged so far, which are no longer among `snapshots`."""
         return tuple(self._damaged)
 
     def latest(self) -> SnapshotInfo | None:
@@ -118,12 +118,12 @@ class SnapshotStore:
     # ------------------------------------------------------------------------------------------ saving and loading
 
     def save(self, index: int, term: int, content: bytes | Iterable[bytes]) -> SnapshotInfo:
-        """Save the state that entry `index` of `term` led to, durably; delete the oldest beyond three.
+        """Save the state after entry `index` of `term`, durably; delete the oldest beyond three.
 
         Args:
-            index: of the last entry that went into it.
+            index: of the last entry applied to it.
             term: of that entry.
-            content: the state, whole or in chunks of any size; only one of them is held in memory.
+            content: the state, complete or in chunks of any size; only one chunk is in memory at a time.
 
         Raises:
             store.errors.DiskFull: nothing was saved; the older ones stay valid.
@@ -143,7 +143,7 @@ class SnapshotStore:
         """Return the saved state.
 
         Raises:
-            SnapshotDamaged: it is no longer among `snapshots`; whether an older one can serve depends on the log.
+            SnapshotDamaged: it is no longer among `snapshots`; whether an older one can be used depends on the log.
             SnapshotGone: it was deleted meanwhile.
             store.errors.StorageFailed: the file cannot be opened.
         """
@@ -169,7 +169,7 @@ class SnapshotStore:
     # ---------------------------------------------------------------------------------------------------- sending
 
     def read_chunk(self, info: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return `length` bytes of the snapshot's file from `offset`, fewer at its end; None: it is gone or damaged.
+        """Return `length` bytes of the snapshot's file from `offset`, fewer at its end; None: it is deleted or damaged.
 
         The file is checked when the first chunk is read, and can be read to its end even if it is deleted meanwhile.
 
@@ -192,14 +192,14 @@ class SnapshotStore:
     # -------------------------------------------------------------------------------------------------- receiving
 
     def incoming(self) -> tuple[SnapshotInfo, int] | None:
-        """Return the snapshot that is coming in, and how many of its bytes are here; None when there is none."""
+        """Return the snapshot that is being received, and the number of bytes received; None if there is none."""
         return None if self._incoming is None else (self._incoming[0], self._received)
 
     def write_chunk(self, info: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write bytes of an incoming snapshot; return how many are here now. Another one that came in is dropped.
+        """Write bytes of an incoming snapshot; return the number that is here now. Another incoming one is dropped.
 
-        Of a chunk, what is here already is not written again; one that leaves a gap, or does not fit, is not written.
-        When there is no room for the snapshot, nothing of it is kept.
+        Bytes that are here already are not written again; a chunk that leaves a gap, or does not fit, is not written.
+        If the snapshot does not fit on the disk, nothing of it is kept.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -221,7 +221,7 @@ class SnapshotStore:
         return self._received
 
     def finish(self, info: SnapshotInfo) -> bool:
-        """Verify an incoming snapshot, and keep it durably; False: it is bad or not all here, and dropped.
+        """Verify an incoming snapshot, and keep it durably; False: it is bad or incomplete, and dropped.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -240,7 +240,7 @@ class SnapshotStore:
         return True
 
     def drop_incoming(self) -> None:
-        """Give up the snapshot that is coming in, if there is one."""
+        """Drop the incoming snapshot, if there is one."""
         if self._incoming is not None:
             self._incoming[1].close()
             self._incoming = None
@@ -256,7 +256,7 @@ class SnapshotStore:
         self._sync_incoming()
 
     def _sync_incoming(self) -> None:
-        """Make durable what is here, and then that it is here."""
+        """Sync the received bytes, and then record their number."""
         assert self._incoming is not None
         info, file = self._incoming
         file.sync()
@@ -283,7 +283,7 @@ class SnapshotStore:
     # ------------------------------------------------------------------------------------------------------- files
 
     def _take_in(self, name: str, info: SnapshotInfo) -> None:
-        """Give a whole and synced file its own name, durably; delete damaged ones, and the oldest beyond three."""
+        """Rename a complete and synced file durably; delete damaged ones, and the oldest beyond three."""
         self._files.rename(f"{self._directory}/{name}", self._path_of(info.index))
         self._files.sync_directory(self._directory)
         for damaged in self._damaged:

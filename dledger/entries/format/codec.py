@@ -1,7 +1,7 @@
 """The port `EntryCodec`, which distinguishes a leader's own entries from those of clients; and raw logs.
 
-A leader writes entries of its own: a no-op when it begins, a membership when the group changes. In a log of raw bytes
-their magic says so:
+A leader itself appends some entries: a no-op when its term begins, a membership when the group changes. In a log of raw
+bytes their magic shows it:
 
 | entry         | magic | channel | body |
 | ------------- | ----: | ------: | ---- |
@@ -9,7 +9,7 @@ their magic says so:
 | no-op         |     2 |       0 | empty |
 | membership    |     3 |       0 | a JSON object (`dledger.storage.membership_codec`) |
 
-A log whose bodies are records of some other format brings a codec of its own (`commitlog.record.system_records`).
+A log whose bodies have a record format has its own codec (`commitlog.record.system_records`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SystemEntry(NamedTuple):
     Attributes:
         magic, channel: of its header.
         body: the bytes after the header.
-        stamp_at: where in the body the store writes its physical offset; None: nowhere.
+        stamp_at: position in the body at which the store writes its physical offset; None: nowhere.
     """
 
     magic: int
@@ -45,18 +45,18 @@ class SystemEntry(NamedTuple):
 
 
 class EntryChecks(Protocol):
-    """Knows a leader's own entries when it sees them."""
+    """Recognises a leader's own entries."""
 
     @property
     def kinds(self) -> frozenset[tuple[int, int]]:
-        """(magic, channel) of every entry that is not a client's; one of magic 1 and channel 0 always is."""
+        """(magic, channel) of every entry that is not a client's; magic 1 with channel 0 is always a client's."""
         ...
 
     @property
     def tell_tale_at(self) -> int:
         """Offset in a body of a byte in which a leader's own entries have bits 0x0C set to 0x04; -1: there is none.
 
-        A client's entry that has them, too, is looked at by `find_fault`: its channel may have been lost.
+        A client's entry that has them, too, is checked by `find_fault`: its channel may be damaged.
         """
         ...
 
@@ -64,17 +64,17 @@ class EntryChecks(Protocol):
         """Return the first contradiction between the header and the body of an entry at `position`.
 
         Returns:
-            (expected, found), as text for people; None when nothing does.
+            (expected, found), as text for people; None if there is none.
         """
         ...
 
 
 class EntryCodec(EntryChecks, Protocol):
-    """Makes a leader's own entries, too."""
+    """Also creates a leader's own entries."""
 
     @property
     def applied_channel(self) -> int:
-        """Of the entries (magic 1) that a state machine gets."""
+        """The channel of the entries (magic 1) that a state machine gets."""
         ...
 
     def no_op(self) -> SystemEntry:
@@ -82,14 +82,14 @@ class EntryCodec(EntryChecks, Protocol):
         ...
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """Return the entry that brings `membership`."""
+        """Return the entry for `membership`."""
         ...
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """Return the membership that an entry brings; None when it brings none.
+        """Return the membership in an entry; None if it has none.
 
         Raises:
-            MembershipUnreadable: it brings one that this program cannot read; stop the node.
+            MembershipUnreadable: this version cannot read it; stop the node.
         """
         ...
 
@@ -106,27 +106,27 @@ class RawEntryCodec:
         return SystemEntry(ENTRY_NOOP, 0, b"")
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """Return the entry that brings `membership`: of magic 3, its body JSON."""
+        """Return the entry for `membership`: of magic 3, its body JSON."""
         return SystemEntry(ENTRY_CONFIG_CHANGE, 0, to_json(membership_to_object(membership)).encode())
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """Return the membership that an entry of magic 3 brings; None for any other entry."""
+        """Return the membership in an entry of magic 3; None for any other entry."""
         if (magic, channel) != (ENTRY_CONFIG_CHANGE, 0):
             return None
         return decode_membership(body, "an entry of magic 3")
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return None: header and checksums of an entry say all."""
+        """Return None: header and checksums of a raw entry have no contradiction to find."""
 
 
 RAW_ENTRY_CODEC: EntryCodec = RawEntryCodec()
 
 
 def decode_membership(body: bytes, where: str) -> Membership:
-    """Return the membership that `body` holds as JSON.
+    """Return the membership that `body` has as JSON.
 
     Raises:
-        MembershipUnreadable: none does, or one of another version.
+        MembershipUnreadable: it is no membership, or one of another version.
     """
     try:
         return membership_from_object(foreign_json(body))

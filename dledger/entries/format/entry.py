@@ -1,6 +1,6 @@
 """The bytes of one entry, of its index unit and of a blank: layouts, encoding, decoding.
 
-Not here: walking over and checking entries that are in files or came over the network
+Not here: scanning and checking entries in files or from the network
 (`dledger.entries.format.walk`).
 
 All integers are big-endian; all but the checksums are signed. An entry, `HEADER` and then the body:
@@ -18,8 +18,8 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |     44 |    4 | i32   | body_size | bytes of the body |
 
 The index unit of entry i is stored at byte 32 * i of the index files. The chain checksum covers (the chain_crc field of
-the entry before, magic, index, term, body_crc) and so ties an entry to its whole past; at the log's beginning, and
-after an entry of the Java program (which writes 0 in both checksums), it starts from 0.
+the entry before, magic, index, term, body_crc) and so ties an entry to all earlier ones; at the log's begin, and
+after an entry that Java wrote (with 0 in both checksums), it starts with 0.
 
 Source: DLedger `DLedgerEntryCoder`, `DLedgerEntryType`, `MmapFileList` (blank); the checksums are our own use of two
 fields that DLedger reserves and ignores.
@@ -44,7 +44,7 @@ INDEX_UNIT = struct.Struct(">iqiqq")
 CHAIN = struct.Struct(">IiqqI")
 # magic (-1), bytes of the blank including these eight; zeros follow
 BLANK = struct.Struct(">ii")
-# What a stamped body holds at the place that the proposal names: the physical offset of its own first byte.
+# What is written into a body at `stamp_at`: the physical offset of its own first byte.
 STAMP = struct.Struct(">q")
 
 HEADER_SIZE = 48
@@ -66,7 +66,7 @@ ENTRY_MAGICS = frozenset({ENTRY_NORMAL, ENTRY_NOOP, ENTRY_CONFIG_CHANGE})
 
 NO_CHAIN = 0
 
-# DLedger encodes into a buffer of 4 MiB. Eight bytes less, so that such an entry and the blank that must find room
+# DLedger encodes into a buffer of 4 MiB. Eight bytes less, so that such an entry and the blank that must be
 # after it also fit into a data file of exactly 4 MiB.
 ENTRY_SIZE_MAX = (4 << 20) - BLANK_SIZE_MIN
 MAX_BODY_BYTES = ENTRY_SIZE_MAX - HEADER_SIZE
@@ -119,7 +119,7 @@ def encode_batch(
     channel: int = 0,
     stamp_at: int | None = None,
 ) -> EncodedBatch:
-    """Encode `bodies` as consecutive entries that begin at `position`; the caller sees to it that they fit the file.
+    """Encode `bodies` as consecutive entries at `position`; the caller ensures that they fit into the file.
 
     Args:
         bodies: one for each entry.
@@ -127,11 +127,11 @@ def encode_batch(
         term: of all of them.
         position: of the first entry in the log.
         chain_crc: the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
-            the chain starts again, with a first entry that gives none (0).
+            the chain starts again, with a first entry without a chain checksum (0).
         magic: of all of them.
         channel: of all of them.
-        stamp_at: where in each body its physical offset (entry position + 48) is written before the checksums are
-            taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
+        stamp_at: position in each body at which its physical offset (entry position + 48) is written before the
+            checksums are computed; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
     """
     if stamp_at is not None:
         bodies = _stamp(bodies, position, stamp_at)

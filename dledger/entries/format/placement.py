@@ -1,7 +1,7 @@
-"""Positions of entries: consecutive, or at the begin of the next data file when there is no room.
+"""Positions of entries: back to back, or at the begin of the next data file if an entry does not fit.
 
-An entry stays in a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
-replicas place by this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.
+An entry fits into a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
+replicas use this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def place(end_position: int, size: int, data_file_size: int) -> int:
 
 
 def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: int) -> list[EntryRun]:
-    """Return the runs in which entries with bodies of these sizes (at least one) go after `end_position`."""
+    """Return the runs of entries with bodies of these sizes (at least one), if appended at `end_position`."""
     count = len(sizes_of_bodies)
     begin_position = place(end_position, sizes_of_bodies[0] + HEADER_SIZE, data_file_size)
     total = sum(sizes_of_bodies) + HEADER_SIZE * count
-    # What fits as a whole fits in each part: this is the way of nearly every batch.
+    # If the whole batch fits, each part does: this is so for nearly every batch.
     if place(begin_position, total, data_file_size) == begin_position:
         return [EntryRun(0, count, begin_position, begin_position + total)]
     runs: list[EntryRun] = []

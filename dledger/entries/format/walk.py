@@ -1,9 +1,9 @@
-"""Walks over entries that are stored back to back, in a file or in a push, and checks each one: one loop for both.
+"""Scans entries that are back to back, in a file or in a push, and checks each one: one loop for both.
 
-What is checked of an entry: a known kind (magic and channel), sizes that agree and fit, the next index, a term not
-below the one before, of a leader's own entry what the log's codec knows of it, and, where they are given (not 0), the
-body checksum, the chain checksum and the position. An entry without checksums is the Java program's; its position field
-may legally differ from its place (DLedger 0.4 keeps the leader's), so it is not compared.
+Checked are: a known kind (magic and channel), sizes that agree and fit, the next index, a term not
+below the one before, the content of a leader's own entry by the log's codec, and, if they are present (not 0), the
+body checksum, the chain checksum and the position. An entry without checksums was written by Java; its position field
+may legally differ from its position (DLedger 0.4 keeps the leader's), so it is not compared.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
 from dledger.entries.format.entry import CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 
 UNKNOWN: Final = -1
-# Entries in one walk over a file: bounds the memory that their index units take meanwhile (128 KiB).
+# Entries in one scan of a file: bounds the memory of their index units (128 KiB).
 WALK_COUNT_MAX = 4096
-# A disk writes whole sectors: what a power cut tears, it tears at multiples of this.
+# A disk writes whole sectors: a power cut tears a write only at multiples of this.
 SECTOR_SIZE_BYTES: Final = 512
-# Where in a sector a header can begin at the latest to have its chain checksum (bytes 36 to 40) in the same sector.
+# The last offset in a sector at which a header has its chain checksum (bytes 36 to 40) in the same sector.
 _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
-# What follows the last entry in a file, in place of a magic.
+# The bytes after the last entry in a file, where a magic would be.
 _END: Final = bytes(4)
 # See `EntryChecks.tell_tale_at`.
 TELL_TALE: Final = 0x04
@@ -42,11 +42,11 @@ def walk(
     """Check entries of `buffer[offset:end]`, one after the other, until one is bad.
 
     Args:
-        buffer: holds the entries.
+        buffer: the entries.
         offset: where the first one begins.
         end: where the last one must end.
         position: of the first entry in the log.
-        state: what the first one must agree with.
+        state: the constraints on the first one.
         count_max: stop after this number of entries.
         codec: of the log.
     """
@@ -94,7 +94,7 @@ def walk(
 
 @dataclass(frozen=True, slots=True)
 class WalkState:
-    """What the next entry must agree with.
+    """The constraints on the next entry.
 
     Attributes:
         index: the index that it must have; UNKNOWN (-1): any.
@@ -113,7 +113,7 @@ class EntryWalk:
 
     Attributes:
         units: index units of the good entries.
-        special: the numbers, among them, of entries that are not a client's.
+        special: the numbers, among them, of entries that are not clients'.
         offset: in the buffer, after the last good entry.
         state: what the next entry must agree with.
         is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
@@ -132,7 +132,7 @@ def chain_before(begin_index: int) -> int:
 
 
 def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
-    """Return whether a header of an empty entry may have lost just its checksums, and so reads as one of Java's."""
+    """Return whether the header of an empty entry may have lost only its checksums, and so looks like one of Java's."""
     is_checksum_apart = offset % SECTOR_SIZE_BYTES > _LAST_WHOLE_CHECKSUM
     return is_checksum_apart and buffer[next_offset : next_offset + len(_END)] == _END
 
