@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from dledger.testing.coverage.branches import install, take
+from dledger.testing.garbage import collect_garbage_rarely
 from dledger.testing.options import draw_options
 from dledger.testing.simulation import Simulation, SimulationSummary
 
@@ -123,7 +124,7 @@ def run_seeds(
             yield run_seed(seed, node_count)
         return
     # Spawned, not forked: the caller may have threads, whose locks would stay locked in a fork.
-    prepare = install if is_measured else None
+    prepare = install if is_measured else collect_garbage_rarely
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
         tasks = [(seed, node_count) for seed in seeds]
         yield from pool.map(_run_task, tasks, chunksize=_CHUNK_SEEDS)

@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from dledger.testing.garbage import collect_garbage_rarely
 from dledger.testing.runner import Result
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
@@ -47,5 +48,5 @@ def run_shell_seeds(seeds: Iterable[int], jobs: int = 1) -> Iterator[Result]:
         yield from map(run_shell_seed, seeds)
         return
     # Spawned, not forked: the caller may have threads, whose locks would stay locked in a fork.
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=collect_garbage_rarely) as pool:
         yield from pool.map(run_shell_seed, seeds, chunksize=_CHUNK_SEEDS)
