@@ -38,6 +38,8 @@ class PendingReads:
 
     def next_questions(self, now_s: float) -> list[ReadIndex]:
         """Return the requests to the core for all waiting reads; none when none waits."""
+        if not self._asking:
+            return []
         questions = []
         for is_lease_allowed, futures in self._asking.items():
             self._last_read_id += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dledger.entries.format.codec import EntryCodec
     from dledger.testing.checks.log_view import LogEntry
@@ -33,6 +33,8 @@ class MembershipWatch:
         self._node_id = node_id
         self._log = log
         self._settled: MembershipEntry | None = None
+        # What was compared last, and found equal: (memberships, the entries that brought them).
+        self._held: tuple[Sequence[MembershipEntry], list[LogEntry | None]] = ((), [])
 
     def trust(self, entry: MembershipEntry) -> None:
         """Record that `entry` was committed where these checks did not see it: in a group of its own."""
@@ -49,28 +51,31 @@ class MembershipWatch:
             check_settled(self._node_id, settled, self._log.committed, codec)
             self._settled = settled
         if len(memberships) > 1:
-            check_held(self._node_id, memberships, self._log.written, codec)
+            self._check_held(memberships[1:], codec)
+
+    def _check_held(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:
+        """Compare as `check_held`, unless memberships and entries are those of the last time: entries never change."""
+        records = [self._log.written(self._node_id, entry.index) for entry in memberships]
+        if self._held != (memberships, records):
+            check_held(self._node_id, memberships, records, codec)
+            self._held = (memberships, records)
 
 
 def check_held(
-    node_id: str,
-    memberships: Sequence[MembershipEntry],
-    written: Callable[[str, int], LogEntry | None],
-    codec: EntryCodec,
+    node_id: str, memberships: Sequence[MembershipEntry], records: Sequence[LogEntry | None], codec: EntryCodec
 ) -> None:
     """Compare the memberships that are not known to be committed with the entries that brought them.
 
     Args:
         node_id: whose they are.
-        memberships: the newest committed one, which may be of an entry outside of the log, and all after it.
-        written: gets the entry that a node holds at an index.
+        memberships: all after the newest committed one.
+        records: the entries that the node holds at their indexes; None: it holds none.
         codec: of the log.
 
     Raises:
         Violation: one of them is not what its entry says.
     """
-    for entry in memberships[1:]:
-        record = written(node_id, entry.index)
+    for entry, record in zip(memberships, records, strict=True):
         found = None if record is None else codec.decode(*record.kind, bytes(record.body))
         if found != entry.membership:
             raise Violation("memberships", f"{node_id} has {entry} in force, its log holds {found} there")

@@ -105,8 +105,9 @@ class SimObserver:
 
     def expire(self) -> None:
         """Answer the requests whose time limit is over."""
-        self.appends.expire(self._now_s())
-        self.reads.expire(self._now_s())
+        now_s = self._now_s()
+        self.appends.expire(now_s)
+        self.reads.expire(now_s)
 
     def end(self) -> None:
         """Answer all requests that wait, for the node has stopped."""

@@ -233,14 +233,16 @@ class DirectoryFaults:
                 not the node's.
         """
         for machine in self._machines.values():
-            process = machine.process
+            life = machine.life
+            if machine.hurt is None:
+                if life is not None and life.node.term >= _FOREIGN_TERM:
+                    raise Violation(
+                        "a foreign directory is not obeyed", f"{machine.node_id} is in term {life.node.term}"
+                    )
+                continue
             is_let_in = machine.hurt in (_FOREIGN, _OLD_COPY) and machine.has_met_any
-            if is_let_in or (machine.hurt == _EXCHANGED and process is not None and process.life is not None):
+            if is_let_in or (machine.hurt == _EXCHANGED and life is not None):
                 raise Violation("whose directory it is", f"{machine.node_id} takes part, and runs on {machine.hurt}")
-            if machine.hurt is None and process is not None and process.life is not None:
-                term = process.life.node.term
-                if term >= _FOREIGN_TERM:
-                    raise Violation("a foreign directory is not obeyed", f"{machine.node_id} is in term {term}")
 
     def _exchange_back(self) -> None:
         assert self._exchanged is not None, "nothing was exchanged"

@@ -127,13 +127,14 @@ class History:
             Violation: it breaks a promise.
         """
         node, node_id = life.node, life.node_id
-        if node.term < life.term:
-            raise Violation("term", f"{node_id} went back from {life.term} to {node.term}")
-        life.term = node.term
+        term = node.term
+        if term < life.term:
+            raise Violation("term", f"{node_id} went back from {life.term} to {term}")
+        life.term = term
         if node.role is Role.LEADER:
-            other = self._leaders.setdefault(node.term, node_id)
+            other = self._leaders.setdefault(term, node_id)
             if other != node_id:
-                raise Violation("election safety", f"{node_id} and {other} both lead term {node.term}")
+                raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
         self.look_at_commits(life)
 
     def look_at_commits(self, life: Life) -> None:
@@ -142,8 +143,9 @@ class History:
         Raises:
             Violation: it breaks a promise.
         """
-        if life.node.commit_index != life.commit_index:
-            self._committed(life, life.node.commit_index)
+        commit_index = life.node.commit_index
+        if commit_index != life.commit_index:
+            self._committed(life, commit_index)
 
     def _committed(self, life: Life, commit_index: int) -> None:
         if commit_index < life.commit_index:
