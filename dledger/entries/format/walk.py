@@ -92,7 +92,8 @@ def walk(
     return EntryWalk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: every read of entries makes some, and a frozen one takes four times as long to make.
+@dataclass(slots=True)
 class WalkState:
     """The constraints on the next entry.
 
@@ -107,7 +108,8 @@ class WalkState:
     chain_crc: int
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: every read of entries makes one, and a frozen one takes four times as long to make.
+@dataclass(slots=True)
 class EntryWalk:
     """The end of a walk.
 
