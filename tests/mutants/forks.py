@@ -1,4 +1,4 @@
-"""Runs pytest in forks of one process that has imported the product and the planted bugs, and nothing else.
+"""Runs pytest in forks of one process that has imported the product, the planted bugs, and pytest with its plugins.
 
 A process of its own for each bug would spend most of its time on imports. A fork begins with the same state each time:
 what it plants, starts and allocates ends with it.
@@ -16,6 +16,7 @@ import selectors
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,6 +74,7 @@ def main() -> None:
     """Fork once for each line of standard input."""
     import tests.mutants.catalogue  # noqa: F401 - what every fork needs
 
+    _load_pytest()
     for line in sys.stdin:
         arguments, environment, output = json.loads(line)
         pid = os.fork()
@@ -80,6 +82,13 @@ def main() -> None:
             _test(arguments, environment, output)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _load_pytest() -> None:
+    """Load pytest and its plugins as each run does, which takes longer than most tests: collect where no test is."""
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+        code = pytest.main(["-q", "--collect-only", "-p", "no:cacheprovider", str(Path(__file__).parent / "bugs")])
+    assert code == pytest.ExitCode.NO_TESTS_COLLECTED, code
 
 
 def _test(arguments: list[str], environment: dict[str, str], output: str) -> NoReturn:
