@@ -60,7 +60,8 @@ help: ## Show this list
 demo: $(READY) ## Three nodes take in a text, lose their leader, give every line back; then as messages (INPUT=path)
 	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
 
-test: check ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
+test: $(READY) ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
+	@$(MAKE) --jobs=2 check
 	@$(MAKE) --jobs=2 waiting computing
 
 setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
@@ -112,7 +113,7 @@ spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, on
 	@$(BIN)/python -m pytest -q tests/spark
 
 waiting: spark ## The tests of Spark, then all others that mostly wait, three at a time
-	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal -m "not spark" $(addprefix --ignore=,$(COMPUTING))
+	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)
 
 computing: $(READY) ## Simulated runs, scenarios and models, with what the processor has to spare
 	@nice -n 19 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout=$(COMPUTING_TIMEOUT_S) $(COMPUTING)

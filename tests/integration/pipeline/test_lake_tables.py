@@ -1,6 +1,7 @@
 """Lakes that are Delta or Iceberg tables: each batch once, also through crashes, and readable by others."""
 
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,23 +13,33 @@ from pipeline.lake.maintenance import compact, vacuum
 from pipeline.lake.manifest import BatchId
 from tests.support.lake_rows import NAMES, records_of, rows_of
 
-deltalake = pytest.importorskip("deltalake")
-sql = pytest.importorskip("pyiceberg.catalog.sql")
-
 BATCH = BatchId("query", 3)
 pytestmark = [
     pytest.mark.slow,
+    # Both take seconds to import: only where these tests run.
+    pytest.mark.skipif(not (find_spec("deltalake") and find_spec("pyiceberg")), reason="needs deltalake and pyiceberg"),
     # Of pyiceberg and what it uses.
     pytest.mark.filterwarnings("ignore"),
 ]
 
 
+def delta_table(root):
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(root))
+
+
+def catalog_at(root):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    return SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
+
+
 def table_of(root, kind):
     """Return the table as any reader sees it."""
     if kind == "delta":
-        return deltalake.DeltaTable(str(root)).to_pyarrow_table()
-    catalog = sql.SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
-    return catalog.load_table("dledger.messages").scan().to_arrow()
+        return delta_table(root).to_pyarrow_table()
+    return catalog_at(root).load_table("dledger.messages").scan().to_arrow()
 
 
 def numbers(root, kind):
@@ -124,9 +135,9 @@ def filled(root, kind, batches=4):
 
 def delete_some(root, kind):
     if kind == "delta":
-        deltalake.DeltaTable(str(root)).delete("queueOffset >= 10")
+        delta_table(root).delete("queueOffset >= 10")
     else:
-        catalog = sql.SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
+        catalog = catalog_at(root)
         catalog.load_table("dledger.messages").delete("topic == 'orders'")  # whole files
 
 
@@ -151,7 +162,7 @@ def test_maintenance_refuses_a_table_that_another_program_changed_and_changes_no
 def test_vacuum_deletes_no_file_that_delta_compacted(tmp_path):
     lake = filled(tmp_path, "delta")
     rows = numbers(tmp_path, "delta")
-    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+    delta_table(tmp_path).optimize.compact()
 
     with pytest.raises(TableChanged):
         vacuum(lake, age_s=-1.0)
