@@ -104,7 +104,7 @@ class ReplicatedState:
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do the same in pieces of a few milliseconds; see `BrokerState.snapshot_loading`.
+        """Load a snapshot in pieces of a few milliseconds, as `BrokerState.snapshot_loading`.
 
         From the first piece on `is_loading` holds back what is dispatched; `loaded` is set by the last one.
 

@@ -268,7 +268,7 @@ class BrokerState:
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do the same in pieces of a few milliseconds: readers find the state as before, then all of the new one.
+        """Load a snapshot in pieces of a few milliseconds: readers find the state as before, then all of the new one.
 
         Nothing may be applied before the last piece.
 

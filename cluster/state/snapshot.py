@@ -81,7 +81,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class FrozenContent:
-    """The same as it was at a moment; attributes as of `Content`."""
+    """A `Content` as it was at one moment, with the same attributes; later changes do not affect it."""
 
     topics: Mapping[str, TopicConfig]
     groups: Mapping[str, GroupConfig]

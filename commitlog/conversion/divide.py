@@ -107,7 +107,7 @@ def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
 
 
 def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
-    """See what is there; continue from a plain log with one of entries. Call it before the node opens its entry store.
+    """Find out which logs there are, and continue a plain log by one of entries; call it before the node opens its own.
 
     Args:
         files: the file system.

@@ -26,7 +26,7 @@ _FULL_RATIO_MAX = 0.95
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """See the module's text.
+    """How long data files are kept, and how full the disk may get.
 
     Attributes:
         file_reserved_hours: how long a file is kept after its last write; at least 1.

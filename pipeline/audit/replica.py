@@ -18,7 +18,7 @@ NO_OFFSET: Final = -1
 
 
 class AuditedReplica(NamedTuple):
-    """See the head of this file.
+    """The range and the files of the log of one replica.
 
     Attributes:
         name: its directory, as the user wrote it.

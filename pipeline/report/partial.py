@@ -83,7 +83,7 @@ class TopicCounts:
 
 
 class ReportPartial:
-    """See the head of this file.
+    """What a report says of one range of a log, in a form that can be merged with that of another range.
 
     Args:
         keys_kept: hashes of unique keys that are kept; beyond, a sample is.

@@ -41,7 +41,7 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """See the module.
+    """The position of a stream in the queues of a log, as a checkpoint keeps it.
 
     Attributes:
         offsets: what is read next.

@@ -348,7 +348,7 @@ class MessageStore:
             continue
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Do the same, one queue a step; it ends when the store has stopped."""
+        """Shorten queues and index to the log's begin, one queue a step; it ends when the store has stopped."""
         with self._stopping():
             yield from self._derived.expire_in_steps()
 

@@ -258,7 +258,7 @@ class IndexFile:
     def _encode_few(
         self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
     ) -> tuple[bytes, int]:
-        """Do what `_encode` does, item by item: for a few of them its numpy calls cost more."""
+        """Return the same as `_encode`, computed item by item: for a few items the calls of numpy cost more."""
         items, fresh_count, count = [], 0, len(slots)
         begin = self.header.begin_timestamp
         rows = zip(key_hashes.tolist(), physical_offsets.tolist(), timestamps.tolist(), strict=True)

@@ -22,7 +22,7 @@ PAGE_SIZE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class FlushSettings:
-    """See the module's text.
+    """How often written data is flushed, and how much of it must wait for a flush.
 
     Attributes:
         interval_ms: from round to round.

@@ -286,7 +286,7 @@ class ConsumeQueues:
             continue
 
     def expire_in_steps(self, log_begin: int) -> Iterator[None]:
-        """Do the same, one queue a step: a thousand take a while."""
+        """Shorten the queues to the log's begin, one queue a step: a thousand take a while."""
         for queue in list(self._queues.values()):
             queue.expire(log_begin)
             yield

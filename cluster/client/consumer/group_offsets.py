@@ -75,7 +75,7 @@ class GroupOffsets:
         return found
 
     async def _beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
-        """Do the same by one request of each kind; a queue that the topic lacks fails it."""
+        """Return start offsets, by one request of each kind; a queue that the topic lacks fails the request."""
         found: dict[int, Beginning] = {}
         if self._is_kept:
             request = pb.FetchOffsetRequest(group=self._group, topic=topic, queue_ids=queue_ids)

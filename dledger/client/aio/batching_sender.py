@@ -96,7 +96,7 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
     def lost(
         self, address: str, batches: list[BatchT], code: grpc.StatusCode, details: str, *, may_retry: bool
     ) -> SendVerdict[RefusalT]:
-        """Do the same for batches whose stream ended without an answer; `batches` is in order of sending."""
+        """Give callers their outcome, or queue batches again, when a stream ended early; oldest batch first."""
         ...
 
     def expire_queued(self, now_s: float) -> None:

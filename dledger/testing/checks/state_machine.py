@@ -60,7 +60,7 @@ class SimStateMachine:
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do the same in pieces; what is applied or saved in between is wrong, and the checks find it."""
+        """Load a snapshot in pieces; what is applied or saved in between is wrong, and the checks find it."""
         self.digest = _HALF_LOADED
         yield
         digest, values = json.loads(content)

@@ -120,7 +120,7 @@ class ShellStateMachine:
         self._on_loaded()
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Do the same after some pieces that change nothing yet."""
+        """Load a snapshot in the last of several pieces; the others change nothing."""
         self.is_loading = True
         for _ in range(self._pieces_count - 1):
             yield

@@ -24,7 +24,7 @@ def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
 
 
 def open_with_status(path: str, flags: int, mode: int = 0o644) -> tuple[int, os.stat_result]:
-    """Do the same, and return what the system says of the file, too.
+    """Return a descriptor of a regular file that no child process inherits, and the file's status.
 
     Raises:
         OSError: as `open_regular`.

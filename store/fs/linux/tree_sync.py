@@ -27,7 +27,7 @@ def sync_tree(path: str) -> None:
 
 
 def sync_one_by_one(path: str) -> None:
-    """Do the same without the call for the file system."""
+    """Make durable all contents and names below `path`, each file and directory by a sync of its own."""
     for directory, _, names in os.walk(path, onerror=_raise_unlisted):
         for name in names:
             sync_path(f"{directory}/{name}", os.O_RDWR)

@@ -186,7 +186,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do the same: there are no threads here."""
+        """Run `callback` in the next step; there are no threads here."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
