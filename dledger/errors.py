@@ -75,6 +75,18 @@ class DLedgerError(Exception):
     """Base of all errors of this package."""
 
 
+class CallRefused(DLedgerError):
+    """The caller is not authenticated, or may not do this. Nothing was done; log in, or ask an administrator.
+
+    Attributes:
+        is_authenticated: the user is known and lacks a right; otherwise no valid credentials were sent.
+    """
+
+    def __init__(self, text: str, *, is_authenticated: bool) -> None:
+        super().__init__(text)
+        self.is_authenticated = is_authenticated
+
+
 class InvariantBroken(DLedgerError):
     """The node found itself in a state that Raft excludes; it must stop, and its files should be kept for study."""
 

@@ -21,7 +21,7 @@ from cluster.protocol.route_table import (
     UnconfirmedRegistration,
     UnknownBroker,
 )
-from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
+from dledger.errors import CallRefused, DLedgerError, RequestRefused, ResponseCode, outcome_of
 from store.errors import (
     Certainty,
     CorruptData,
@@ -55,6 +55,7 @@ class Status(IntEnum):
     INTERNAL = 13
     UNAVAILABLE = 14
     DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 class Cause(NamedTuple):
@@ -95,6 +96,8 @@ class Reason(StrEnum):
     STALE_REGISTRATION = "STALE_REGISTRATION"
     UNSUPPORTED = "UNSUPPORTED"
     # Users and their rights.
+    NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
+    ACCESS_DENIED = "ACCESS_DENIED"
     UNKNOWN_USER = "UNKNOWN_USER"
     UNKNOWN_ROLE = "UNKNOWN_ROLE"
     UNKNOWN_TOKEN = "UNKNOWN_TOKEN"  # noqa: S105  (a name)
@@ -157,6 +160,8 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.STALE_REGISTRATION: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.UNSUPPORTED: Cause(Status.UNIMPLEMENTED, _NOT_DONE),
     # Users and their rights.
+    Reason.NOT_AUTHENTICATED: Cause(Status.UNAUTHENTICATED, _NOT_DONE),
+    Reason.ACCESS_DENIED: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
     Reason.UNKNOWN_USER: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_ROLE: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_TOKEN: Cause(Status.NOT_FOUND, _NOT_DONE),
@@ -310,5 +315,7 @@ def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
         return error
     if isinstance(error, RequestRefused):
         return failure_of_code(error.code, error.message)
+    if isinstance(error, CallRefused):
+        return RequestFailed(Reason.ACCESS_DENIED if error.is_authenticated else Reason.NOT_AUTHENTICATED, str(error))
     reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)
     return RequestFailed(reason, str(error))

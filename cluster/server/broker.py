@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
+from cluster.api.access_gate import AccessGate
 from cluster.api.broker_service import BrokerService
 from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
@@ -79,6 +81,13 @@ class Broker:
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
+        # It lets everything pass until the first user exists.
+        scope = Scope(
+            options.cluster,
+            has_topic=lambda name: name in replica.state.topics,
+            has_group=lambda name: name in replica.state.groups,
+        )
+        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker)
         self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -99,7 +108,8 @@ class Broker:
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
                 self.core.life_digests = self._registrar.life_digests
-            server = await start_grpc_server(self._address, [self._service.served(), *self._beside])
+            services = [self._service.served(), *self._beside]
+            server = await start_grpc_server(self._address, services, gate=self._gate)
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import ServiceDescriptor
 
     from dledger.config import Address
+    from dledger.service.call_gate import CallGate
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
@@ -87,6 +88,7 @@ async def start_grpc_server(
     options: Sequence[tuple[str, Any]] = SERVER_OPTIONS,
     calls_max: int = CALLS_MAX,
     request_limit_s: float = REQUEST_LIMIT_S,
+    gate: CallGate | None = None,
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
@@ -101,6 +103,7 @@ async def start_grpc_server(
         options: of gRPC.
         calls_max: calls at the same time; gRPC refuses more.
         request_limit_s: how long a call with one request may take to send it.
+        gate: admits calls; None: all of them.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
@@ -111,7 +114,7 @@ async def start_grpc_server(
     ]
     guards = {each.service: each.guard for each in services}
     guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
-    guard = RequestGuard(guards, UnreadCalls(calls_max // 2, request_limit_s))
+    guard = RequestGuard(guards, UnreadCalls(calls_max // 2, request_limit_s), gate)
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from dledger.errors import ResponseCode
+from dledger.errors import CallRefused, ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
 from dledger.service.admin import AdminService
@@ -137,7 +137,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     def _refusal_of(self, request: log_pb2.AppendRequest) -> AppendResult | None:
         try:
             self._check_bounds(request)
-        except BadRequest as error:
+        except (BadRequest, CallRefused) as error:
             return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, str(error))
         if request.group != self._group:
             return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))

@@ -6,6 +6,7 @@
 | no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is nothing that could be answered |
 | a field above its bound | a refusal |
 | not there after a while, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
+| of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 
 A refusal is worded by the service that is guarded; on a stream of requests it ends the stream with INVALID_ARGUMENT,
 unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
@@ -27,12 +28,15 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from dledger.errors import CallRefused
+from dledger.service.call_gate import admit, check_of_stream, end_refused, leave_to_service
 from dledger.service.field_bounds import Bounds, FieldFault, RequestShape
 from store.errors import IllegalRequest
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+    from dledger.service.call_gate import CallGate, CallRights
     from dledger.service.unread_calls import UnreadCalls
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
@@ -62,7 +66,7 @@ class Guard:
     Attributes:
         bounds: of all its requests.
         refuse: words refusals; None: they are errors of gRPC.
-        is_stream_checked: the service checks requests that come on a stream itself, with `check_bounds`.
+        is_stream_checked: the service checks requests that come on a stream itself, with a `BoundsCheck`.
     """
 
     bounds: Bounds
@@ -73,8 +77,12 @@ class Guard:
 class _Method:
     """One method: parses its requests, and checks them."""
 
-    def __init__(self, method: MethodDescriptor, guard: Guard, unread: UnreadCalls) -> None:
+    def __init__(
+        self, path: str, method: MethodDescriptor, guard: Guard, unread: UnreadCalls, gate: CallGate | None
+    ) -> None:
+        self._path = path
         self._unread = unread
+        self._gate = gate
         self.shape = RequestShape(method.input_type, guard.bounds)
         self._name = method.input_type.name
         self._guard = guard
@@ -103,8 +111,11 @@ class _Method:
         """
         _raise(self.shape.fault_of(request))
 
-    async def refusal(self, error: BadRequest, context: Context, request: Any) -> Any:
+    async def refusal(self, error: BadRequest | CallRefused, context: Context, request: Any) -> Any:
         """Return the response that refuses a request, or end the call."""
+        if isinstance(error, CallRefused):
+            await end_refused(error, context)
+        assert isinstance(error, BadRequest)
         if self._guard.refuse is None or isinstance(error, Malformed):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         assert self._guard.refuse is not None
@@ -143,9 +154,11 @@ class _Method:
         async def call(_: object, context: Context) -> Any:
             request = None
             try:
+                admission = admit(self._gate, self._path, context)
                 request = await self._read(context, deserialize)
                 self.check(request)
-            except BadRequest as error:
+                admission.check(request)
+            except (BadRequest, CallRefused) as error:
                 return await self.refusal(error, context, request)
             return await behaviour(request, context)
 
@@ -157,9 +170,11 @@ class _Method:
         async def call(_: object, context: Context) -> None:
             request = None
             try:
+                admission = admit(self._gate, self._path, context)
                 request = await self._read(context, deserialize)
                 self.check(request)
-            except BadRequest as error:
+                admission.check(request)
+            except (BadRequest, CallRefused) as error:
                 await context.write(await self.refusal(error, context, request))
                 return
             await behaviour(request, context)
@@ -172,40 +187,52 @@ class _Method:
         async def call(_: object, context: Context) -> AsyncIterator[Any]:
             request = None
             try:
+                admission = admit(self._gate, self._path, context)
                 request = await self._read(context, deserialize)
                 self.check(request)
-            except BadRequest as error:
+                admission.check(request)
+            except (BadRequest, CallRefused) as error:
                 yield await self.refusal(error, context, request)
                 return
-            async with aclosing(behaviour(request, context)) as responses:
-                async for response in responses:
-                    yield response
+            try:
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        admission.check_again(request)
+                        yield response
+            except CallRefused as error:
+                await end_refused(error, context)
 
         return call
 
     def _many(
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
     ) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[Any]]:
-        def checked(data: bytes) -> Any:
+        def checked(data: bytes, admission: CallRights) -> Any:
             request = self.parse(data, deserialize)
             if not self._guard.is_stream_checked:
                 self.check(request)
+                admission.check(request)
             return request
 
-        async def requests(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+        async def requests(pieces: AsyncIterator[bytes], context: Context, admission: CallRights) -> AsyncIterator[Any]:
             first = await self._unread.first_request(context, is_stream=True)
             if first is not None:
-                yield checked(first)
+                yield checked(first, admission)
                 async for data in pieces:
-                    yield checked(data)
+                    yield checked(data, admission)
 
         async def call(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
-                async with aclosing(behaviour(requests(pieces, context), context)) as responses:
+                admission = admit(self._gate, self._path, context)
+                if self._guard.is_stream_checked:
+                    leave_to_service(admission)
+                async with aclosing(behaviour(requests(pieces, context, admission), context)) as responses:
                     async for response in responses:
                         yield response
             except BadRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            except CallRefused as error:
+                await end_refused(error, context)
 
         return call
 
@@ -222,10 +249,12 @@ class RequestGuard(grpc.aio.ServerInterceptor):
     Attributes:
         guards: by service; its methods are those that may be called.
         unread: the calls of the server whose first request has not arrived.
+        gate: admits calls; None: all of them are admitted.
     """
 
     guards: Mapping[ServiceDescriptor, Guard]
     unread: UnreadCalls
+    gate: CallGate | None = None
     _methods: dict[str, _Method] = field(init=False)
     _handlers: dict[str, Any] = field(init=False, default_factory=dict)
 
@@ -236,9 +265,10 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             dledger.service.field_bounds.UnboundedField: a table is not complete.
         """
         self._methods = {
-            f"/{service.full_name}/{method.name}": _Method(method, guard, self.unread)
+            path: _Method(path, method, guard, self.unread, self.gate)
             for service, guard in self.guards.items()
             for method in service.methods
+            for path in (f"/{service.full_name}/{method.name}",)
         }
 
     async def intercept_service(
@@ -257,7 +287,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
 
 class BoundsCheck:
-    """The bounds of one kind of request, for a service that checks its streams itself.
+    """The bounds of one kind of request, and its caller's rights, for a service that checks its streams itself.
 
     Args:
         method: the method whose requests they are.
@@ -268,9 +298,11 @@ class BoundsCheck:
         self._shape = RequestShape(method.input_type, bounds)
 
     def __call__(self, request: Message) -> None:
-        """Raise unless all fields are within their bounds.
+        """Raise unless all fields are within their bounds, and the caller of the stream may send the request.
 
         Raises:
             BadRequest: a field is not within its bound; the message names it, and what is expected.
+            dledger.errors.CallRefused: the caller may not.
         """
         _raise(self._shape.fault_of(request))
+        check_of_stream(request)

@@ -69,6 +69,11 @@ def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: 
     message = describe(address, code, details, service)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RequestFailed(Reason.UNSUPPORTED, message)
+    # A server ends a call with these only before it has done anything.
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return RequestFailed(Reason.NOT_AUTHENTICATED, message)
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        return RequestFailed(Reason.ACCESS_DENIED, message)
     if never_left(code, details):
         return RequestFailed(Reason.NOT_REACHED, message)
     is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED

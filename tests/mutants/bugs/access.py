@@ -3,6 +3,7 @@
 import cluster.access.rules
 from cluster.access.model import Policy
 from cluster.access.rules import AccessRules, SubjectRules
+from cluster.api.access_gate import CallAdmission
 from cluster.state.access_state import AccessState
 from dledger.authentication import scram
 from tests.mutants.mutant import Mutant, Tests
@@ -10,6 +11,7 @@ from tests.mutants.mutant import Mutant, Tests
 RULES = "tests/unit/cluster/access/test_rules.py::"
 STATE = "tests/unit/cluster/state/test_access_state.py::"
 SCRAM = "tests/unit/dledger/authentication/test_scram.py::"
+GATE = "tests/integration/cluster/api/test_access_control.py::"
 CLOSED = "a right is granted by a policy alone"
 
 
@@ -75,7 +77,27 @@ def unknown_user_gets_another_salt_each_time(patch):
     patch.setattr(scram, "_made_up_verifier", lambda key, user: made_up(key + bytes([next(count) % 256]), user))
 
 
+def stream_outlives_the_right(patch):
+    patch.setattr(CallAdmission, "check_again", lambda self, request: None)
+
+
+def rights_of_a_stream_are_those_at_its_begin(patch):
+    look_up = CallAdmission._look_up
+
+    def once(self, access):
+        if self._rules is None:
+            look_up(self, access)
+
+    patch.setattr(CallAdmission, "_look_up", once)
+
+
 MUTANTS = (
+    Mutant(stream_outlives_the_right, CLOSED, Tests(GATE + "test_a_subscription_ends_when_the_right_ends")),
+    Mutant(
+        rights_of_a_stream_are_those_at_its_begin,
+        CLOSED,
+        Tests(GATE + "test_a_refused_request_of_a_stream_of_puts_leaves_the_others"),
+    ),
     Mutant(allow_wins_over_a_deny, CLOSED, Tests(RULES + "test_decision_by_policies")),
     Mutant(
         most_general_policy_alone_counts,

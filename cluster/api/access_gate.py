@@ -1,0 +1,181 @@
+"""Enforces access control in front of all services of a broker's process, as soon as there is a user.
+
+| credentials of a call | user |
+| --- | --- |
+| metadata `authorization: Bearer dls1_…` | of a session, until it expires or its user's epoch changes |
+| metadata `authorization: Bearer dla1_…` | of an API token, until it expires or is deleted |
+| none, and a certificate `dledger://<group>/user/<name>` of this broker's group | that user, if it is enabled |
+| anything else | none: UNAUTHENTICATED, except for methods that are public |
+
+A call looks its user up once, and again when access control has changed; it compares rights with every request. What
+becomes forbidden while a stream lasts ends with the next request or response.
+
+Not here: which rights a method needs (`cluster.api.rights`), and the login that gives a session.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.access.model import address_of_peer
+from cluster.api.rights import RIGHTS, Audience, MethodRights
+from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
+from dledger.errors import CallRefused
+from dledger.security.errors import NoIdentity
+from dledger.security.identity import IdentityKind, identity_among
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+    from cluster.api.rights import Scope
+    from cluster.state.access_state import AccessState
+    from dledger.service.call_gate import Context
+
+_HEADER: Final = "authorization"
+_SCHEME: Final = "Bearer "
+_NEVER_S: Final = 1 << 63
+_CREDENTIALS: Final = "send a token as `authorization: Bearer ...`, or use a certificate of a user"
+
+
+class AccessGate:
+    """A `dledger.service.call_gate.CallGate` of one broker.
+
+    Args:
+        access: returns users and rules; another object after a snapshot was loaded.
+        scope: what the process knows beside requests.
+        group: of the broker, in certificates of its users.
+        clock_s: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        access: Callable[[], AccessState],
+        scope: Scope,
+        group: str,
+        clock_s: Callable[[], int] = lambda: int(time.time()),  # noqa: TID251  (expiries are times of day)
+    ) -> None:
+        self.access = access
+        self.scope = scope
+        self.group = group
+        self.clock_s = clock_s
+
+    def admit(self, method: str, context: Context) -> CallAdmission:
+        """Return what a call may do.
+
+        Raises:
+            CallRefused: the caller is not authenticated, or may not call the method whatever the request.
+        """
+        row = RIGHTS.get(method)
+        if row is None:
+            # It cannot happen while the test of the table holds; closed all the same.
+            row = MethodRights(Audience.SUPER)
+        admission = CallAdmission(self, row, context)
+        admission.begin()
+        return admission
+
+
+class CallAdmission:
+    """What one call may do: a `dledger.service.call_gate.CallRights`."""
+
+    def __init__(self, gate: AccessGate, row: MethodRights, context: Context) -> None:
+        self._gate = gate
+        self._row = row
+        self._context = context
+        self._address = address_of_peer(context.peer())
+        # For which the user was looked up, compared by identity; there is another object after each change.
+        self._rules: object = None
+        self._user = ""
+        self._expires_s = _NEVER_S
+
+    def begin(self) -> None:
+        """Raise unless the caller may send some request.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        access = self._gate.access()
+        if self._row.audience is Audience.PUBLIC or not access.rules.is_enforced:
+            return
+        self._look_up(access)
+        if self._row.audience is not Audience.RIGHTS:
+            self._compare(access, None)
+
+    def check(self, request: Message) -> None:
+        """Raise unless the caller may send this request now.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        access = self._gate.access()
+        if self._row.audience is Audience.PUBLIC or not access.rules.is_enforced:
+            return
+        if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
+            self._look_up(access)
+        self._compare(access, request)
+
+    def check_again(self, request: Message) -> None:
+        """Raise unless the caller may still get responses to this request.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
+            self.check(request)
+
+    def _compare(self, access: AccessState, request: Message | None) -> None:
+        lacking = self._row.lacking(self._user, request, self._gate.scope, access.rules, self._address)
+        if lacking is not None:
+            raise CallRefused(f"user {self._user!r} lacks {lacking}. Nothing was done", is_authenticated=True)
+
+    def _look_up(self, access: AccessState) -> None:
+        """Set the user of the call.
+
+        Raises:
+            CallRefused: its credentials are not valid, or not any more.
+        """
+        values = [value for name, value in self._context.invocation_metadata() or () if name == _HEADER]
+        if not values:
+            self._user, self._expires_s = self._user_of_certificate(access), _NEVER_S
+        else:
+            value = values[0] if len(values) == 1 else ""
+            token = value if isinstance(value, str) else ""
+            if not token.startswith(_SCHEME):
+                raise _not_authenticated("one token, of the form `Bearer ...`")
+            self._user, self._expires_s = self._user_of_token(access, token.removeprefix(_SCHEME))
+        self._rules = access.rules
+
+    def _user_of_token(self, access: AccessState, token: str) -> tuple[str, int]:
+        now_s = self._gate.clock_s()
+        if not token.startswith(SESSION_PREFIX):
+            digest = digest_of_api_token(token)
+            user = None if digest is None else access.user_of_token(digest, now_s)
+            if user is None:
+                raise _not_authenticated("a token that exists and is valid")
+            # Looked up again each second, so that its expiry counts.
+            return user, now_s + 1
+        try:
+            session = read_session_token(token, access.token_keys, now_s)
+        except TokenRefused as error:
+            raise CallRefused(str(error), is_authenticated=False) from error
+        if not access.has_epoch(session.user, session.epoch):
+            raise _not_authenticated("a session after the last change of its user, log in again")
+        return session.user, session.expires_s
+
+    def _user_of_certificate(self, access: AccessState) -> str:
+        names: Any = self._context.auth_context().get("x509_subject_alternative_name", ())
+        try:
+            identity = identity_among(name.decode(errors="replace") for name in names)
+        except NoIdentity:
+            raise _not_authenticated("credentials") from None
+        user = access.users.get(identity.name)
+        is_ours = identity.kind is IdentityKind.USER and identity.group == self._gate.group
+        if not is_ours or user is None or not user.settings.is_enabled:
+            raise _not_authenticated("a certificate of an enabled user of this broker")
+        return identity.name
+
+
+def _not_authenticated(expected: str) -> CallRefused:
+    return CallRefused(f"expected {expected}; {_CREDENTIALS}. Nothing was done", is_authenticated=False)

@@ -1,0 +1,106 @@
+"""The port between a gRPC server and access control: which caller may send which request.
+
+The guard of requests (`request_guard`) asks it: at the begin of a call, with each request, and, while responses are
+streamed, before each of them. A server without a gate admits everything.
+
+| when refused | answer |
+| --- | --- |
+| at the begin, or with the only request | the call ends with UNAUTHENTICATED or PERMISSION_DENIED; nothing was done |
+| a later request of a stream whose service answers each request | the service's own refusal of that request |
+| a later request of another stream | the stream ends with UNAUTHENTICATED or PERMISSION_DENIED |
+| a response of a stream, because rights or tokens have ended | the same |
+
+Not here: users, tokens and rights (`cluster.api.access_gate`).
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import grpc
+import grpc.aio
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from dledger.errors import CallRefused
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CallRights(Protocol):
+    """What one call may do."""
+
+    def check(self, request: Message) -> None:
+        """Raise unless the caller may send this request now.
+
+        Raises:
+            dledger.errors.CallRefused: it may not.
+        """
+
+    def check_again(self, request: Message) -> None:
+        """Raise unless the caller may still get responses to this request: quick if nothing has changed.
+
+        Raises:
+            dledger.errors.CallRefused: it may not.
+        """
+
+
+class CallGate(Protocol):
+    """Admits calls to one server."""
+
+    def admit(self, method: str, context: Context) -> CallRights:
+        """Return what a call may do.
+
+        Args:
+            method: its path, `/package.Service/Method`.
+            context: of the call: metadata, address, certificate.
+
+        Raises:
+            dledger.errors.CallRefused: nothing.
+        """
+
+
+class _Everything:
+    """Admits each request of a server without access control."""
+
+    def check(self, request: Message) -> None:
+        pass
+
+    def check_again(self, request: Message) -> None:
+        pass
+
+
+_EVERYTHING: Final = _Everything()
+# Of the call that the current task answers, where the service checks the requests of its streams itself.
+_OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=_EVERYTHING)
+
+
+def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
+    """Return what a call may do; without a gate, everything.
+
+    Raises:
+        dledger.errors.CallRefused: nothing.
+    """
+    return _EVERYTHING if gate is None else gate.admit(method, context)
+
+
+def leave_to_service(admission: CallRights) -> None:
+    """Have `check_of_stream` check the requests of the call that the current task answers."""
+    _OF_STREAM.set(admission)
+
+
+def check_of_stream(request: Message) -> None:
+    """Raise unless the caller of the current task's stream may send this request now.
+
+    Raises:
+        dledger.errors.CallRefused: it may not; the other requests of the stream are not affected.
+    """
+    _OF_STREAM.get().check(request)
+
+
+async def end_refused(refused: CallRefused, context: Context) -> None:
+    """End a call that is refused."""
+    code = grpc.StatusCode.PERMISSION_DENIED if refused.is_authenticated else grpc.StatusCode.UNAUTHENTICATED
+    await context.abort(code, str(refused))
