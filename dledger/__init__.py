@@ -37,7 +37,7 @@ __all__ = [
     "ReadFailed",
 ]
 
-# Clients of messages are in `cluster`, a layer above this one: found by name, and only when they are used.
+# Clients of messages are in `cluster`, a layer above this one: imported by name, and only when they are used.
 _MESSAGE_CLIENTS = ("Consumer", "Producer")
 
 
@@ -54,10 +54,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _message_client(name: str) -> Any:
-    """Return a client of messages.
+    """Return a class of the clients of messages.
 
     Raises:
-        ImportError: the package `cluster` is not installed beside this one.
+        ImportError: the package `cluster` is not installed.
     """
     try:
         cluster = import_module("cluster")

@@ -1,9 +1,9 @@
 """Settings of one node, already checked: `cluster.config.load` reads and validates them, this package uses them.
 
-The *cluster part* must be equal on all nodes, for it shapes the log's bytes and the group's identity; its digest is
-compared when nodes meet. The rest may differ from node to node and change at a restart. The membership is said
-here for the first start only; afterwards the log says it. Names are DLedger's
-(`DLedgerConfig`) in snake_case where it has them.
+The *cluster part* must be equal on all nodes, because the log's bytes and the group's identity depend on it; its digest
+is compared when nodes connect. The rest may differ from node to node and change at a restart. The membership in the
+settings is used at the first start only; afterwards it is in the log. Names are DLedger's (`DLedgerConfig`) in
+snake_case where it has them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dledger.core.config import RaftConfig
 from dledger.types import Member, Membership
 
 MIB = 1 << 20
-# Members of a group, voters and learners: more make a log slower and no safer. All must fit one frame of the peers.
+# Members of a group, voters and learners: more make a log slower but not safer. All must fit into one peer frame.
 MEMBERS_MAX = 32
-# Names come near paths (`dledger-<self_id>`), so they are checked against what is allowed, not what is not.
+# Ids are part of paths (`dledger-<self_id>`), so only permitted characters are accepted.
 # A host name of DNS has at most 253 characters.
 _ADDRESS_LENGTH_MAX = 253 + len(":65535")
 _SHOWN_LENGTH_MAX = 64
@@ -40,7 +40,7 @@ def check_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where something listens."""
+    """A host and a port."""
 
     host: str
     port: int
@@ -50,10 +50,10 @@ class Address:
 
     @staticmethod
     def parse(text: str) -> Address:
-        """Return the address that `host:port` names.
+        """Return the address in `host:port`.
 
         Raises:
-            ValueError: it names none; the message shows it.
+            ValueError: it is no address; the message shows it.
         """
         if len(text) > _ADDRESS_LENGTH_MAX or not text.isprintable() or " " in text:
             shown = repr(text if len(text) <= _ADDRESS_LENGTH_MAX else text[:_SHOWN_LENGTH_MAX] + "…")
@@ -67,7 +67,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A member of the group: its id and where its peer transport listens."""
+    """A member of the group: its id and the address of its peer transport."""
 
     id: str
     address: Address
@@ -81,29 +81,29 @@ class NodeConfig:
         group: name of the replication group; clients and peers of another group are refused.
         self_id: this node's id; one of `peers`.
         peers: the voters that found the group, this node among them; with `is_joining`, some members and this node.
-        store_base_dir: the node keeps its files in `<store_base_dir>/dledger-<self_id>`.
-        client_address: where the gRPC LogService listens; also handed to clients as the leader hint.
+        store_base_dir: the node's files are in `<store_base_dir>/dledger-<self_id>`.
+        client_address: of the gRPC LogService; also sent to clients as the leader hint.
         mapped_file_size_for_entry_data: bytes of one data file; cluster part.
         mapped_file_size_for_entry_index: bytes of one index file, a multiple of 32; cluster part.
         is_flush_sync: acknowledge only after fdatasync. False (RocketMQ's ASYNC_FLUSH) acknowledges from the page
-            cache: a power cut of a majority may then take acknowledged entries.
+            cache: a power cut of a majority may then lose acknowledged entries.
         flush_interval_ms: with `is_flush_sync` False, how often dirty files are synced in the background.
         max_pending_requests_num: entries appended but not yet committed on a leader; more are refused with 503.
         max_pending_size_bytes: the same bound in bytes of bodies.
         max_wait_ack_time_ms: an append not committed by then is answered with 502, outcome unknown.
         checkpoint_interval_ms: how often the checkpoint file is written; bounds the work of a recovery.
-        is_joining: this node joins a group that exists: it is no member until the log says so.
-        is_adopting: a directory with a log and without the file `identity` (Java's, or an older version's) is this
-            node's, the operator says; once started, the directory says so itself.
-        read_mode: how a leader makes sure that it leads before it serves a linearizable read: by asking around, or by
-            its lease (dissertation §6.4, §6.4.1).
+        is_joining: this node joins an existing group: it is not a member until the log has it as one.
+        is_adopting: the operator declares that a directory with a log but no file `identity` (Java's, or an older
+            version's) is this node's; the first start then writes the file.
+        read_mode: how a leader confirms that it leads before it serves a linearizable read: by a round of heartbeats,
+            or by its lease (dissertation §6.4, §6.4.1).
         snapshot_threshold: with a state machine, entries applied since the last snapshot until the next is saved.
         file_reserved_hours: a data file whose last change is older may be deleted ...
         delete_when: ... in these hours of the day, local time, ...
         disk_space_ratio_to_check_expired: ... or at any hour when the disk is fuller than this.
-        disk_space_ratio_to_force_clean: when the disk is fuller than this, the oldest files go, however young; 0.05
-            above it (at most 0.95) appends are refused.
-        enable_disk_force_clean: False: files that are young enough are never deleted.
+        disk_space_ratio_to_force_clean: when the disk is fuller than this, the oldest files are deleted, however young;
+            0.05 above it (at most 0.95) appends are refused.
+        enable_disk_force_clean: False: files younger than `file_reserved_hours` are never deleted.
         raft: timings and limits of the consensus core.
     """
 
@@ -133,7 +133,7 @@ class NodeConfig:
 
     @property
     def self_address(self) -> Address:
-        """Where this node's peer transport listens."""
+        """The address of this node's peer transport."""
         return self.peer(self.self_id).address
 
     def peer(self, peer_id: str) -> Peer:
@@ -144,7 +144,7 @@ class NodeConfig:
         raise KeyError(peer_id)
 
     def membership(self) -> Membership:
-        """Return the membership that the settings give the group; a node that joins is none of its members yet."""
+        """Return the membership in the settings; a node that joins is not one of its members yet."""
         members = [
             Member(peer.id, str(peer.address))
             for peer in sorted(self.peers, key=lambda peer: peer.id)
@@ -153,10 +153,10 @@ class NodeConfig:
         return Membership(tuple(members))
 
     def cluster_digest(self) -> int:
-        """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another.
+        """Return a CRC-32C over the cluster part: equal on nodes that may communicate.
 
-        Where one node acknowledges from memory and others only from the disk, what is acknowledged is not on a majority
-        of disks, and a node that was promised that would refuse a healthy group after a power cut (ADR 29).
+        If one node acknowledges before a sync and others only after it, acknowledged entries may not be on a majority
+        of disks, and after a power cut a node that relies on this would refuse a healthy group (ADR 29).
         """
         sizes = f"{self.mapped_file_size_for_entry_data}/{self.mapped_file_size_for_entry_index}"
         flush = "" if self.is_flush_sync else "|async"

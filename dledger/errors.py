@@ -1,8 +1,8 @@
-"""Errors of the Raft log, and DLedger's response codes with what each says about the append.
+"""Errors of the Raft log, and DLedger's response codes with the certainty of each about the append.
 
 Three families: a *bug* is an `InvariantBroken` (the node stops), a *refusal* is a
 `ResponseCode` carried as data, and the *world* (files, peers) raises a typed exception with file, position,
-expected and found. File errors that any store can meet live in `store.errors`, with `Certainty`.
+expected and found. File errors of any store are in `store.errors`, with `Certainty`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from store.errors import Certainty
 
 
 class ResponseCode(IntEnum):
-    """DLedger's response codes (`DLedgerResponseCode`): those that this service answers with."""
+    """DLedger's response codes (`DLedgerResponseCode`) that this service uses in answers."""
 
     SUCCESS = 200
     NETWORK_ERROR = 302
@@ -46,7 +46,7 @@ class ResponseCode(IntEnum):
 # The name of this class until 0.1.0.
 Outcome = Certainty
 
-# A code that is not listed leaves the outcome open: a client that meets a newer server must not assume.
+# A code that is not listed means an unknown outcome: the server may be newer than the client.
 _CERTAINTIES: dict[int, Certainty] = {
     ResponseCode.SUCCESS: Certainty.APPENDED,
     ResponseCode.UNKNOWN_GROUP: Certainty.NOT_APPENDED,
@@ -67,7 +67,7 @@ _CERTAINTIES: dict[int, Certainty] = {
 
 
 def outcome_of(code: int) -> Certainty:
-    """Return whether an append answered with `code` happened, did not, or may have."""
+    """Return whether an append that was answered with `code` was executed, was not, or may have been."""
     return _CERTAINTIES.get(code, Certainty.UNKNOWN)
 
 
@@ -88,15 +88,15 @@ class CallRefused(DLedgerError):
 
 
 class InvariantBroken(DLedgerError):
-    """The node found itself in a state that Raft excludes; it must stop, and its files should be kept for study."""
+    """The node is in a state that Raft excludes; it must stop, and its files should be kept for analysis."""
 
 
 class RequestRefused(DLedgerError):
-    """A request cannot be served here or now, and had no effect; the code says what to change before the next try.
+    """A request cannot be served here or now, and had no effect; the code shows what to change before a retry.
 
     Attributes:
-        code: why.
-        message: what was wrong, for people.
+        code: of the reason.
+        message: the fault, for people.
     """
 
     def __init__(self, code: ResponseCode, message: str) -> None:

@@ -39,8 +39,8 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log errors that no task receives, except those of gRPC in a process with several loops.
 
-    The loops share the queue of gRPC's events, and the first that wakes up passes them on. A call that was cancelled
-    as its loop ended has its last event after that; and of two loops that wake up for one event, one finds nothing.
+    The loops share gRPC's event queue, and the first one that wakes up passes the events on. A call that was cancelled
+    while its loop ended gets its last event after that; and if two loops wake up for one event, one finds nothing.
     """
     is_of_grpc_queue = "PollerCompletionQueue._handle_events" in context.get("message", "")
     error = context.get("exception")

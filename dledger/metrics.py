@@ -3,7 +3,7 @@
 Observations are plain additions to Python numbers, made once per batch or request, never per entry; a scrape, in the
 metrics server's thread, does the formatting. Every series carries the labels `group` and `self_id`.
 
-Not here: the HTTP server (the node process starts it), and any decision: nothing reads a metric back.
+Not here: the HTTP server (the node process starts it), and decisions: no code reads a metric back.
 
 Source: DLedger `DLedgerMetricsConstant` (append and push latency, batch sizes), plus the gauges that DLedger lacks.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MetricKind(Enum):
-    """How a metric behaves over time."""
+    """Counter, gauge or histogram."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

@@ -1,9 +1,10 @@
-"""Questions between nodes before they take part: the accepting and the asking end of a bootstrap connection.
+"""Questions between nodes before they join: the accepting and the asking end of a bootstrap connection.
 
-It is a connection of the peer transport whose Hello says so. It carries `Question`s one way and `Answer`s the
-other, in order; several questions may be under way. It makes no link: nothing of Raft is said on it.
+It is a connection of the peer transport whose Hello is marked as such. It carries `Question`s one way and `Answer`s the
+other, in order; several questions may be in flight. It creates no link, and carries no Raft messages.
 
-Not here: what is asked (`dledger.peer.origin`, and its owner), which peers are let in (`dledger.peer.handshake`).
+Not here: the content of questions (`dledger.peer.origin`, and its owner), which peers are accepted
+(`dledger.peer.handshake`).
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Questions in flight on one connection; a peer that sends more is not a node of ours.
+# Questions in flight on one connection; a peer that sends more is not a node of this program.
 QUESTIONS_MAX = 16
 # Bootstrap connections that a node answers at the same time.
 BOOTSTRAPS_MAX = 32
-# A bootstrap connection ends when nothing was asked or read on it for this time.
+# A bootstrap connection is closed if nothing was asked or read on it for this time.
 IDLE_S = 30.0
 _DIAL_TIMEOUT_S = 2.0
 _STREAM_LIMIT_BYTES = 4 << 20
 
 
 class BootstrapResponder(asyncio.BufferedProtocol):
-    """The accepting end: takes over a connection that was greeted, and answers until the other side ends it.
+    """The accepting end: takes over a connection after its greeting, and answers until the other side closes it.
 
     Args:
         transport: of the connection.
-        peer_id: how the other side calls itself.
+        peer_id: the node id that the other side sent.
         handler: knows the answers.
-        connections: all those of this node; it is in there while it lives.
+        connections: all those of this node; this one is among them until it ends.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class BootstrapResponder(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
-        """Lend room for the next read."""
+        """Return a buffer for the next read."""
         return self._buffer.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take in the questions that a read brought."""
+        """Queue the questions in the received bytes."""
         try:
             for control, payload in self._buffer.received(nbytes):
                 self._questions.append(_message_of(control, payload, "question"))
@@ -105,7 +106,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
             self._has_question.set()
 
     def pause_writing(self) -> None:
-        """Answer no more until the other side has taken some."""
+        """Pause answering until the other side has read some answers."""
         self._may_write.clear()
 
     def resume_writing(self) -> None:
@@ -113,7 +114,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
         self._may_write.set()
 
     def eof_received(self) -> bool:
-        """The other side has asked enough."""
+        """Close: the other side sends no more questions."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (the other side asks again if it likes)
@@ -142,7 +143,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
 
 
 class BootstrapConnection:
-    """The asking end. Make it by `dial`; it belongs to one task at a time, and any error ends it."""
+    """The asking end. Create it by `dial`; one task uses it at a time, and any error ends it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -154,8 +155,8 @@ class BootstrapConnection:
 
         Raises:
             OSError, TimeoutError: it cannot be reached.
-            PeerRefused: one side will not talk to the other; see the message.
-            DLedgerError: what listens there does not speak this protocol.
+            PeerRefused: one side refuses the other; see the message.
+            DLedgerError: the process at that address does not use this protocol.
         """
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(address.host, address.port, limit=_STREAM_LIMIT_BYTES)
@@ -170,7 +171,7 @@ class BootstrapConnection:
         return connection
 
     def ask(self, question: BootstrapMessage) -> None:
-        """Send a question; at most `QUESTIONS_MAX` may be under way."""
+        """Send a question; at most `QUESTIONS_MAX` may be in flight."""
         message = peer_pb2.PeerMessage(question=peer_pb2.Question(body=question.body))
         self._writer.write(head_and_control(message, len(question.payload)) + question.payload)
 
@@ -196,7 +197,7 @@ class BootstrapConnection:
             control = await self._reader.readexactly(control_size)
             payload_size = total_size - 4 - control_size
             if payload_size:
-                # Before it is waited for: only answers have one.
+                # Before waiting for the payload: only answers have one.
                 check_control(control, payload_size)
             return control, await self._reader.readexactly(payload_size)
         except asyncio.IncompleteReadError:
@@ -204,7 +205,7 @@ class BootstrapConnection:
 
 
 class BootstrapServer:
-    """Listens at a node's peer address while the node does not take part yet, and answers their questions there.
+    """Listens at the peer address of a node that has not joined yet, and answers questions of others there.
 
     Args:
         config: own address and identity.
@@ -229,7 +230,7 @@ class BootstrapServer:
         self._server = await loop.create_server(self._accept, self._address.host, self._address.port)
 
     async def stop(self) -> None:
-        """End all connections, and give the address back."""
+        """End all connections, and stop listening."""
         if self._server is None:
             return
         self._server.close()
@@ -244,7 +245,7 @@ class BootstrapServer:
     # ------------------------------------------------------------------------------------------ from the connections
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """Take over the socket of a bootstrap connection that was greeted, and answer its questions."""
+        """Take over the socket of a bootstrap connection after its greeting, and answer its questions."""
         self._unverified.discard(connection)
         take_over(transport, connection.peer_id, self._handler, self._bootstraps)
 
@@ -253,11 +254,11 @@ class BootstrapServer:
         raise AssertionError(f"{connection.peer_id} was let in, and this node does not take part")
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
-        """Refuse, as `on_open`: a connection that is not let in cannot send messages."""
+        """Refuse, as `on_open`: a connection that is not accepted cannot send messages."""
         raise AssertionError(f"{connection.peer_id} sent {messages}, and this node does not take part")
 
     def on_large(self, connection: PeerConnection) -> None:
-        """Refuse, as `on_open`: a connection that is not let in cannot send a large frame."""
+        """Refuse, as `on_open`: a connection that is not accepted cannot send a large frame."""
         raise AssertionError(f"{connection.peer_id} sent a large frame, and this node does not take part")
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
@@ -279,7 +280,7 @@ def take_over(
     handler: BootstrapHandler,
     connections: dict[BootstrapResponder, None],
 ) -> None:
-    """Answer on a connection that was greeted as a bootstrap connection, from now on; one too many is ended."""
+    """Answer questions on a bootstrap connection from now on; beyond the bound the connection is closed."""
     if len(connections) >= BOOTSTRAPS_MAX:
         logger.warning("inquiry_refused peer=%r reason='more than %d are answered'", peer_id, BOOTSTRAPS_MAX)
         cast("asyncio.Transport", transport).abort()

@@ -1,11 +1,11 @@
-"""Receive buffer of one peer connection: takes in what a read brings, hands out all complete frames.
+"""Receive buffer of one peer connection: gets the received bytes, returns all complete frames.
 
 Not here: what the frames mean (`dledger.peer.frames`).
 
 Invariants: the buffer holds at most one frame that is not complete; it grows only to the size that this frame's head
-announces, and never beyond the connection's limit; it shrinks again when a large frame has left it. What a head
-announces is waited for only when the checksum of head and control part is right: a flipped bit in a size would else
-swallow all that follows, up to 16 MiB, and the connection would deliver nothing until then.
+announces, and never beyond the connection's limit; it shrinks again after a large frame. The frame that a head
+announces is awaited only if the checksum of head and control part is correct: otherwise a flipped bit in a size would
+make the next bytes, up to 16 MiB, part of that frame, and no message would be delivered until then.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from dledger.peer.frames import (
     check_control,
 )
 
-# Room for what one read usually brings; a few hundred small frames.
+# The usual size of one read; a few hundred small frames.
 _USUAL_SIZE_BYTES = 256 * 1024
-# A larger buffer is given back as soon as it is empty.
+# A larger buffer is freed as soon as it is empty.
 _KEPT_SIZE_BYTES_MAX = 2 * 1024 * 1024
 
 Frame = tuple[bytes, bytes]
 
 
 class FrameBuffer:
-    """Growing, bounded buffer that is read into directly and cut into frames; the payload is copied once.
+    """A growing, bounded buffer for received bytes, which is split into frames; the payload is copied once.
 
-    Until `accept_messages` is called only frames as large as a Hello are taken.
+    Until `accept_messages` is called, only frames up to the size of a Hello are accepted.
     """
 
     __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_is_greeted", "_view")
 
     def __init__(self) -> None:
         # Received and not yet returned: `_view[_begin:_end]`, always less than one frame after `received`. `_end` is
-        # below the view's length, so that `room` is never empty: asyncio takes an empty buffer for an error.
+        # below the view's length, so that `room` is never empty: asyncio treats an empty buffer as an error.
         self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
         self._begin = 0
         self._end = 0
@@ -50,7 +50,8 @@ class FrameBuffer:
         """Accept messages from now on: the peer has identified itself.
 
         Args:
-            has_payloads: pushes and chunks of snapshots come here; other messages have no payload, and stay small.
+            has_payloads: the connection carries pushes and chunks of snapshots; other messages have no payload, and are
+                small.
         """
         self._is_greeted = True
         if has_payloads:
@@ -58,12 +59,12 @@ class FrameBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that the buffer holds."""
+        """Memory of the buffer."""
         return len(self._view)
 
     @property
     def is_large(self) -> bool:
-        """Whether the buffer holds more than every connection may."""
+        """Whether the buffer is larger than the size that every connection may have."""
         return len(self._view) > _USUAL_SIZE_BYTES
 
     def room(self) -> memoryview:
@@ -74,7 +75,7 @@ class FrameBuffer:
         """Record that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
 
         Raises:
-            BadFrame: a frame's head is out of bounds, or was damaged on its way; close the connection.
+            BadFrame: a frame's head is out of bounds, or was damaged in transit; close the connection.
         """
         self._end += size
         frames: list[Frame] = []
@@ -83,7 +84,7 @@ class FrameBuffer:
         return frames
 
     def _cut(self, frames: list[Frame]) -> int:
-        """Move complete frames to `frames`; return the size of the frame that is left incomplete (0 = not known)."""
+        """Move complete frames to `frames`; return the size of the incomplete frame that is left (0 = not known)."""
         view, begin, end = self._view, self._begin, self._end
         unpack_head, head_size, size_max = FRAME_HEAD.unpack_from, FRAME_HEAD.size, self._frame_size_bytes_max
         wanted = 0
@@ -110,7 +111,7 @@ class FrameBuffer:
         return wanted
 
     def _make_room(self, wanted: int) -> None:
-        """Give the incomplete frame room to become whole: move it to the front, into a larger buffer if need be."""
+        """Make space for the rest of the incomplete frame: move it to the front, or into a larger buffer."""
         begin, end, capacity = self._begin, self._end, len(self._view)
         left = end - begin
         if left == 0:

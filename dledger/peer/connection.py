@@ -1,11 +1,11 @@
 """One TCP connection between two nodes: greets, splits frames, writes messages, detects silence.
 
-Not here: when to dial (`dledger.peer.dialer`), which connection a message takes (`dledger.peer.transport`), which peers
-are let in (`dledger.peer.handshake`).
+Not here: when to dial (`dledger.peer.dialer`), the connection for each message (`dledger.peer.transport`), which peers
+are accepted (`dledger.peer.handshake`).
 
-Place on the way of an append: all frames of one read reach the owner in one call; a push leaves by `writelines`, head
-and payload unjoined, so that the store's bytes go to the kernel without another copy (on uvloop; asyncio before
-Python 3.12 joins them).
+Place on the way of an append: all frames of one read are passed to the owner in one call; a push is sent by
+`writelines`, head and payload not joined, so that the store's bytes reach the kernel without another copy (on uvloop;
+asyncio before Python 3.12 joins them).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from dledger.core.messages import Message
 
-# A connection whose bytes the other side does not read, or on which nothing at all arrives, ends after this time:
-# several election timeouts, so that a busy peer keeps it, and a few redials, so that a healed network is used soon.
+# A connection whose other side does not read, or on which nothing at all arrives, is closed after this time:
+# several election timeouts, so that a busy peer keeps it, and a few redials, so that a repaired network is used soon.
 SILENCE_TIMEOUT_MS = 4_000
 _KEEPALIVE_IDLE_S = 2
 _KEEPALIVE_INTERVAL_S = 1
 _KEEPALIVE_COUNT = 3
-# The greeting is the first thing that both sides send; a side that takes longer is no node, or a stopped one.
+# Both sides send the greeting first; a side that takes longer is not a node, or a stopped one.
 HELLO_TIMEOUT_S = 2.0
 
 
@@ -47,13 +47,13 @@ class ConnectionOwner(Protocol):
         """Both sides accepted the handshake: ids and addresses of `connection` are known."""
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """Take over the socket of a bootstrap connection that was greeted; `connection` says no more."""
+        """Take over the socket of a bootstrap connection after its greeting; `connection` is not used any more."""
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Receive all messages of one read; there is at least one."""
 
     def on_large(self, connection: PeerConnection) -> None:
-        """A large frame began, for which `connection` holds memory until it is complete."""
+        """A large frame began; `connection` allocates memory for it until it is complete."""
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
         """A connection from `host` was accepted, whose greeting has not arrived yet."""
@@ -62,16 +62,16 @@ class ConnectionOwner(Protocol):
         """The node must stop."""
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
-        """The connection ended, for this reason; called once, also when it never opened."""
+        """The connection ended, for this reason; called once, even if it never opened."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """Protocol of both ends; the dialling end greets first.
+    """The asyncio protocol of both ends; the dialling end greets first.
 
     Args:
         handshake: this node's side of the greeting.
         owner: receives messages and the end.
-        buffer_size_bytes_max: outgoing bytes beyond which messages are dropped until the peer has taken some.
+        buffer_size_bytes_max: outgoing bytes beyond which messages are dropped until the peer has read some.
         dialled: (peer id, is_bulk) on the dialling end; None on the accepting end.
     """
 
@@ -83,7 +83,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         buffer_size_bytes_max: int,
         dialled: tuple[str, bool] | None = None,
     ) -> None:
-        # Fixed on the dialling end; on the accepting end what the greeting claims, which is accepted if `is_open`.
+        # Fixed on the dialling end; on the accepting end as in the greeting, which is accepted if `is_open`.
         self.peer_id, self.is_bulk = dialled or ("", False)
         self.is_dialled = dialled is not None
         self.client_address = ""
@@ -106,7 +106,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._error: DLedgerError | None = None
 
     def send(self, message: Message) -> bool:
-        """Write `message`; return False if it was dropped because the peer takes too little or is gone."""
+        """Write `message`; return False if it was dropped because the peer reads too slowly or is disconnected."""
         transport = self._transport
         if self.is_full or transport is None or not self.is_open:
             return False
@@ -119,7 +119,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def buffer_size_bytes(self) -> int:
-        """Memory for what was received and is not a whole frame yet."""
+        """Memory for received bytes of an incomplete frame."""
         return self._buffer.size_bytes
 
     @property
@@ -128,12 +128,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._buffer.is_large
 
     def prove(self, group_id: int) -> bool:
-        """Return whether the other side's greeting named this group, whose id was not known here then."""
+        """Return whether the other side's greeting had this group id, which was not known here then."""
         self.is_proven = self.is_proven or self._named_group_id == group_id
         return self.is_proven
 
     def is_of_another_group(self, group_id: int) -> bool:
-        """Return whether the other side's greeting named a group, and not this one."""
+        """Return whether the other side's greeting had the id of another group."""
         return self._named_group_id not in (NO_GROUP, group_id)
 
     def close(self, error: DLedgerError) -> None:
@@ -159,11 +159,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._transport.write(encode_hello(self._handshake.hello(self.peer_id, is_bulk=self.is_bulk)))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
-        """Lend room for the next read."""
+        """Return a buffer for the next read."""
         return self._buffer.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Cut what was read into frames and hand them on together."""
+        """Split the received bytes into frames and pass them on together."""
         if self._error is not None:
             return
         try:
@@ -216,7 +216,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._hand_over()
             return
         self.is_open = True
-        # Only the node that leads sends payloads, and it dials for that.
+        # Only the leader sends payloads, on connections that it dialled.
         self._buffer.accept_messages(has_payloads=self.is_bulk and not self.is_dialled)
         self._owner.on_open(self)
 
@@ -251,7 +251,7 @@ def _watch_for_silence(connection: socket.socket) -> None:
         "TCP_USER_TIMEOUT": SILENCE_TIMEOUT_MS,
     }
     for name, value in options.items():
-        # Not every system has all of them; where one is missing the system's own, longer, timeouts hold.
+        # Not every system has all of these options; where one is missing, the system's longer timeouts apply.
         option = getattr(socket, name, None)
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)

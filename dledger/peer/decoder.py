@@ -1,7 +1,7 @@
-"""Frames of the peer transport to messages of the core.
+"""Converts frames of the peer transport to messages of the core.
 
-Invariant: whatever `decode` returns is within the ranges that `dledger.core.messages` documents, so that a peer
-which talks nonsense loses its connection here and never reaches the core.
+Invariant: everything that `decode` returns is within the ranges that `dledger.core.messages` documents, so a peer
+that sends invalid values loses its connection, and they never reach the core.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def decode(control: bytes, payload: bytes) -> Message:
 
 
 def _are_indexes(*values: int) -> bool:
-    """Return whether all are indexes of entries, or -1 for none."""
+    """Return whether all values are indexes of entries, or -1 for none."""
     return min(values) >= -1 and max(values) <= INDEX_MAX
 
 

@@ -1,6 +1,6 @@
 """Keeps one connection to one peer: dials, waits for its end, dials again after a growing pause.
 
-Not here: what goes over the connection (`dledger.peer.connection`).
+Not here: the content of the connection (`dledger.peer.connection`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.errors import DLedgerError
 
-# First pause: a node that restarts is found again well within an election timeout. Last: a node that is down for long
+# First pause: a node that restarts is reached again well within an election timeout. Last: a node that is down for long
 # costs one attempt a second.
 _PAUSE_MIN_S = 0.05
 _PAUSE_MAX_S = 1.0
 _DIAL_TIMEOUT_S = 2.0
-# After a connection that lived this long, the next pause starts small again.
+# After a connection that lasted this long, the first pause is used again.
 _GOOD_AFTER_S = 2.0
 
 
@@ -30,8 +30,8 @@ class Dialer:
     """Dials one address until `run` is cancelled.
 
     Args:
-        address: where the peer listens.
-        new_connection: makes the protocol of the next attempt.
+        address: of the peer.
+        new_connection: creates the protocol object for the next attempt.
         on_failed: called with the reason when an attempt did not even connect.
         seed: of the jitter, so that two nodes do not dial in step.
     """
@@ -49,11 +49,11 @@ class Dialer:
         self._new_connection = new_connection
         self._on_failed = on_failed
         self._random = random.Random(seed)
-        # Of the present attempt, or of the last one during a pause. Only its end sets `_ended`: the end of an older
-        # connection may be reported late.
+        # Of the current attempt, or of the last one during a pause. Only its end sets `_ended`: the end of an older
+        # connection may be reported later.
         self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
-        # The next pause is left out.
+        # The next pause is skipped.
         self._is_hurried = False
 
     def ended(self, connection: PeerConnection) -> None:
@@ -85,7 +85,7 @@ class Dialer:
                 self._connection.close(ConnectionLost(f"{self._address} is dialled no more"))
 
     async def _dial_once(self) -> None:
-        """Connect and stay until the connection ends."""
+        """Connect, and wait until the connection ends."""
         loop = asyncio.get_running_loop()
         self._ended.clear()
         self.attempts_count += 1
@@ -93,7 +93,7 @@ class Dialer:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 await loop.create_connection(self._connect, self._address.host, self._address.port)
         except (OSError, TimeoutError, ValueError) as error:
-            # ValueError: a name that is none (a label too long, a zero byte); some such names pass `Address.parse`.
+            # ValueError: an invalid name (a label too long, a zero byte); some such names pass `Address.parse`.
             self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()

@@ -1,6 +1,6 @@
-"""Messages of the core to frames of the peer transport.
+"""Converts messages of the core to frames of the peer transport.
 
-The way back is `dledger.peer.decoder`; what a frame is, and the Hello, are in `dledger.peer.frames`.
+The reverse is `dledger.peer.decoder`; the layout of frames, and the Hello, are in `dledger.peer.frames`.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ All integers big-endian:
 |      8 |    c | bytes | control        | a `dledger.v1.PeerMessage`                          |
 |  8 + c |    p | bytes | payload        | entries of a push, bytes of a snapshot or answer; else nothing |
 
-The last five bytes of the control part are a field that the message does not name (number 15, fixed32, so 0x7d and four
-bytes, little-endian as protobuf has it): the crc32c of both sizes and of the control part up to there. TCP's checksum
-of 16 bits lets one damaged segment in some tens of thousands pass, and one flipped bit makes a vote of a refusal, or
-another commit index. Payloads have checksums of their own. A program that knows of no such field skips it, so that
-older and newer programs still understand each other's Hello, and can say what is wrong.
+The last five bytes of the control part are a field that `PeerMessage` does not declare (number 15, fixed32, so 0x7d and
+four bytes, little-endian as in protobuf): the CRC-32C of both sizes and of the control part before it. TCP's checksum
+of 16 bits misses one damaged segment in some tens of thousands, and one flipped bit can turn a refusal into a vote, or
+change a commit index. Payloads have their own checksums. A program that does not know the field skips it, so older and
+newer programs can still read each other's Hello, and report the difference.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ assert _CHECKSUM.size == 5
 PROTOCOL_VERSION = 4
 # From this version on every frame has a checksum.
 _CHECKSUM_VERSION = 4
-# A control part is a few dozen bytes, a Hello a few hundred, a ResetLog with all members that may be 10 KiB.
+# A control part has a few dozen bytes, a Hello a few hundred, a ResetLog with the most members 10 KiB.
 CONTROL_SIZE_BYTES_MAX = 16 * 1024
-# Group, ids and addresses in a Hello; they are quoted in refusals, which must fit a control part.
+# Group, ids and addresses in a Hello; refusals quote them, and must fit into a control part.
 NAME_LENGTH_MAX = 255
 # The origin of a log (the store that it continues), in a Hello.
 ORIGIN_SIZE_BYTES_MAX = 12 * 1024
-# Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
+# Largest push payload. Fixed for all nodes, because sender and receiver must agree on it.
 PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
 # The memory that an unknown process can occupy before its Hello is accepted.
 HELLO_FRAME_SIZE_BYTES_MAX = FRAME_HEAD.size + CONTROL_SIZE_BYTES_MAX
@@ -68,7 +68,7 @@ FRAME_SIZE_BYTES_MAX = HELLO_FRAME_SIZE_BYTES_MAX + PAYLOAD_SIZE_BYTES_MAX
 
 
 class BadFrame(DLedgerError):
-    """A peer sent bytes that are no message of this protocol. Close the connection; the node itself is well."""
+    """A peer sent bytes that are no message of this protocol. Close the connection; the node itself is not affected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class Hello:
     """First frame on every connection, both ways: the sender, the intended receiver, and whether the sender accepts.
 
     Attributes:
-        self_id: id of the speaker.
-        peer_id: the id that the sender expects of the other side.
-        cluster_digest: `NodeConfig.cluster_digest()` of the speaker.
-        client_address: host:port of the speaker's LogService.
+        self_id: id of the sender.
+        peer_id: the id of the node that the sender expects at the other side.
+        cluster_digest: `NodeConfig.cluster_digest()` of the sender.
+        client_address: host:port of the sender's LogService.
         code: 200, or why the connection is refused (`ResponseCode`, or a newer node's code).
         message: the refusal for people.
-        is_bulk: whether the connection carries log and snapshot bytes and their answers, or all that is short.
-        peer_address: host:port of the speaker's peer transport.
-        is_bootstrap: the connection is for questions about the origin (`dledger.peer.bootstrap`); the speaker may not
-            take part.
+        is_bulk: whether the connection carries log and snapshot bytes and their answers, or all short messages.
+        peer_address: host:port of the sender's peer transport.
+        is_bootstrap: the connection is for questions about the origin (`dledger.peer.bootstrap`); the sender may not
+            have joined yet.
         origin: the store that the sender's log continues (`dledger.peer.origin`).
-        group_id: of the sender's group; 0 where it is withheld, or not known yet.
+        group_id: of the sender's group; 0 if it is withheld, or not known yet.
         directory_id, starts, lives: of the sender's directory (`dledger.storage.identity`); sent with `group_id`.
     """
 
@@ -137,7 +137,7 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def head_and_control(message: peer_pb2.PeerMessage, payload_size: int) -> bytes:
-    """Return the frame that `message` begins, up to where its payload of `payload_size` bytes goes."""
+    """Return the frame of `message`, up to its payload of `payload_size` bytes."""
     content = message.SerializeToString()
     control_size = len(content) + _CHECKSUM.size
     head = FRAME_HEAD.pack(4 + control_size + payload_size, control_size)
@@ -150,7 +150,7 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
     Raises:
         BadFrame: it is no Hello; close the connection.
     """
-    # A program of an older version gives no checksum; its greeting is read so that the refusal can name our version.
+    # An older version sends no checksum; its greeting is read so that the refusal can have our version.
     has_checksum = _has_checksum(control)
     message = parse_control(control, len(payload)) if has_checksum else _parse(control)
     if not has_checksum and message.hello.protocol_version >= _CHECKSUM_VERSION:
@@ -186,20 +186,20 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
 
 
 def parse_control(control: bytes, payload_size: int) -> peer_pb2.PeerMessage:
-    """Read a control part, in front of a payload of `payload_size` bytes.
+    """Read a control part, before a payload of `payload_size` bytes.
 
     Raises:
-        BadFrame: it is none, or was damaged on its way; close the connection.
+        BadFrame: it is invalid, or was damaged in transit; close the connection.
     """
     check_control(control, payload_size)
     return _parse(control[: -_CHECKSUM.size])
 
 
 def check_control(control: bytes, payload_size: int) -> None:
-    """Compare the checksum of both sizes and of the control part: the payload need not be there yet.
+    """Compare the checksum of both sizes and of the control part; the payload does not have to be there yet.
 
     Raises:
-        BadFrame: it is missing, or one of them was damaged on its way; close the connection.
+        BadFrame: it is missing, or one of them was damaged in transit; close the connection.
     """
     tag, checksum = _CHECKSUM.unpack(control[-_CHECKSUM.size :]) if len(control) >= _CHECKSUM.size else (0, 0)
     if tag != _CHECKSUM_TAG:
@@ -225,7 +225,7 @@ def _has_checksum(control: bytes) -> bool:
 
 
 def check_frame_sizes(config: RaftConfig) -> None:
-    """Check that what the core sends in one message fits a frame.
+    """Check that the largest messages of the core fit into a frame.
 
     Raises:
         ValueError: it does not; the message names the setting.

@@ -2,7 +2,7 @@
 
 Not here: bytes (`dledger.peer.frames`), sockets (`dledger.peer.connection`).
 
-Source: the checks that DLedger makes on every request (`DLedgerServer`: group, remoteId, leaderId), made once per
+Source: the checks that DLedger makes for every request (`DLedgerServer`: group, remoteId, leaderId), made once per
 connection instead, plus the settings that DLedger never compares.
 """
 
@@ -39,14 +39,14 @@ class PeerRefused(DLedgerError):
 
 
 class StaleDirectory(PeerRefused):
-    """A member of the group says that this node runs on an old copy of its directory: stop the node."""
+    """A member of the group reports that this node runs on an old copy of its directory: stop the node."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ResponseCode.OLD_DIRECTORY, message)
 
 
 class LateGreeting(PeerRefused):
-    """A greeting of a life that is older than one which was met already; only its log line is milder."""
+    """A greeting of a life that is older than one which has connected already; only its log line is milder."""
 
     def __init__(self, peer_id: str, starts: int) -> None:
         super().__init__(
@@ -62,9 +62,9 @@ class Handshake:
 
     Args:
         config: the node's identity and the settings that the cluster agrees on.
-        has_place_for: whether a node of this id is let in: a peer, or a non-member while there are few.
-        origin: the store that this node's log continues; None: it does not take part yet, and only bootstrap
-            connections are let in.
+        has_place_for: whether a node of this id is accepted: a peer, or a non-member while there are few.
+        origin: the store that this node's log continues; None: the node has not joined yet, and only bootstrap
+            connections are accepted.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
     """
 
@@ -85,12 +85,12 @@ class Handshake:
         self._peer_address = str(config.self_address)
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
-        """Return the greeting to `peer_id`, which is dialled."""
+        """Return the greeting for the dialled peer `peer_id`."""
         names_group = self._peer_directories is not None and self._peer_directories.may_learn_group(peer_id)
         return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, names_group=names_group)
 
     def proves_group(self, hello: Hello) -> bool:
-        """Return whether the sender of `hello` belongs to this very group, and not only to one of its name."""
+        """Return whether the sender of `hello` belongs to this group, and not only to one of the same name."""
         return self._peer_directories is not None and self._peer_directories.proves(hello.group_id)
 
     def _hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool, names_group: bool) -> Hello:
@@ -117,9 +117,9 @@ class Handshake:
         )
 
     def answer(self, asked: Hello) -> tuple[Hello, PeerRefused | None]:
-        """Return the greeting that answers `asked`, and why the connection is refused; None: it is not.
+        """Return the answer to `asked`, and the reason to refuse the connection; None: it is accepted.
 
-        Once the group has an id, a node of another group is refused without a reason, and nothing of the group is sent.
+        Once the group has an id, a node of another group is refused without a reason, and gets no data of the group.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -135,10 +135,10 @@ class Handshake:
         return hello, None
 
     def check_answer(self, answer: Hello, peer_id: str) -> None:
-        """Check what the node that was dialled as `peer_id` answered.
+        """Check the answer of the node that was dialled as `peer_id`.
 
         Raises:
-            StaleDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
+            StaleDirectory: it belongs to our group and reports that our directory is an old copy: stop the node.
             store.errors.StorageFailed: stop the node.
             PeerRefused: it refuses us, or is another node than the dialled one; retry later, its configuration may have
                 been corrected.
@@ -183,7 +183,7 @@ class Handshake:
             self._judge_member(hello)
 
     def _judge_member(self, hello: Hello) -> None:
-        """Judge what only matters where Raft is spoken."""
+        """Check what only matters for Raft messages."""
         if self._origin is None:
             raise PeerRefused(
                 ResponseCode.LEADER_NOT_READY,
@@ -200,7 +200,7 @@ class Handshake:
             )
 
     def _judge_directory(self, hello: Hello) -> None:
-        """Judge whose directory the other side runs on."""
+        """Check the directory of the other side."""
         known = self._peer_directories
         if known is None or NO_GROUP in (known.group_id, hello.group_id):
             return

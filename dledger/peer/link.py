@@ -1,6 +1,6 @@
 """All connections between this node and one other node, and the dialers that maintain half of them.
 
-Not here: which nodes have a link, and which message takes which connection (`dledger.peer.transport`).
+Not here: which nodes have a link, and the connection for each message (`dledger.peer.transport`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class GreetAgain(DLedgerError):
-    """A connection that was greeted before the group's id was known ended, so that both sides prove the id."""
+    """A connection from before the group id was known is closed, so that both sides prove the id when reconnecting."""
 
 
 class PeerLink:
     """The connections of this node and one other; it dials from `begin` to `end`.
 
     Attributes:
-        address: where the other node listens.
-        is_member: it belongs to the group as this node knows it; a non-member otherwise.
+        address: of the other node.
+        is_member: it is in the membership of this node; a non-member otherwise.
         host: from which a non-member connected; that of `address` otherwise.
-        last_message_at: when it last said anything, in seconds of the event loop's clock.
+        last_message_at: when its last message arrived, in seconds of the event loop's clock.
         client_address: of its LogService; empty until it has sent it.
-        is_reported_unreachable: the listener knows that it does not take what is sent.
+        is_reported_unreachable: it was reported to the listener that messages to it are dropped.
     """
 
     def __init__(self, address: Address, *, is_member: bool, last_message_at: float, host: str = "") -> None:
@@ -40,7 +40,7 @@ class PeerLink:
         self.last_message_at = last_message_at
         self.client_address = ""
         self.is_reported_unreachable = False
-        # By `slot_of`: at most one connection of each kind. A replaced one is closed, and its end then changes no slot.
+        # By `slot_of`: at most one connection of each kind. A replaced one is closed; its end then changes no slot.
         self._slots: list[PeerConnection | None] = [None] * 4
         # Those of control and bulk, and their tasks, from `begin` on.
         self._dialers: tuple[Dialer, ...] = ()
@@ -53,7 +53,7 @@ class PeerLink:
         self._tasks = tuple(loop.create_task(dialer.run()) for dialer in dialers)
 
     def end(self, error: DLedgerError) -> tuple[asyncio.Task[None], ...]:
-        """Dial no more and end all connections; return the dialers' tasks, which are about to end."""
+        """Stop dialling and close all connections; return the dialers' tasks, which are about to end."""
         for task in self._tasks:
             task.cancel()
         connections, self._slots = self._slots, [None] * 4
@@ -70,7 +70,7 @@ class PeerLink:
         return self._slots[slot]
 
     def holds(self, connection: PeerConnection) -> bool:
-        """Return whether `connection` is the one in use of its kind."""
+        """Return whether `connection` is in use."""
         return self._slots[slot_of(connection)] is connection
 
     def is_proven_at(self, connection: PeerConnection) -> bool:
@@ -78,9 +78,10 @@ class PeerLink:
         return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
 
     def greet_again(self, group_id: int, error: DLedgerError) -> list[PeerConnection]:
-        """Prove our group's id where it was not; return the connections on which the other side may still do so.
+        """Repeat the greeting where the group id was not proven; return those that the other side must redial.
 
-        This node dials its own again, at once. Where the other side named another group, it is refused when it dials.
+        This node redials its own connections at once. If the other side sent another group id, it is refused when it
+        dials.
         """
         unproven = [each for each in self.connections() if not each.prove(group_id)]
         ended = [each for each in unproven if each.is_dialled or each.is_of_another_group(group_id)]
@@ -104,7 +105,7 @@ class PeerLink:
             older.close(DLedgerError("replaced by a newer connection"))
 
     def drop(self, connection: PeerConnection) -> None:
-        """Use `connection`, which ended, no more."""
+        """Remove `connection`, which ended."""
         self._slots[slot_of(connection)] = None
 
     def dial_again(self, connection: PeerConnection) -> None:
@@ -114,7 +115,7 @@ class PeerLink:
 
 
 def slot_of(connection: PeerConnection) -> int:
-    """Return the slot that a connection belongs in."""
+    """Return the slot of a connection."""
     if connection.is_dialled:
         return DIALLED_BULK if connection.is_bulk else DIALLED_CONTROL
     return ACCEPTED_BULK if connection.is_bulk else ACCEPTED_CONTROL

@@ -1,9 +1,9 @@
-"""The origin of a node's log, as far as this package has to know: bytes that must match those of every peer.
+"""The origin of a node's log: for this package, bytes that must match those of every peer.
 
-A log may continue an older store (the replicated log of messages continues a plain one). Then positions mean the same
-everywhere only if all nodes continue the same store. Its content is the business of the owner of the node; here its
-bytes are sent in each Hello and judged by both sides, so that nodes whose origins differ never
-exchange a message. `dledger.peer.bootstrap` lets a node ask the others about theirs before it takes part.
+A log may continue an older store (the replicated log of messages may continue a plain one). Then positions mean the
+same on all nodes only if all continue the same store. Its content is interpreted by the owner of the node; here its
+bytes are sent in each Hello and compared by both sides, so that nodes whose origins differ never exchange a message.
+With `dledger.peer.bootstrap` a node asks the others about theirs before it joins.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class BootstrapMessage:
-    """A question, or the answer to one: a short body (at most 8 KiB), and bytes that may be many."""
+    """A question, or the answer to one: a short body (at most 8 KiB), and a payload that may be large."""
 
     body: bytes
     payload: bytes = b""
 
 
 class BootstrapHandler(Protocol):
-    """Answers the questions of nodes that do not take part yet."""
+    """Answers the questions of nodes that have not joined yet."""
 
     async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
         """Return the answer to a question of the node that calls itself `peer_id`.
@@ -34,7 +34,7 @@ class BootstrapHandler(Protocol):
 
 
 class Origin(BootstrapHandler, Protocol):
-    """What the log of a participating node continues."""
+    """The store that the log of a node continues."""
 
     @property
     def hello_bytes(self) -> bytes:
@@ -42,7 +42,7 @@ class Origin(BootstrapHandler, Protocol):
         ...
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """Return a text on how the peer's origin differs; None: the nodes may be in one group."""
+        """Return a text on the difference to the peer's origin; None: the nodes may be in one group."""
         ...
 
 

@@ -40,7 +40,7 @@ SLOT_OF: Final[dict[type[Message], int]] = {
     SnapshotProgress: ACCEPTED_BULK,
 }
 
-# Where the receiver finds what a sender put on one of its connections.
+# The slot in which the receiver has the connection that is in a slot of the sender.
 ARRIVES_IN = {
     DIALLED_CONTROL: ACCEPTED_CONTROL,
     DIALLED_BULK: ACCEPTED_BULK,

@@ -1,26 +1,26 @@
-"""The transport port over TCP: four connections to every peer, each message on the one it belongs to.
+"""The transport port over TCP: four connections to every peer, each for certain messages.
 
-Every node dials every other node twice: one connection for bulk (log and snapshot bytes), one for control (all that is
-short), so that heartbeats and votes never wait for bulk data. An answer goes back on the connection that its request
-came by:
+Every node dials every other node twice: one connection for bulk (log and snapshot bytes), one for control (all
+short messages), so that heartbeats and votes never wait for bulk data. An answer is sent on the connection of its
+request:
 
-| message                                             | travels on the connection that      |
+| message                                             | is sent on the connection that      |
 | --------------------------------------------------- | ----------------------------------- |
 | VoteRequest, Heartbeat, TimeoutNow, ReadIndexRequest | this node dialled for control      |
 | Push, SnapshotChunk, ResetLog                       | this node dialled for bulk          |
 | VoteResponse, HeartbeatResponse, ReadIndexResponse  | the peer dialled for control        |
 | PushAccepted, PushRefused, SnapshotProgress         | the peer dialled for bulk           |
 
-The members of the group change while it runs (`set_members`), and a node learns of a change later than the node that
-made it: a node that joins gets messages of a leader, an old follower of a new leader, before their logs hold the
-membership that names it. So a node of the same group is accepted as a *non-member*: its messages are delivered, it is
-dialled back, and forgotten when it falls silent. The number of non-members is bounded, also for each address, where the
-oldest is dropped for a new one. Whether a message of a non-member counts is decided by the core.
+The members of the group change while it runs (`set_members`), and a node receives a change later than the node that
+made it: a node that joins gets messages of a leader, an old follower those of a new leader, before their logs have the
+membership with the sender. So a node of the same group is accepted as a *non-member*: its messages are delivered, it is
+dialled back, and removed when it is silent. The number of non-members is bounded, also for each address, where the
+oldest is dropped for a new one. The core decides whether a message of a non-member counts.
 
-Not here: retries of messages (the core's business), batching of events (`dledger.node.node`).
+Not here: retries of messages (the core), batching of events (`dledger.node.event_batches`).
 
 Invariants: `send` never blocks and never calls the listener; memory per connection is bounded, beyond the bound
-messages are dropped and the peer is reported unreachable once, until it has taken what waits for it.
+messages are dropped and the peer is reported unreachable once, until it has read the pending bytes.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Heartbeats are a few dozen bytes; this size of unsent ones means that the peer has stopped.
+# Heartbeats have a few dozen bytes; if this many bytes are unsent, the peer has stopped.
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
 _BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
-# Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
+# Nodes of the group that are not in this node's membership: a membership change concerns one node at a time.
 NON_MEMBERS_MAX = 16
-# More of one address, and its oldest gives way: one machine cannot keep all others out.
+# Beyond this number of one address its oldest is dropped: one machine cannot lock all others out.
 NON_MEMBERS_PER_ADDRESS_MAX = 8
-# A non-member that is silent for this time is forgotten; a leader sends heartbeats far more often.
+# A non-member that is silent for this time is removed; a leader sends heartbeats far more often.
 NON_MEMBER_IDLE_S = 30.0
 _NON_MEMBER_CHECK_S = 1.0
-# A member that learned the group's id has dialled again by then; it learns it with the next heartbeat.
+# A member that knows the group id has dialled again by then; it receives the id with the next heartbeat.
 _PROOF_S = 5.0
-# Different complaints that are remembered so as not to repeat them in the log.
+# Different log lines that are kept in memory, so that they are not repeated.
 _COMPLAINTS_MAX = 256
 
 
@@ -71,7 +71,7 @@ class PeerListener(Protocol):
     """Receives the events of peers, in calls from the event loop."""
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
-        """Receive all messages that one read from `sender` brought; there is at least one."""
+        """Receive all messages of one read from `sender`; there is at least one."""
 
     def on_unreachable(self, peer: str) -> None:
         """Pushes in flight to `peer` may be lost."""
@@ -86,13 +86,13 @@ class PeerTransport:
     Args:
         config: own address and identity.
         listener: receives messages and broken connections.
-        origin: the store that the log continues; peers with another are refused, and nodes that do not take part yet
+        origin: the store that the log continues; peers with another are refused, and nodes that have not joined yet
             may ask.
         random: seeds the jitter of dialers.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
 
     Attributes:
-        dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
+        dropped_messages_count: messages that were not sent because their peer was not connected, or read too slowly.
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class PeerTransport:
         self._handshake = Handshake(config, self._has_place_for, origin, peer_directories)
         self._origin = origin
         self._random = random
-        # A dictionary for its order, as everything that is iterated here: the order of a set differs between processes.
+        # A dictionary for its order, like everything that is iterated here: the order of a set differs between
+        # processes.
         self._bootstraps: dict[BootstrapResponder, None] = {}
         # One for each member but this node, and for at most `NON_MEMBERS_MAX` non-members. Empty after `abort`.
         self._links: dict[str, PeerLink] = {}
@@ -127,7 +128,7 @@ class PeerTransport:
         self._peer_directories = peer_directories
         self._is_group_known = False
         self._proof_timer: asyncio.TimerHandle | None = None
-        # What the window of pushes lets the core have under way fits; only more than that is dropped.
+        # The pushes that the core may have in flight fit; only more than that is dropped.
         raft = config.raft
         self._bulk_buffer_size_bytes_max = max(
             raft.max_in_flight_size_bytes + raft.max_push_size_bytes, _BULK_BUFFER_SIZE_BYTES_MIN
@@ -150,7 +151,7 @@ class PeerTransport:
         A removed member stays connected as a non-member, so that it can still learn of its removal.
 
         Args:
-            addresses: where each member listens; this node itself may be among them.
+            addresses: of the members; this node itself may be among them.
         """
         if self._is_stopped:
             return
@@ -170,7 +171,7 @@ class PeerTransport:
         self._prove_group()
 
     def abort(self) -> None:
-        """Fall silent at once: end all connections, dial and listen no more; the listener is not called again."""
+        """Close all connections at once, and stop dialling and listening; the listener is not called again."""
         self._is_stopped = True
         if self._non_member_timer is not None:
             self._non_member_timer.cancel()
@@ -193,7 +194,7 @@ class PeerTransport:
             await self._server.wait_closed()
 
     def send(self, peer: str, message: Message) -> None:
-        """Send `message` to `peer` if it can be reached now; else it is lost."""
+        """Send `message` to `peer` if it is connected now; else it is lost."""
         link = self._links.get(peer)
         slot = SLOT_OF[type(message)]
         connection = link.at(slot) if link is not None else None
@@ -222,20 +223,20 @@ class PeerTransport:
 
     @property
     def non_members(self) -> list[str]:
-        """Ids of the nodes that are connected, or dialled, and are no members."""
+        """Ids of the nodes that are connected, or dialled, but not members."""
         return [peer_id for peer_id, link in self._links.items() if not link.is_member]
 
     # ----------------------------------------------------------------------------------------- from the connections
 
     def on_open(self, connection: PeerConnection) -> None:
-        """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
+        """Use a connection whose handshake succeeded; it replaces an older one of the same kind."""
         self._unverified.discard(connection)
         peer_id = connection.peer_id
         if peer_id not in self._links:
             if connection.is_dialled:
                 connection.close(DLedgerError(f"{peer_id} is not dialled any more"))
                 return
-            # The handshake let it in: it has an address, and there is a place for it.
+            # The handshake accepted it: it has an address, and the bound permits it.
             self._make_place_at(connection.host)
             self._begin(peer_id, Address.parse(connection.peer_address), is_member=False, host=connection.host)
         link = self._links[peer_id]
@@ -249,12 +250,12 @@ class PeerTransport:
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
-        """Answer a node that does not take part yet."""
+        """Answer a node that has not joined yet."""
         self._unverified.discard(connection)
         take_over(transport, connection.peer_id, self._origin, self._bootstraps)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
-        """Hand on what a peer sent; what does not belong on this connection ends it.
+        """Pass on the messages of a peer; a message that does not belong on this connection ends it.
 
         Answers come only on connections that this node dialled: no other node can answer in the name of a member.
         """
@@ -270,7 +271,7 @@ class PeerTransport:
         self._listener.on_messages(connection.peer_id, messages)
 
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
-        """Bound those that have not greeted."""
+        """Bound the connections without a greeting."""
         self._unverified.add(connection, host)
 
     def on_large(self, connection: PeerConnection) -> None:
@@ -284,7 +285,7 @@ class PeerTransport:
         self._listener.on_failed(error)
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
-        """Forget a connection; its pushes, or the answers to them, may be lost."""
+        """Remove a connection; its pushes, or the answers to them, may be lost."""
         self._unverified.discard(connection)
         self._large_frames.discard(connection)
         if self._is_stopped:
@@ -313,7 +314,7 @@ class PeerTransport:
         return peer_id in self._links or len(self.non_members) < NON_MEMBERS_MAX
 
     def _make_place_at(self, host: str) -> None:
-        """Forget the oldest non-member of an address that has too many; one that proved its group only if all have."""
+        """Remove the oldest non-member of an address that has too many; one that proved its group only if all have."""
         oldest_first = [peer_id for peer_id in self.non_members if self._links[peer_id].host == host]
         if len(oldest_first) >= NON_MEMBERS_PER_ADDRESS_MAX:
             proven = [peer_id for peer_id in oldest_first if self._links[peer_id].is_proven]
@@ -330,10 +331,10 @@ class PeerTransport:
             logger.info("guest peer=%r address=%s", peer_id, address)
 
     def _prove_group(self) -> None:
-        """Once the group's id is known, have members prove it on the connections that were greeted before.
+        """When the group id becomes known, require members to prove it on existing connections.
 
-        Until then any process that names a member's id can replace that member's connections. This node dials its own
-        again; the other side does the same when it learns the id, which replaces those that a false member opened.
+        Until then any process that sends a member's id can replace that member's connections. This node dials its own
+        again; the other side does the same when it receives the id, which replaces those that a false member opened.
         """
         if self._is_group_known or self._peer_directories is None or self._peer_directories.group_id == NO_GROUP:
             return
@@ -345,7 +346,7 @@ class PeerTransport:
             self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)
 
     def _end_all(self, connections: Sequence[PeerConnection]) -> None:
-        """End connections on which the group's id was not proven in time; a true member dials again."""
+        """Close connections on which the group id was not proven in time; a true member dials again."""
         for connection in connections:
             connection.close(GreetAgain(f"the group's id was not proven within {_PROOF_S} s"))
 
@@ -355,7 +356,7 @@ class PeerTransport:
             task.add_done_callback(self._ending.pop)
 
     def _forget_silent_non_members(self) -> None:
-        """Forget non-members that are silent, and those beyond the bound, which members that left may exceed."""
+        """Remove silent non-members, and those beyond the bound, which removed members may exceed."""
         if self._non_member_timer is not None:
             self._non_member_timer.cancel()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
@@ -391,7 +392,7 @@ class PeerTransport:
         self._log_once(peer_id, f"{kind} ({side}): {error}")
 
     def _log_once(self, peer_id: str, text: str) -> None:
-        """Log a complaint once until the peer connects; a node that is down for a day fills no disk."""
+        """Log a text once until the peer connects, so that a node that is down for a day does not fill the disk."""
         complaint = (peer_id, text)
         if complaint in self._complaints or len(self._complaints) >= _COMPLAINTS_MAX:
             return

@@ -1,7 +1,7 @@
-"""Bounds for peers that have not proven to be members: connections without a greeting, and large frames.
+"""Bounds for peers that have not proven that they are members: connections without a greeting, and large frames.
 
-Connections that have not greeted are few from each address, and few in all; the oldest is closed first. So a peer that
-opens connections and sends nothing keeps no other one out. Large frames of all such peers share one bound.
+Connections without a greeting are bounded for each address and in all; the oldest is closed first. So a peer that
+opens connections and sends nothing cannot lock others out. Large frames of all such peers share one bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dledger.peer.frames import FRAME_SIZE_BYTES_MAX
 if TYPE_CHECKING:
     from dledger.peer.connection import PeerConnection
 
-# A leader that this node does not know yet, and the one before it.
+# Enough for a leader that this node does not know yet, and its predecessor.
 LARGE_FRAMES_SIZE_BYTES_MAX: Final = 2 * FRAME_SIZE_BYTES_MAX
 UNVERIFIED_MAX: Final = 64
 # A node dials twice, and again when it was restarted; several nodes may run on one machine.
@@ -23,7 +23,7 @@ UNVERIFIED_PER_ADDRESS_MAX: Final = 16
 
 
 class UnverifiedPeers:
-    """The connections that were accepted and have not greeted, oldest first."""
+    """The accepted connections without a greeting, oldest first."""
 
     def __init__(self) -> None:
         # Oldest first; after `add` at most `UNVERIFIED_MAX`, and `UNVERIFIED_PER_ADDRESS_MAX` of each host.
@@ -32,7 +32,7 @@ class UnverifiedPeers:
         self._closed_for: DLedgerError | None = None
 
     def add(self, connection: PeerConnection, host: str) -> None:
-        """Take one in that has just been made; the oldest goes if there are too many, of its address or in all."""
+        """Add a new connection; the oldest is closed if there are too many, of its address or in all."""
         if self._closed_for is not None:
             # The loop had accepted it, and made it only after the server was closed.
             connection.close(self._closed_for)
@@ -45,11 +45,11 @@ class UnverifiedPeers:
             self._end(next(iter(self._hosts)), f"more than {UNVERIFIED_MAX} connections that have not greeted")
 
     def discard(self, connection: PeerConnection) -> None:
-        """Forget one that greeted, or ended."""
+        """Remove a connection that has greeted, or ended."""
         self._hosts.pop(connection, None)
 
     def close(self, error: DLedgerError) -> None:
-        """End all of them, and whichever comes later."""
+        """Close all of them, and all later ones."""
         self._closed_for = error
         for connection in list(self._hosts):
             connection.close(error)
@@ -63,17 +63,17 @@ class UnverifiedPeers:
 
 
 class LargeFrames:
-    """Connections with a large frame that is not whole, of peers that are not proven members; oldest first.
+    """Connections with an incomplete large frame, of peers that are not proven members; oldest first.
 
     Each of them may announce a frame of 16 MiB and never end it.
     """
 
     def __init__(self) -> None:
-        # Oldest first; after `add` their large buffers hold at most `LARGE_FRAMES_SIZE_BYTES_MAX` together.
+        # Oldest first; after `add` their large buffers have at most `LARGE_FRAMES_SIZE_BYTES_MAX` together.
         self._connections: dict[PeerConnection, None] = {}
 
     def add(self, connection: PeerConnection) -> None:
-        """Count the memory of a connection; the oldest is closed while all of them hold too much."""
+        """Add the memory of a connection; the oldest is closed while all of them together have too much."""
         self._connections.setdefault(connection)
         large = [each for each in self._connections if each.is_buffer_large]
         size_bytes = sum(each.buffer_size_bytes for each in large)
@@ -84,5 +84,5 @@ class LargeFrames:
         self._connections = dict.fromkeys(large)
 
     def discard(self, connection: PeerConnection) -> None:
-        """Forget a connection that ended."""
+        """Remove a connection that ended."""
         self._connections.pop(connection, None)

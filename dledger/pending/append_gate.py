@@ -1,6 +1,6 @@
 """Accepts appends into a node, or refuses them at once with the reason.
 
-Place on the way of an append: the first thing that `dledger.node.node` asks. Nothing of a refused append was written.
+Place on the way of an append: `dledger.node.node` calls it first. Nothing of a refused append was written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AppendGate:
-    """Checks bounds, leadership and room, and accepts or refuses appends. Construct it in the event loop.
+    """Checks bounds, leadership and disk space, and accepts or refuses appends. Construct it in the event loop.
 
     Args:
         config: the bounds.
@@ -28,8 +28,8 @@ class AppendGate:
         appends: keeps the accepted appends.
         proposals: gets their bodies.
         leadership: knows whether this node leads.
-        room: knows whether the disk is so full that appends are refused before there is no room.
-        max_body_bytes: the largest body that the store takes.
+        room: knows whether the disk is so full that appends are refused in advance.
+        max_body_bytes: the size of the largest body that the store accepts.
         now_s: the clock of latencies and deadlines.
 
     Attributes:
@@ -61,7 +61,7 @@ class AppendGate:
         self._loop = asyncio.get_running_loop()
 
     def append(self, bodies: Sequence[bytes], stamp_at: int | None, channel: int) -> asyncio.Future[AppendResult]:
-        """Take `bodies` in as consecutive entries, or refuse them; the future resolves when the outcome is known."""
+        """Accept `bodies` as consecutive entries, or refuse them; the future resolves when the outcome is known."""
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         sizes = list(map(len, bodies))
         size_bytes = sum(sizes)
@@ -113,14 +113,14 @@ class Proposals(Protocol):
     """Gives proposals to the driver."""
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
-        """Take a proposal with bodies of `size_bytes` into a batch."""
+        """Add a proposal with bodies of `size_bytes` to a batch."""
 
 
 class LeadershipGate(Protocol):
     """Knows whether this node leads."""
 
     def refusal(self) -> str | None:
-        """Return, for people, why this node does not take appends; None while it leads."""
+        """Return, for people, why this node does not accept appends; None while it leads."""
 
 
 class Room(Protocol):
@@ -128,4 +128,4 @@ class Room(Protocol):
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether appends are refused until there is more room."""
+        """Whether appends are refused until there is more space."""

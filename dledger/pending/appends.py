@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The result of an append; `dledger.errors.outcome_of(code)` says whether its entries are committed.
+    """The result of an append; `dledger.errors.outcome_of(code)` shows whether its entries are committed.
 
     Attributes:
-        code: 200, or why not.
+        code: 200, or that of a failure.
         message: the cause of a failure, for people.
         first_index: index of the first body; the others follow. -1 unless `code` is 200.
         term: the entries' term; -1 unless `code` is 200.
@@ -81,7 +81,7 @@ class PendingAppends:
     def __init__(
         self, entries_max: int, size_bytes_max: int, timeout_s: float, observe_latency: Callable[[float], None]
     ) -> None:
-        # Of all appends that were taken in and are neither refused, committed nor truncated, answered or not. The gate
+        # Of all accepted appends that are not refused, committed or truncated, answered or not. The gate
         # calls `has_room` before each `take`, so that the first two never exceed their bounds.
         self.entries_count = 0
         self.size_bytes = 0
@@ -90,9 +90,10 @@ class PendingAppends:
         self._size_bytes_max = size_bytes_max
         self._timeout_s = timeout_s
         self._observe_latency = observe_latency
-        # In this node's log: ascending in index, without overlap, and their terms never fall.
+        # In this node's log: ascending in index, without overlap, and their terms never decrease.
         self._waiting: deque[PendingAppend] = deque()
-        # Truncated here, so that they count against no bound; their outcome is known after a commit at their indexes.
+        # Truncated here, so that they do not count against the bounds; their outcome is known after a commit at their
+        # indexes.
         self._cut: list[PendingAppend] = []
         # Every append without an answer, oldest first. Answered ones are removed when they reach the front.
         self._by_age: deque[PendingAppend] = deque()
@@ -105,7 +106,7 @@ class PendingAppends:
         )
 
     def take(self, pending: PendingAppend) -> None:
-        """Count an append in; `appended` or `refused` must follow."""
+        """Add an append; `appended` or `refused` must follow."""
         self.entries_count += pending.entries_count
         self.size_bytes += pending.size_bytes
         self.appends_count += 1
@@ -149,14 +150,14 @@ class PendingAppends:
             take_results: returns the state machine's results of entries (first, last index); None without one.
 
         Raises:
-            InvariantBroken: an entry of a pending append was replaced without being cut off first.
+            InvariantBroken: an entry of a pending append was replaced without being truncated first.
         """
         waiting = self._waiting
         checked_term = NO_TERM
         while waiting and waiting[0].last_index <= commit_index:
             pending = waiting.popleft()
             self._release(pending)
-            # Terms never fall: every entry between two entries of a term is of it, too.
+            # Terms never decrease: every entry between two entries of a term is of it, too.
             is_last = not waiting or waiting[0].last_index > commit_index
             if is_last or pending.term != checked_term:
                 checked_term = term_at(pending.last_index)
@@ -199,12 +200,12 @@ class PendingAppends:
                 if not self._is_settled(pending, commit_index, term_at):
                     undecided.append(pending)
             except EntryNotFound:
-                # The log here begins after it now, so that its outcome cannot be determined: its deadline answers.
+                # The log begins after it now, so that its outcome cannot be determined: it is answered at its deadline.
                 continue
         self._cut = undecided
 
     def _is_settled(self, pending: PendingAppend, commit_index: int, term_at: Callable[[int], int]) -> bool:
-        """Answer an append that was cut off here, if what is committed decides it; return whether it does."""
+        """Answer an append that was truncated here, if committed entries decide its outcome; return whether they do."""
         if pending.first_index > commit_index:
             return False
         if term_at(pending.first_index) != pending.term:
@@ -214,7 +215,7 @@ class PendingAppends:
         if pending.last_index > commit_index:
             return False
         if term_at(pending.last_index) != pending.term:
-            # The new leader held the first entries of the batch only, and these are in the log for good.
+            # The new leader had only the first entries of the batch, which are committed now.
             message = f"a part of the batch, from index {pending.first_index} on, is in the log, the rest is not"
             pending.answer(AppendResult(ResponseCode.INTERNAL_ERROR, message))
         else:

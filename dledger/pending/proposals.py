@@ -1,4 +1,4 @@
-"""Proposals that wait for an event batch, and how many of them make a batch.
+"""Proposals that wait for an event batch, and the number of them in a batch.
 
 A batch costs one write, one push to each peer, one sync and one acknowledgement of each peer, whatever its size. So
 while some batches are in flight, new proposals are joined and wait until one of them is committed; a single

@@ -25,11 +25,11 @@ class PendingReads:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        # Reads of which the core knows nothing yet, by whether they may use the leader's lease; empty after each batch.
+        # Reads not passed to the core yet, by whether they may use the leader's lease; empty after each batch.
         self._asking: dict[bool, list[asyncio.Future[int]]] = {}
         # Requests to the core without an answer, by id, each with its time: ascending in both, as `expire` requires.
         self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}
-        # No id is used twice, so that a late answer to an expired request finds no other one.
+        # No id is used twice, so that a late answer to an expired request is not taken for that to another one.
         self._last_read_id = 0
 
     def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
@@ -37,7 +37,7 @@ class PendingReads:
         self._asking.setdefault(is_lease_allowed, []).append(future)
 
     def next_questions(self, now_s: float) -> list[ReadIndex]:
-        """Return the requests to the core for all waiting reads; none when none waits."""
+        """Return the requests to the core for all waiting reads; nothing if none waits."""
         if not self._asking:
             return []
         questions = []
@@ -120,7 +120,7 @@ class CommitWaiters:
 
 
 def _copy(error: RequestRefused) -> RequestRefused:
-    """Return an exception for one caller: one that is raised twice keeps the frames of both."""
+    """Return a copy for one caller: an exception that is raised twice keeps the frames of both."""
     return RequestRefused(error.code, error.message)
 
 

@@ -1,6 +1,6 @@
-"""Requests to change the group that wait for the core's answer: changes of members, transfers of the leadership.
+"""Requests to change the group that wait for the core's answer: membership changes, transfers of the leadership.
 
-Not here: what they do (`dledger.core`), gRPC (`dledger.service.admin`).
+Not here: their execution (`dledger.core`), gRPC (`dledger.service.admin`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PendingRequests:
         self._timeout_s = timeout_s
         # By id, each with its time: ascending in both, as `expire` requires; at most `PENDING_MAX`.
         self._pending: dict[int, tuple[float, asyncio.Future[RequestResult]]] = {}
-        # No id is used twice, so that a late answer to an expired request finds no other one.
+        # No id is used twice, so that a late answer to an expired request is not taken for that to another one.
         self._last_id = 0
 
     @property

@@ -27,7 +27,7 @@ class Waiters:
         requests: for the result of a request to change the group.
         commits: for the next commit.
         applies: for the next entries that the state machine applies.
-        listeners: called when more is committed, when role, term or leader have changed, or when the log was reset.
+        listeners: called when the commit index, role, term or leader have changed, or when the log was reset.
     """
 
     appends: PendingAppends
@@ -44,7 +44,7 @@ class Waiters:
 
     @classmethod
     def of(cls, config: NodeConfig, metrics: NodeMetrics) -> Self:
-        """Return the waiters of a node with these settings: none yet."""
+        """Return waiters for a node with these settings, empty yet."""
         timeout_s = config.max_wait_ack_time_ms / 1000
         appends = PendingAppends(
             config.max_pending_requests_num,
@@ -52,7 +52,7 @@ class Waiters:
             timeout_s,
             metrics.append_latency_s.observe,
         )
-        # A transfer that fails is given up by the core after one election timeout.
+        # The core gives up a transfer after one election timeout.
         request_timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
         requests = PendingRequests(request_timeout_ms / 1000)
         return cls(appends, PendingReads(timeout_s), requests, CommitWaiters(), CommitWaiters())
@@ -66,8 +66,8 @@ class Waiters:
     def end(self, code: ResponseCode, message: str) -> None:
         """Answer all: the node ends.
 
-        Readers are answered that the node has stopped, whatever the cause: another node may serve them, while the code
-        of a failed disk (414) says that the entry itself cannot be read.
+        Readers get the answer that the node has stopped, whatever the cause: another node may serve them, while the
+        code of a failed disk (414) means that the entry itself cannot be read.
         """
         self.appends.end(AppendResult(code, message))
         refused = RequestRefused(ResponseCode.INTERNAL_ERROR, message)

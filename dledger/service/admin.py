@@ -11,10 +11,10 @@ Every refusal is an ordinary response with a code and a message. Not here: the r
 | the node does not lead                                        | 404 NOT_LEADER                  | core     |
 | promote, remove, transfer: no (voting) member of that id      | 401 UNKNOWN_MEMBER              | core     |
 | add: a member at another address                              | 402 UNEXPECTED_MEMBER           | core     |
-| another change is under way, or too many requests             | 412 REPEATED_REQUEST            | core     |
+| another change is in progress, or too many requests           | 412 REPEATED_REQUEST            | core     |
 | promote, transfer: the node does not answer                   | 302, 418                        | core     |
 | promote, transfer: the node lacks too much                    | 417 FALL_BEHIND_TOO_MUCH        | core     |
-| promote, remove: too few voters would live                    | 406 INCONSISTENT_STATE          | core     |
+| promote, remove: too few voters would be alive                | 406 INCONSISTENT_STATE          | core     |
 | transfer: the target did not take over in time                | 418 TAKE_LEADERSHIP_FAILED      | core     |
 | not done in time: it may still happen                         | 502 WAIT_QUORUM_ACK_TIMEOUT     | node     |
 | nothing of this leader's term is committed; a transfer runs   | 505, 506                        | core     |
@@ -93,7 +93,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     async def TransferLeadership(
         self, request: admin_pb2.TransferLeadershipRequest, context: Context
     ) -> admin_pb2.AdminResponse:
-        """Hand the leadership on."""
+        """Transfer the leadership."""
         return await self._answer(request, lambda: self._node.transfer_leadership(request.id))
 
     async def _answer(

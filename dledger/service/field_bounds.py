@@ -1,14 +1,14 @@
 """Bounds of the fields of a request, and their check: lengths are checked before anything else is done.
 
-A table names every field of every message that a request of a service is made of, with its bound
+A table has every field of every message in the requests of a service, with its bound
 (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`); a server with a field that is missing in the
-table does not start. What a bound excludes is refused before the request is read further: no text is parsed, no name is
+table does not start. A field beyond its bound is refused before the request is processed: no text is parsed, no name is
 looked up.
 
-Bounds are about size, not about meaning: whether a topic exists, or an offset lies in a queue, is decided where it is
-used. A number has `ANY_NUMBER` where every value of its type is either compared or stored, never counted up to.
+Bounds limit the size, not the meaning: whether a topic exists, or an offset is in a queue, is checked where it is
+used. A number has `ANY_NUMBER` if its value is only compared or stored, never used as a count.
 
-Not here: which methods are guarded, and how a refusal reads (`dledger.service.request_guard`).
+Not here: which methods are guarded, and the text of a refusal (`dledger.service.request_guard`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number between two others, both included."""
+    """An integer in a range, both ends included."""
 
     least: int
     most: int
@@ -49,17 +49,17 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class AnyNumber:
-    """A number, a truth or an enumeration: every value of its type."""
+    """A number, a boolean or an enumeration: every value of its type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A message: its own fields have bounds of their own."""
+    """A message: its fields have their own bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """The most elements of a list or map, each with a bound of its own."""
+    """The most elements of a list or map, and the bound of each."""
 
     count_max: int
     each: Text | AnyNumber | Fields
@@ -93,10 +93,10 @@ class RequestShape:
 
     Args:
         descriptor: of its message.
-        bounds: of that message and of all that it holds.
+        bounds: of that message and of all messages in it.
 
     Attributes:
-        size_bytes_max: a request that is longer than this breaks some bound for certain.
+        size_bytes_max: a longer request certainly exceeds some bound.
         elements_max: fields that it may have on the wire, each element of a list counted.
         number_bytes_max: bytes on the wire that all its numbers together may take.
 
@@ -128,14 +128,15 @@ class RequestShape:
         return None
 
     def wire_fault_of(self, data: bytes, unchecked_size_bytes: int) -> FieldFault | None:
-        """Look through the bytes of a request that is not parsed yet; return why parsing it would take too long.
+        """Check the bytes of a request before it is parsed; return the reason if parsing would take too long.
 
-        A parser spends some 0.2 microseconds on each element, and two bytes can make one: nine megabytes of empty
-        bodies take most of a second, in one piece. So elements are counted before, until the rest is quickly parsed.
+        A parser needs about 0.2 microseconds for each element, and an element may have only two bytes: nine megabytes
+        of empty bodies block the loop for most of a second. So elements are counted before, until the rest can be
+        parsed quickly.
 
         Args:
-            data: what came.
-            unchecked_size_bytes: the rest that need not be looked at.
+            data: the bytes of the request.
+            unchecked_size_bytes: the rest that need not be counted.
         """
         position, end, count, number_bytes = 0, len(data) - unchecked_size_bytes, 0, 0
         most, tags = self.elements_max, self._length_delimited_tags
@@ -159,7 +160,7 @@ class RequestShape:
                     if number_bytes > self.number_bytes_max:
                         return FieldFault("numbers of all lists", f"at most {self.number_bytes_max} bytes", "more")
         except IndexError:
-            # It ends in the middle of a field; the parser says so.
+            # It ends in the middle of a field; the parser reports that.
             return None
         return None
 
@@ -252,7 +253,7 @@ def _check_of(field: FieldDescriptor, bound: Bound, bounds: Bounds) -> _Check:
 
 
 def _no_fault(_message: Any) -> None:
-    """Every value is fine."""
+    """Accept every value."""
 
 
 def _text_fault(name: str, length: int, length_max: int) -> FieldFault | None:

@@ -1,8 +1,8 @@
 """One gRPC server for all services of a process, with the standard services health and reflection.
 
-`grpc.health.v1.Health` says SERVING for the empty name and for each service of the server, as long as the server runs:
-what a load balancer or an orchestrator asks. Whether a node leads says its Status. `grpc.reflection` shows tools such
-as grpcurl which methods there are.
+`grpc.health.v1.Health` answers SERVING for the empty name and for each service of the server, as long as the server
+runs, for load balancers and orchestrators. Whether a node leads is in its Status. `grpc.reflection` lists the methods
+for tools such as grpcurl.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.service.call_gate import CallGate
 
-# Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
+# Above the largest batch of our client (8 MiB), so that a batch or body that is slightly too large gets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
 MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
-# A connection without HTTP/2 by then is not a client's.
+# A connection that has not begun HTTP/2 by then is not a client's.
 HANDSHAKE_MS_MAX = 10_000
 
 SERVER_OPTIONS = (
@@ -44,7 +44,7 @@ SERVER_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
     # A second process on the same address must fail, not share the clients.
     ("grpc.so_reuseport", 0),
-    # A client that is gone without a word is noticed within half a minute; clients may ping every ten seconds.
+    # A client that vanished is detected within half a minute; clients may ping every ten seconds.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -61,7 +61,7 @@ _STANDARD: tuple[Any, ...] = (
 
 
 class ServerNotStarted(DLedgerError):
-    """The server cannot listen on its address; choose another one, or stop the process that holds it."""
+    """The server cannot listen on its address; choose another one, or stop the process that uses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Served:
     Attributes:
         add: adds the servicer to a server; a function of the generated stubs.
         servicer: answers.
-        service: what it answers.
-        guard: what its requests pass first.
+        service: descriptor of the service.
+        guard: checks its requests first.
     """
 
     add: Callable[[Any, grpc.aio.Server], None]
@@ -93,13 +93,13 @@ async def start_grpc_server(
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
     Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
-    The calls of one connection are bounded by half of all calls, so that no connection can take the place of all
-    others; a client of gRPC keeps further calls back until others have ended. Calls that have not sent a request are
+    The calls of one connection are bounded by half of all calls, so that no connection can exclude all
+    others; a gRPC client delays further calls until others have ended. Calls that have not sent a request are
     bounded by half of all calls, too (`dledger.service.unread_calls`).
 
     Args:
-        address: where.
-        services: beside health and reflection.
+        address: to listen on.
+        services: in addition to health and reflection.
         options: of gRPC.
         calls_max: calls at the same time; gRPC refuses more.
         request_limit_s: how long a call with one request may take to send it.

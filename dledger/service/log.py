@@ -1,4 +1,4 @@
-"""The gRPC service `dledger.v1.LogService` in front of one node: checks requests, asks the node, words the answers.
+"""The gRPC service `dledger.v1.LogService` of one node: checks requests, calls the node, builds the answers.
 
 Place on the way of an append: between the client's request and `Node.append`. Every refusal is an ordinary response
 with a code and a message; a gRPC error only ever comes from gRPC itself (connection lost, message above the limit).
@@ -13,9 +13,9 @@ What bad input gets (code, and where it is found):
 | append: the log holds messages, which have their own service  | 411 UNEXPECTED_ARGUMENT             | here       |
 | append: no bodies                                             | 420 REQUEST_WITH_EMPTY_BODYS        | node       |
 | append: body above the limit, batch above all bounds          | 411 UNEXPECTED_ARGUMENT             | node       |
-| append: node does not lead, or is stopping                    | 404 NOT_LEADER, with what it knows  | node, core |
-| linearizable read: no leader is known, or it is stopping      | 404 NOT_LEADER, with what it knows  | node, core |
-| append: the leadership is being handed on                     | 506 LEADER_TRANSFERRING             | core       |
+| append: node does not lead, or is stopping                    | 404 NOT_LEADER, with a hint         | node, core |
+| linearizable read: no leader is known, or it is stopping      | 404 NOT_LEADER, with a hint         | node, core |
+| append: the leadership is being transferred                   | 506 LEADER_TRANSFERRING             | core       |
 | append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
 | append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
@@ -169,7 +169,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     # ---------------------------------------------------------------------------------------------------------- read
 
     async def Read(self, request: log_pb2.ReadRequest, context: Context) -> AsyncIterator[log_pb2.ReadResponse]:
-        """Stream committed entries; the last response says why if the stream ends early."""
+        """Stream committed entries; if the stream ends early, the last response has the reason."""
         try:
             async for response in self._read(request):
                 yield response
@@ -193,7 +193,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             last_index = await self._node.read_index(is_lease_allowed=is_lease_allowed)
         cursor = self._cursor(request, last_index)
         if cursor.next_index > last_index:
-            # An answer all the same: the reader learns that the read was accepted, and where the log ends.
+            # An empty answer: it shows the reader that the read was accepted, and the end of the log.
             yield self._entries_response([])
         if not request.follow:
             while response := self._next_piece(cursor, last_index, is_raw=request.raw):
@@ -203,7 +203,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             yield response
 
     async def _follow(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> AsyncIterator[log_pb2.ReadResponse]:
-        """Stream what is committed, then what will be, until a limit is reached."""
+        """Stream the committed entries, then those that are committed later, until a limit is reached."""
         if self._followers_count >= FOLLOWERS_MAX:
             message = f"{self._followers_count} streams follow the log already; at most {FOLLOWERS_MAX} may"
             raise RequestRefused(ResponseCode.LEADER_PENDING_FULL, message)
@@ -218,7 +218,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             self._followers_count -= 1
 
     def _next_piece(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> log_pb2.ReadResponse | None:
-        """Read on; None when all up to `last_index`, or a limit, is reached."""
+        """Return the next piece; None when `last_index`, or a limit, is reached."""
         self._check_running()
         begin = cursor.next_index
         if is_raw:

@@ -1,6 +1,6 @@
 """One bidirectional stream: many requests in flight, each answered once it is decided.
 
-Not here: what a request begins, and how its answer reads (`dledger.service.log`, `cluster.api.put_calls`).
+Not here: the processing of a request, and its answer (`dledger.service.log`, `cluster.api.put_calls`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dledger.errors import DLedgerError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-# Requests of one stream that are taken in and not answered; more stay with the client, held back by flow control.
+# Requests of one stream that are accepted and not answered; flow control delays more of them.
 IN_FLIGHT_MAX = 64
 
 
@@ -30,18 +30,18 @@ Response = TypeVar("Response")
 
 
 class RequestUndecided(DLedgerError):
-    """A request of a stream ended without an outcome, by a mistake in this program; what it asked for may be done."""
+    """A request of a stream ended without an outcome, by a mistake in this program; it may have been executed."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(f"request {request_id} of the stream ended without an outcome; it may have taken effect")
 
 
 class PipelinedCall(Generic[Request, Result, Response]):
-    """Takes requests in and gives answers out, independently of each other; one task per stream, none per request.
+    """Reads requests and sends answers, independently of each other; one task per stream, none per request.
 
     Args:
-        begin: begins what one request asks for.
-        answer: words its result; gets the request's id, too.
+        begin: begins the work of one request.
+        answer: converts its result to a response; gets the request's id, too.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class PipelinedCall(Generic[Request, Result, Response]):
         self._in_flight = 0
         self._results: deque[tuple[int, Result]] = deque()
         self._has_more = True
-        # The first request that ended without an outcome, and why: no more are taken in, and the stream ends with it.
+        # The first request that ended without an outcome: no more are accepted, and the stream ends with this error.
         self._failure: RequestUndecided | None = None
         self._answer_wanted: asyncio.Future[None] | None = None
         self._room_wanted: asyncio.Future[None] | None = None
@@ -62,16 +62,16 @@ class PipelinedCall(Generic[Request, Result, Response]):
     async def run(self, requests: AsyncIterator[Request]) -> AsyncIterator[Response]:
         """Yield an answer for each request, in the order in which they are decided; end when all are answered.
 
-        An error of the stream itself (a client that is gone) is raised; what was taken in may be committed still.
+        An error of the stream itself (a client that disconnected) is raised; accepted requests may still be committed.
 
         Raises:
-            RequestUndecided: one request ended without an outcome, after all others that were taken in are answered.
+            RequestUndecided: one request ended without an outcome; raised after all other accepted ones are answered.
         """
         taking = self._taking = self._loop.create_task(self._take_in(requests))
         try:
             while self._has_more or self._in_flight:
                 while self._results:
-                    # Counted until its answer goes out: a client that reads no answers is held back, too.
+                    # Counted until its answer is sent: a client that reads no answers is delayed, too.
                     self._in_flight -= 1
                     _wake(self._room_wanted)
                     yield self._answer(*self._results.popleft())

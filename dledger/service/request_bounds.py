@@ -18,7 +18,7 @@ from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bounds, Many, Text
 NAME: Final = Text(255)
 # A name of a host has at most 253 characters.
 ADDRESS: Final = Text(261)
-# One append, of however many callers.
+# Of one append, whatever the number of its callers.
 APPEND_BODIES_MAX: Final = 8_192
 
 _MEMBER: Final = {"group": NAME, "id": NAME}
@@ -26,7 +26,7 @@ _MEMBER: Final = {"group": NAME, "id": NAME}
 LOG_BOUNDS: Final[Bounds] = {
     "dledger.v1.AppendRequest": {
         "group": NAME,
-        # One byte more than fits, so that the refusal is that of the node, which says what fits.
+        # Larger than the largest body, so that the node refuses it, with a message that has the limit.
         "bodies": Many(APPEND_BODIES_MAX, Text(2 * MAX_BODY_BYTES)),
         "request_id": ANY_NUMBER,
     },

@@ -3,16 +3,16 @@
 | request | answer |
 | --- | --- |
 | longer than its bounds allow, or with more elements than they allow | a refusal, before it is parsed |
-| no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is nothing that could be answered |
+| no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is no request to answer |
 | a field above its bound | a refusal |
-| not there after a while, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
+| not arrived in time, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
 | of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 
-A refusal is worded by the service that is guarded; on a stream of requests it ends the stream with INVALID_ARGUMENT,
+The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT,
 unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
 
-One place for all services of a process: a method that is not guarded cannot be called. Not here: how large fields may
-be (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
+One place for all services of a process: a method that is not guarded cannot be called. Not here: the bounds of
+fields (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
 
 Context = grpc.aio.ServicerContext[Any, Any]
-# Words a refusal: gets what is wrong, an empty response of the method's kind, and the request, if it could be read.
+# Builds a refusal: gets the fault, an empty response of the method's kind, and the request, if it could be read.
 Refuse = Callable[[IllegalRequest, Any, Any], Message]
 
 
 class BadRequest(IllegalRequest):
-    """A request that breaks a bound. Nothing was done; correct the client."""
+    """A request that exceeds a bound. Nothing was done; correct the client."""
 
     def __init__(self, field: str, expected: str, found: str) -> None:
         super().__init__(field, expected, found)
@@ -56,17 +56,17 @@ class BadRequest(IllegalRequest):
 
 
 class Malformed(BadRequest):
-    """What came is no protobuf, or none of the method's kind."""
+    """The bytes are no protobuf message, or not of the method's kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What guards one service.
+    """The checks of one service.
 
     Attributes:
         bounds: of all its requests.
-        refuse: words refusals; None: they are errors of gRPC.
-        is_stream_checked: the service checks requests that come on a stream itself, with a `BoundsCheck`.
+        refuse: builds refusals; None: they are errors of gRPC.
+        is_stream_checked: the service itself checks requests on a stream, with a `BoundsCheck`.
     """
 
     bounds: Bounds
@@ -92,7 +92,7 @@ class _Method:
         """Return the request.
 
         Raises:
-            BadRequest: it is none, or too large to be looked at; fields are not checked yet.
+            BadRequest: it is no request, or too large to be parsed; fields are not checked yet.
         """
         if len(data) > self.shape.size_bytes_max:
             raise BadRequest(self._name, f"at most {self.shape.size_bytes_max} bytes", str(len(data)))
@@ -124,9 +124,9 @@ class _Method:
     # ---------------------------------------------------------------------------------------------------- handlers
 
     def guarded(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
-        """Return a handler that takes the bytes of requests, and lets through what is well formed and bounded."""
+        """Return a handler that gets the bytes of requests, and passes on requests that are well formed and bounded."""
         wrapped = {"response_serializer": handler.response_serializer}
-        # To clients a handler of streams that reads one request is the same; unlike one of single requests, gRPC calls
+        # For clients a handler of streams that reads one request is the same; unlike one of single requests, gRPC calls
         # it before the request has arrived, so that the wait can be limited.
         deserialize = handler.request_deserializer
         assert deserialize is not None

@@ -1,7 +1,7 @@
-"""Calls whose first request has not arrived: limited in time and in number, the oldest ends first.
+"""Calls whose first request has not arrived: limited in time and number; the oldest is ended first.
 
 A call of gRPC takes one of the server's places when its headers arrive. Without these limits two connections that send
-headers and no request take all places for as long as they are open, and every other client is refused.
+headers and no request would take all places for as long as they are open, and every other client would be refused.
 
 A call that carries one request must send it within `REQUEST_LIMIT_S`. A stream may wait longer, because some clients
 open it before they have something to send; it counts as unread until its first request.
@@ -19,7 +19,7 @@ import grpc.aio
 # The largest request, 9 MiB, needs 8 Mbit/s to arrive in time.
 REQUEST_LIMIT_S: Final = 10.0
 
-# Ending a call takes some 70 µs, and all calls of a flood may be due at once.
+# Ending a call takes about 70 µs, and all calls of a flood may be due at the same time.
 _ENDED_PER_TURN_MAX: Final = 64
 _TOO_LATE: Final = grpc.StatusCode.DEADLINE_EXCEEDED
 _TOO_MANY: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -29,7 +29,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that waits: its task, when it is too late (seconds of the loop), and why it is being ended."""
+    """A call that waits: its task, its deadline (seconds of the loop), and the reason of its end."""
 
     task: asyncio.Task[Any]
     deadline_s: float
@@ -58,7 +58,7 @@ class UnreadCalls:
 
         Args:
             context: of the call, which has one request or is a stream of them.
-            is_stream: the request may take as long as it wants, while there are places.
+            is_stream: the request has no time limit, as long as there are places.
 
         Raises:
             grpc.aio.AbortError: the call was ended with a status: no request came, or not in time.
@@ -98,7 +98,7 @@ class UnreadCalls:
         for _ in range(_ENDED_PER_TURN_MAX):
             oldest = next(iter(self._calls), None)
             if len(self._calls) + len(self._streams) > self._count_max:
-                # Of the kind that has more, so that streams, which may wait, do not end each call at once.
+                # Of the kind that has more, so that streams, which may wait, do not cause the end of each call at once.
                 waiting = max(self._calls, self._streams, key=len)
                 self._end(waiting, next(iter(waiting)), _TOO_MANY)
             elif oldest is not None and oldest.deadline_s <= now_s:
