@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace, accept
-from commitlog.plain.tail import BadRecordPlace, GoodRecord, TailVerdict, describe, find_facts, find_lost_end, judge
+from commitlog.plain.tail import (
+    BadRecordPlace,
+    GoodRecord,
+    PlaceFacts,
+    TailVerdict,
+    describe,
+    find_facts,
+    find_lost_end,
+    judge,
+)
 from commitlog.plain.units_past_end import are_past_end
 from commitlog.record.columns import count_good
 from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
@@ -40,6 +49,9 @@ _NOTHING: Final = AcceptedDamage()
 _ADVICE: Final = (
     "; without one, `dledger rebuild DIR --skip-damaged`, or a broker started once with --skip-damaged, accepts what "
     "is lost"
+)
+_NO_CHECKPOINT: Final = (
+    " (good records follow, and the checkpoint, which would say whether they were durable, is missing or damaged)"
 )
 # Java's margin below the timestamps of the checkpoint.
 _MARGIN_MS: Final = 3000
@@ -64,6 +76,8 @@ class LastExit:
         derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: not known.
         newest_units: returns the newest units of the queues; it is called only if the log ends before that time.
         is_all_checked: the log is checked from its first file on in any case.
+        is_checkpoint_lost: there was a crash, and no checkpoint says what was durable then; our own is written before
+            the first record.
     """
 
     is_clean: bool = False
@@ -73,6 +87,7 @@ class LastExit:
     derived_timestamp: int = 0
     newest_units: Callable[[], Iterable[Units]] = _no_units
     is_all_checked: bool = False
+    is_checkpoint_lost: bool = False
 
     def has_units_past(self, end_offset: int, store_timestamp: int) -> bool:
         """Return whether checkpoint and queues prove that a log lost its end after a clean exit.
@@ -164,7 +179,7 @@ def recover(
         queue: the loaded files.
         last_exit: how the process before ended.
         is_read_only: change nothing; a torn tail is only noted.
-        is_corruption_skipped: continue after what is corrupt, with a note; corruption that nothing good follows is cut.
+        is_corruption_skipped: continue after what cannot be read, with a note; it is cut only if nothing good follows.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
@@ -191,11 +206,11 @@ def recover(
         rest = tuple(files[at.number :])
         place = BadRecordPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
-        facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
-        verdict = judge(facts)
+        verdict = judge(facts := _with_promise(facts, place, last_exit))
         if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
-            raise CorruptData(place.file.path, *describe(place), _ADVICE)
-        if verdict is TailVerdict.CORRUPTION and good is not None:
+            raise _refusal(place, last_exit, good)
+        # Skipping keeps all that can be read, also after what may be a lost write.
+        if is_corruption_skipped and good is not None:
             notes.append(_note(place, "corrupt data passed over"))
             passed_over += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
@@ -210,6 +225,26 @@ def recover(
     if not is_read_only:
         _settle(queue, files[at.number] if verdict is not TailVerdict.END and is_within else None, end_offset)
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
+
+
+def _with_promise(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:
+    """Return the facts of a place with what the checkpoint says of it, or cannot say any more.
+
+    Without one, zeros of a lost write and zeros of a lost or emptied file look the same: neither is cut off from good
+    records that follow.
+    """
+    was_durable = facts.holds_data and place.offset < last_exit.log_end
+    return facts._replace(
+        was_synced=facts.was_synced or was_durable,
+        is_lost_write=facts.is_lost_write and not last_exit.is_checkpoint_lost,
+    )
+
+
+def _refusal(place: BadRecordPlace, last_exit: LastExit, good: GoodRecord | None) -> CorruptData:
+    """Return the error for a log that is not to be opened as it is."""
+    position, expected, found = describe(place)
+    found += _NO_CHECKPOINT if last_exit.is_checkpoint_lost and good is not None else ""
+    return CorruptData(place.file.path, position, expected, found, _ADVICE)
 
 
 def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) -> None:

@@ -156,11 +156,13 @@ def exit_with(files: Files, path: str, checkpoint: StoreCheckpoint, *, is_clean:
         checkpoint: that is there.
         is_clean: the store was closed in order.
     """
+    synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
     return LastExit(
         is_clean,
-        max(checkpoint.physic_msg_timestamp, 0),
+        synced_timestamp,
         checkpoint.log_end,
         load_accepted(files, path),
         checkpoint.java_derived_timestamp,
         StoredQueues(files, path).newest_units,
+        is_checkpoint_lost=not (is_clean or checkpoint.is_sealed or synced_timestamp),
     )

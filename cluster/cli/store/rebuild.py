@@ -11,8 +11,11 @@ import typer
 
 from cluster.cli.common import EXIT_USAGE, fail, notes, output
 from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, reported_store_errors
+from commitlog.offline.directory import StoreMode
 from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
 from commitlog.offline.verify import StoreParts
+from commitlog.plain.lost_files import replace_lost_files
+from store.dispatch.checkpoint import read_checkpoint
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout
@@ -75,6 +78,8 @@ def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, 
     files = OsFiles()
     if finish_begun(files, root, is_old_kept=keep_old):
         notes.print("dledger: finished what an earlier rebuild was stopped in; rebuilding again", highlight=False)
+    if skip_damaged:
+        _replace_lost_files(files, root, find(directory))
     # Not `open_parts`: it would find this command's own lock, and take the store for one in use.
     parts = StoreParts(ReadOnlyFiles(), find(directory))
     started = time.monotonic()
@@ -99,6 +104,16 @@ def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, 
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _replace_lost_files(files: OsFiles, root: str, found: StoreDirectory) -> None:
+    """Put zeros in the place of lost files of a plain log: else no start would open the log that was rebuilt from."""
+    if found.mode is not StoreMode.PLAIN:
+        return
+    folder = str(Path(found.log_files[0].path).parent)
+    size = max(each.size for each in found.log_files)
+    for note in replace_lost_files(files, folder, size, read_checkpoint(files, root).log_end):
+        typer.echo(f"dledger: {note}", err=True)
 
 
 def _refuse(found: StoreDirectory, *, keep_old: bool) -> None:

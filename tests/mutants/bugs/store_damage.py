@@ -108,6 +108,25 @@ def rebuild_promises_nothing_of_the_log(patch):
     patch.setattr(Rebuild, "_check_end", check)
 
 
+def lost_file_is_taken_for_a_lost_write(patch):
+    original = commitlog.plain.recovery._with_promise
+    patch.setattr(
+        commitlog.plain.recovery,
+        "_with_promise",
+        lambda facts, place, last_exit: original(facts, place, replace(last_exit, is_checkpoint_lost=False)),
+    )
+
+
+def skipping_cuts_what_may_be_a_lost_write(patch):
+    original = commitlog.plain.recovery.find_facts
+
+    def find_facts(place, synced_timestamp):
+        facts, good = original(place, synced_timestamp)
+        return facts, None if facts.is_lost_write else good
+
+    patch.setattr(commitlog.plain.recovery, "find_facts", find_facts)
+
+
 def emptied_last_old_file_is_left_out(patch):
     original = MappedFileQueue.load
     patch.setattr(
@@ -296,6 +315,16 @@ MUTANTS = (
         Tests(
             "tests/compat/test_loss_after_rebuild.py::test_lost_end_of_the_log_is_refused_by_start_verify_and_rebuild"
         ),
+    ),
+    Mutant(
+        lost_file_is_taken_for_a_lost_write,
+        "no message is lost",
+        Tests(ACCEPTED + "test_zeroed_file_is_refused_where_no_checkpoint_says_what_was_durable"),
+    ),
+    Mutant(
+        skipping_cuts_what_may_be_a_lost_write,
+        "no message is lost",
+        Tests(ACCEPTED + "test_skipping_a_lost_file_keeps_all_that_follows_it_whatever_the_checkpoint_says"),
     ),
     Mutant(
         emptied_last_old_file_is_left_out,

@@ -16,7 +16,7 @@ from dledger.entries.config import EntryStoreConfig
 from store.errors import CorruptData, MissingFile, WrongFileSize
 from store.fs.linux.files import OsFiles
 from store.fs.sealed_json import seal
-from tests.support.message_stores import SMALL, numbered, numbers, open_small
+from tests.support.message_stores import SMALL, Clock, change_checkpoint, numbered, numbers, open_small
 from tests.support.store_damage import be_killed, overwrite
 
 SKIPPING = replace(SMALL, is_corruption_skipped=True)
@@ -172,13 +172,13 @@ def test_rebuild_of_a_log_with_accepted_damage_needs_no_option(root, damaged):
 
 def test_missing_file_between_others_becomes_zeros_that_are_accepted(root):
     lost = log_file(root, 1)
-    content = lost.read_bytes()
     assert len(list(lost.parent.iterdir())) > 1
     open_small(root).close()
     store = open_small(root)
     for number in range(300, 900):
         store.messages.put(numbered(number))
     store.close()
+    content = lost.read_bytes()
     lost.unlink()
     with pytest.raises(MissingFile):
         open_small(root)
@@ -194,7 +194,91 @@ def test_missing_file_between_others_becomes_zeros_that_are_accepted(root):
     assert dledger("verify", root).exit_code == 0
     lost.write_bytes(content)  # a backup turns up later
     reread(root)
-    open_small(root).close()
+    store = open_small(root)
+    assert numbers(store.messages.get("TopicTest", 3, store.messages.max_offset("TopicTest", 3) - 1)) == [899]
+    store.close()
+
+
+def lose_checkpoint(root, how):
+    """Leave nothing that says up to where the log was durable; "old": nothing of its later files."""
+    path = root / "checkpoint"
+    if how == "missing":
+        path.unlink()
+    elif how == "garbage":
+        path.write_bytes(b"\xa5" * path.stat().st_size)
+    elif how == "old":
+        change_checkpoint(root, physic_msg_timestamp=1_700_000_001_000, log_end=100)
+
+
+def write_five_files(root):
+    """Write 250 messages, fifty or so a file; return what the files of the log hold."""
+    clock = Clock()
+    store = open_small(root, clock=clock)
+    for number in range(250):
+        clock.pass_s(1)
+        store.messages.put(numbered(number, queues=1, body_size=1000))
+    store.close()
+    files = {path: path.read_bytes() for path in sorted((root / "commitlog").iterdir())}
+    assert len(files) == 5
+    return files
+
+
+def found_in(root, config=SMALL):
+    """Return the numbers of all messages that a broker then serves, and the next offset of their queue."""
+    store = open_small(root, config)
+    end, at, found = store.messages.max_offset("TopicTest", 0), 0, []
+    while at < end:
+        result = store.messages.get("TopicTest", 0, at)
+        found += numbers(result)
+        at = result.next_begin_offset
+    store.close()
+    return found, end
+
+
+@pytest.mark.parametrize("checkpoint", ["missing", "garbage", "old"])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("way", ["start", "rebuild"])
+def test_skipping_a_lost_file_keeps_all_that_follows_it_whatever_the_checkpoint_says(
+    tmp_path, way, is_clean, checkpoint
+):
+    """Zeros in its place look like a lost write: nothing that can be read may be cut for that."""
+    whole = write_five_files(tmp_path)
+    lost = log_file(tmp_path, 2)
+    lost.unlink()
+    lose_checkpoint(tmp_path, checkpoint)
+    if not is_clean:
+        be_killed(tmp_path)
+
+    if way == "start":
+        found, end = found_in(tmp_path, SKIPPING)
+    else:
+        assert dledger("rebuild", tmp_path, "--skip-damaged").exit_code == 0
+        found, end = found_in(tmp_path)
+
+    assert (found[0], found[-1], end) == (0, 249, 250)
+    assert 180 < len(found) < 210
+    assert {path: path.read_bytes() for path in whole if path != lost} == {
+        path: content for path, content in whole.items() if path != lost
+    }
+    assert found_in(tmp_path) == (found, end)
+
+
+@pytest.mark.parametrize("checkpoint", ["missing", "garbage"])
+def test_zeroed_file_is_refused_where_no_checkpoint_says_what_was_durable(tmp_path, checkpoint):
+    whole = write_five_files(tmp_path)
+    lost = log_file(tmp_path, 2)
+    lost.write_bytes(bytes(LOG_FILE_SIZE))
+    lose_checkpoint(tmp_path, checkpoint)
+    be_killed(tmp_path)
+
+    for _ in range(2):
+        with pytest.raises(CorruptData, match=r"the checkpoint, .* is missing or damaged.*--skip-damaged") as refusal:
+            open_small(tmp_path)
+        assert refusal.value.path == str(lost)
+
+    assert all(path.read_bytes() == content for path, content in whole.items() if path != lost)
+    found, end = found_in(tmp_path, SKIPPING)
+    assert (found[0], found[-1], end) == (0, 249, 250)
 
 
 @pytest.mark.parametrize("number", [0, -1])
