@@ -288,6 +288,20 @@ _ADMIN: Final = {
     "RemoveMember": _on_cluster(_UPDATE),
     "TransferLeadership": _on_cluster(_UPDATE),
 }
+_ACCESS: Final = {
+    "StartLogin": _PUBLIC,
+    "FinishLogin": _PUBLIC,
+    "SetUser": _SUPER,
+    "DeleteUser": _SUPER,
+    "ListUsers": _SUPER,
+    "SetRole": _SUPER,
+    "DeleteRole": _SUPER,
+    "ListRoles": _SUPER,
+    "AddToken": _SUPER,
+    "DeleteToken": _SUPER,
+    "RotateTokenKey": _SUPER,
+    "Explain": _SUPER,
+}
 # Load balancers and orchestrators have no credentials; what they get is one word.
 _HEALTH: Final = {"Check": _PUBLIC, "Watch": _PUBLIC, "List": _PUBLIC}
 
@@ -296,6 +310,7 @@ RIGHTS: Final[dict[str, MethodRights]] = {
     f"/{service}/{method}": row
     for service, rows in {
         "cluster.v1.BrokerService": _BROKER,
+        "cluster.v1.AccessService": _ACCESS,
         "cluster.v1.NameServer": _NAME_SERVER,
         "dledger.v1.LogService": _LOG,
         "dledger.v1.AdminService": _ADMIN,

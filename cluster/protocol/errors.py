@@ -98,6 +98,7 @@ class Reason(StrEnum):
     # Users and their rights.
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
     ACCESS_DENIED = "ACCESS_DENIED"
+    ACCESS_CONTROL_OFF = "ACCESS_CONTROL_OFF"
     UNKNOWN_USER = "UNKNOWN_USER"
     UNKNOWN_ROLE = "UNKNOWN_ROLE"
     UNKNOWN_TOKEN = "UNKNOWN_TOKEN"  # noqa: S105  (a name)
@@ -162,6 +163,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     # Users and their rights.
     Reason.NOT_AUTHENTICATED: Cause(Status.UNAUTHENTICATED, _NOT_DONE),
     Reason.ACCESS_DENIED: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
+    Reason.ACCESS_CONTROL_OFF: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.UNKNOWN_USER: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_ROLE: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_TOKEN: Cause(Status.NOT_FOUND, _NOT_DONE),

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.api.access_gate import AccessGate
+from cluster.api.access_service import AccessService
 from cluster.api.broker_service import BrokerService
 from cluster.api.name_server_links import GrpcNameServer
 from cluster.api.rights import Scope
@@ -81,6 +82,7 @@ class Broker:
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
+        self._access_service = AccessService(self.core)
         # It lets everything pass until the first user exists.
         scope = Scope(
             options.cluster,
@@ -108,7 +110,7 @@ class Broker:
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
                 self.core.life_digests = self._registrar.life_digests
-            services = [self._service.served(), *self._beside]
+            services = [self._service.served(), self._access_service.served(), *self._beside]
             server = await start_grpc_server(self._address, services, gate=self._gate)
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()

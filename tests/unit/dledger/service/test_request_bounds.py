@@ -8,6 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from dledger.service.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
@@ -19,6 +20,7 @@ BOUNDS = {
     "dledger.v1.LogService": LOG_BOUNDS,
     "dledger.v1.AdminService": LOG_BOUNDS,
     "cluster.v1.BrokerService": BROKER_BOUNDS,
+    "cluster.v1.AccessService": ACCESS_BOUNDS,
     "cluster.v1.NameServer": NAME_SERVER_BOUNDS,
     "grpc.health.v1.Health": STANDARD_BOUNDS,
     "grpc.reflection.v1alpha.ServerReflection": STANDARD_BOUNDS,

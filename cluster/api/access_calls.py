@@ -1,0 +1,286 @@
+"""The calls that administer users, roles and tokens; and how they are on the wire.
+
+What they refuse, beside what `cluster.state.access_state` refuses: a resource, an address or a verifier that means
+nothing (ILLEGAL_REQUEST), and everything while there is no user (ACCESS_CONTROL_OFF).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from cluster.access.model import (
+    ALL_ACTIONS,
+    Action,
+    IllegalAccessChange,
+    Pattern,
+    Policy,
+    canonical_source,
+    policy_order,
+    resource_of,
+)
+from cluster.access.users import AccessRole, ApiToken, UserSettings
+from cluster.api.answers import DONE
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.state.access_commands import (
+    AddApiToken,
+    DeleteApiToken,
+    DeleteRole,
+    DeleteUser,
+    SetRole,
+    SetTokenKey,
+    SetUser,
+)
+from cluster.state.verdicts import CommandVerdict
+from cluster.v1 import access_pb2 as pb
+from dledger.authentication.tokens import KEY_SIZE
+from dledger.authentication.verifier import IllegalCredential, verifier_of_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from cluster.access.model import Resource
+    from cluster.access.users import User
+    from cluster.broker.core import BrokerCore
+    from cluster.state.access_commands import AccessCommand
+    from cluster.state.access_state import AccessState
+
+# A page ends after the user or role with which it has this many policies, or this many names.
+POLICIES_PER_PAGE: Final = 1_000
+NAMES_PER_PAGE: Final = 500
+
+
+class AccessCalls:
+    """The calls of administrators."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+
+    @property
+    def _access(self) -> AccessState:
+        return self._core.replica.state.access
+
+    async def set_user(self, request: pb.SetUserRequest) -> pb.AccessChangeResponse:
+        """Create a user, or replace its settings.
+
+        Raises:
+            StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
+        """
+        # What stays is read from this node's state: it must have every change that was acknowledged before.
+        await self._core.check_current()
+        user = request.user
+        try:
+            known = self._access.users.get(user.name)
+            verifier = None if known is None else known.settings.verifier
+            if request.verifier:
+                verifier = verifier_of_text(request.verifier)
+            elif request.is_password_removed:
+                verifier = None
+            settings = UserSettings(
+                user.name,
+                is_super=user.is_super,
+                is_enabled=not user.is_disabled,
+                roles=tuple(sorted(set(user.roles))),
+                policies=_policies(user.policies),
+                verifier=verifier,
+            )
+        except (IllegalAccessChange, IllegalCredential) as error:
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
+        # The version that was just read: of two passwords at once none is lost without a word.
+        version = request.access_version or self._access.version
+        return await self._change(SetUser(settings, request.is_new, version))
+
+    async def delete_user(self, request: pb.DeleteUserRequest) -> pb.AccessChangeResponse:
+        """Delete a user and its tokens.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        return await self._change(DeleteUser(request.name, request.access_version))
+
+    async def set_role(self, request: pb.SetRoleRequest) -> pb.AccessChangeResponse:
+        """Create a role, or replace its policies.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        try:
+            role = AccessRole(request.role.name, _policies(request.role.policies))
+        except IllegalAccessChange as error:
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
+        return await self._change(SetRole(role, request.is_new, request.access_version))
+
+    async def delete_role(self, request: pb.DeleteRoleRequest) -> pb.AccessChangeResponse:
+        """Delete a role that no user has.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        return await self._change(DeleteRole(request.name, request.access_version))
+
+    async def add_token(self, request: pb.AddTokenRequest) -> pb.AccessChangeResponse:
+        """Add an API token, by its digest.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        return await self._change(AddApiToken(request.user, ApiToken(request.id, request.digest, request.expires_s)))
+
+    async def delete_token(self, request: pb.DeleteTokenRequest) -> pb.AccessChangeResponse:
+        """Delete an API token.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        return await self._change(DeleteApiToken(request.user, request.id))
+
+    async def rotate_token_key(self, _: pb.RotateTokenKeyRequest) -> pb.AccessChangeResponse:
+        """Sign new sessions with another key.
+
+        Raises:
+            StoreError, DLedgerError: as `set_user`.
+        """
+        return await self._change(SetTokenKey(secrets.token_bytes(KEY_SIZE)))
+
+    async def _change(self, command: AccessCommand) -> pb.AccessChangeResponse:
+        self._core.check_leading()
+        if not self._access.rules.is_enforced:
+            text = "this broker has no users; the first one is not created by a call, or a stranger could create it"
+            raise RequestFailed(Reason.ACCESS_CONTROL_OFF, text)
+        applied = await self._core.change(command)
+        is_changed = applied.verdict is CommandVerdict.CHANGED
+        return pb.AccessChangeResponse(answer=DONE, is_changed=is_changed, access_version=self._access.version)
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    async def list_users(self, request: pb.ListUsersRequest) -> pb.ListUsersResponse:
+        """Return a page of users, without secrets.
+
+        Raises:
+            StoreError, DLedgerError: they cannot be read now; UNKNOWN_USER.
+        """
+        await self._core.confirm()
+        access = self._access
+        if request.name and request.name not in access.users:
+            raise RequestFailed(Reason.UNKNOWN_USER, f"there is no user {request.name!r}")
+        response = pb.ListUsersResponse(access_version=access.version)
+        count = 0
+        for name in _after(access.users, request.name, request.after):
+            if count >= POLICIES_PER_PAGE or len(response.users) >= NAMES_PER_PAGE:
+                response.has_more = True
+                break
+            user = access.users[name]
+            response.users.append(_user_message(user))
+            count += len(user.settings.policies)
+        return response
+
+    async def list_roles(self, request: pb.ListRolesRequest) -> pb.ListRolesResponse:
+        """Return a page of roles.
+
+        Raises:
+            StoreError, DLedgerError: they cannot be read now; UNKNOWN_ROLE.
+        """
+        await self._core.confirm()
+        access = self._access
+        if request.name and request.name not in access.roles:
+            raise RequestFailed(Reason.UNKNOWN_ROLE, f"there is no role {request.name!r}")
+        response = pb.ListRolesResponse(access_version=access.version)
+        count = 0
+        for name in _after(access.roles, request.name, request.after):
+            if count >= POLICIES_PER_PAGE or len(response.roles) >= NAMES_PER_PAGE:
+                response.has_more = True
+                break
+            role = access.roles[name]
+            response.roles.append(pb.AccessRole(name=name, policies=map(_policy_message, role.policies)))
+            count += len(role.policies)
+        return response
+
+    async def explain(self, request: pb.ExplainRequest) -> pb.ExplainResponse:
+        """Return what this node would decide, and why.
+
+        Raises:
+            RequestFailed: ILLEGAL_REQUEST.
+        """
+        try:
+            resource = _single_resource(request.resource)
+            actions = _actions(request.actions)
+            address = ipaddress.ip_address(request.address) if request.address else None
+        except (IllegalAccessChange, ValueError) as error:
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
+        rules = self._access.rules
+        found = rules.explain(request.user, resource.type, resource.name, actions, address)
+        return pb.ExplainResponse(
+            is_allowed=found.is_allowed,
+            reason=found.reason,
+            matches=[f"{match.subject}: {match.policy}" for match in found.matches],
+            access_version=rules.version,
+        )
+
+
+def _after(known: Mapping[str, object], name: str, after: str) -> Iterator[str]:
+    """Yield the one name that is asked for, or those after another one, in order."""
+    if name:
+        yield name
+        return
+    names = sorted(known)
+    yield from names[bisect_right(names, after) :]
+
+
+def _policies(messages: Iterable[pb.AccessPolicy]) -> tuple[Policy, ...]:
+    """Return policies in their one form.
+
+    Raises:
+        IllegalAccessChange: one means nothing.
+    """
+    policies = {
+        policy_order(policy): policy
+        for message in messages
+        for policy in (
+            Policy(
+                resource_of(message.resource),
+                _actions(message.actions),
+                not message.is_denied,
+                tuple(sorted({canonical_source(source) for source in message.sources})),
+            ),
+        )
+    }
+    return tuple(policies[key] for key in sorted(policies))
+
+
+def _single_resource(text: str) -> Resource:
+    resource = resource_of(text)
+    if resource.pattern is not Pattern.LITERAL:
+        raise IllegalAccessChange("resource", "one resource, such as Topic:orders", repr(text[:80]))
+    return resource
+
+
+def _actions(number: int) -> Action:
+    if not 0 < number <= ALL_ACTIONS:
+        raise IllegalAccessChange("actions", f"1 to {ALL_ACTIONS:d}", str(number))
+    return Action(number)
+
+
+def _policy_message(policy: Policy) -> pb.AccessPolicy:
+    return pb.AccessPolicy(
+        resource=str(policy.resource),
+        actions=int(policy.actions),
+        is_denied=not policy.is_allowed,
+        sources=policy.sources,
+    )
+
+
+def _user_message(user: User) -> pb.AccessUserState:
+    settings = user.settings
+    return pb.AccessUserState(
+        user=pb.AccessUser(
+            name=settings.name,
+            is_super=settings.is_super,
+            is_disabled=not settings.is_enabled,
+            roles=settings.roles,
+            policies=map(_policy_message, settings.policies),
+        ),
+        has_password=settings.verifier is not None,
+        tokens=[pb.AccessTokenState(id=token.id, expires_s=token.expires_s) for token in user.tokens],
+    )

@@ -1,0 +1,128 @@
+"""StartLogin and FinishLogin: SCRAM-SHA-256 in two calls, and a session token at the end.
+
+What is refused: a malformed message, an unknown user, a wrong password, a dialog that is not there any more, and any
+login from an address with too many failures: NOT_AUTHENTICATED, in the same words for all that depends on user and
+password, 0.1 to 0.5 s late. Nothing of a password or a token is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Final
+
+from cluster.access.model import address_of_peer
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.v1 import access_pb2 as pb
+from dledger.authentication.dialogs import DialogTable
+from dledger.authentication.failures import LoginFailures
+from dledger.authentication.scram import LoginRefused, begin_dialog, nonce_of
+from dledger.authentication.tokens import SESSION_S, Session, session_token
+from store.fs.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.state.access_state import AccessState
+    from dledger.authentication.scram import ScramDialog
+
+# One client of IPv6 may have a whole network of this size.
+_NETWORK_BITS: Final = 64
+_NONCE_SIZE: Final = 24
+
+logger = logging.getLogger(__name__)
+
+
+class LoginCalls:
+    """The logins at one node.
+
+    Args:
+        access: returns users and keys.
+        wall_clock_s: seconds since 1970.
+        clock_s: of a clock that only goes forwards.
+    """
+
+    def __init__(
+        self,
+        access: Callable[[], AccessState],
+        wall_clock_s: Callable[[], int],
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access = access
+        self._wall_clock_s = wall_clock_s
+        self._clock_s = clock_s
+        self._dialogs = DialogTable()
+        self._failures = LoginFailures()
+
+    async def start(self, request: pb.StartLoginRequest, peer: str) -> pb.StartLoginResponse:
+        """Return the server's first message.
+
+        Raises:
+            RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF.
+        """
+        access, address = self._access(), _address_of(peer)
+        if not access.salt_key:
+            raise RequestFailed(Reason.ACCESS_CONTROL_OFF, "this broker has no users: calls need no token")
+        self._check_failures(address)
+        try:
+            nonce = secrets.token_urlsafe(_NONCE_SIZE)
+            dialog = begin_dialog(request.client_first, nonce, access.verifier_of, access.salt_key)
+        except LoginRefused as error:
+            raise await self._failed(address, "", error) from error
+        self._dialogs.add(dialog, address, self._clock_s())
+        return pb.StartLoginResponse(server_first=dialog.server_first)
+
+    async def finish(self, request: pb.FinishLoginRequest, peer: str) -> pb.FinishLoginResponse:
+        """Return the server's last message, and a token.
+
+        Raises:
+            RequestFailed: NOT_AUTHENTICATED.
+        """
+        access, address = self._access(), _address_of(peer)
+        self._check_failures(address)
+        dialog = self._dialogs.take(nonce_of(request.client_final), self._clock_s())
+        try:
+            server_final, epoch = _finished(dialog, request.client_final, access)
+        except LoginRefused as error:
+            raise await self._failed(address, "" if dialog is None else dialog.user, error) from error
+        assert dialog is not None
+        expires_s = self._wall_clock_s() + SESSION_S
+        token = session_token(Session(dialog.user, epoch, expires_s), access.token_keys[0])
+        logger.info("logged_in user=%s address=%s", dialog.user, address)
+        return pb.FinishLoginResponse(server_final=server_final, token=token, expires_s=expires_s)
+
+    def _check_failures(self, address: str) -> None:
+        if not self._failures.may_try(address, self._clock_s()):
+            raise RequestFailed(Reason.NOT_AUTHENTICATED, "too many failed logins from your address: wait a second")
+
+    async def _failed(self, address: str, user: str, error: LoginRefused) -> RequestFailed:
+        """Return the refusal of a login, when it is time for it."""
+        delay_s = self._failures.note(address, user, self._clock_s())
+        logger.warning("login_refused user=%s address=%s cause=%r", printable(user), address, error.cause)
+        await asyncio.sleep(delay_s)
+        return RequestFailed(Reason.NOT_AUTHENTICATED, str(error))
+
+
+def _finished(dialog: ScramDialog | None, client_final: str, access: AccessState) -> tuple[str, int]:
+    """Return the server's last message, and the epoch of the user's credentials.
+
+    Raises:
+        LoginRefused: the user has not proven to know its password as it is now.
+    """
+    if dialog is None:
+        raise LoginRefused("no dialog")
+    server_final = dialog.finish(client_final)
+    if access.verifier_of(dialog.user) != dialog.verifier:
+        raise LoginRefused("the password was changed meanwhile")
+    return server_final, access.users[dialog.user].epoch
+
+
+def _address_of(peer: str) -> str:
+    """Return by what logins of a client are counted."""
+    address = address_of_peer(peer)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return "local" if address is None else str(address)
