@@ -30,16 +30,15 @@ from dledger.entries.format.entry import (
     encode_batch,
     encode_blank,
 )
-from dledger.entries.format.placement import EntryRun, lay_out
 from dledger.entries.format.walk import UNKNOWN
 from dledger.entries.index import IndexUnit
 from dledger.entries.log_head import LogHead, restart_log
+from dledger.entries.next_write import NextWrite
 from dledger.entries.opening import OpenLog, open_log
-from dledger.entries.push_check import CheckedPush, Predecessor, check_follows, check_payload
+from dledger.entries.push_check import Predecessor
 from dledger.entries.reader import EntryReader, decode_all
 from dledger.entries.room import EntryRoom
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
-from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, LogState, MembershipEntry, Span, TermRun
 from store.errors import CorruptData, DiskFull
 
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dledger.entries.format.entry import Entry
+    from dledger.entries.format.placement import EntryRun
     from dledger.entries.index import Fields
     from store.fs.mapped_file import MappedFile
     from store.fs.ports import Files
@@ -94,7 +94,9 @@ class EntryStore:
         self.recovery_notes, self.recovered_checkpoint = parts.notes, parts.checkpoint
         self._parts = parts
         self.aside = parts.aside
-        self._room = EntryRoom(parts.data, parts.index, parts.aside)
+        room = EntryRoom(parts.data, parts.index, parts.aside)
+        # Every change of the log's end drops its results (`drop`).
+        self._next = NextWrite(room, codec, parts.data.file_size, config.max_body_bytes)
         # Of the last entry, as `last_index`: the four change together (`_write`, `truncate`, `reset`). In an empty log
         # the term is `NO_TERM`, and the others are those that the first entry will follow.
         self.last_term = log.last_term
@@ -106,14 +108,6 @@ class EntryStore:
         self._rolled_index = self._flushed_index = log.last_index + 1
         # As last given to `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
-        # Work done for the next write before the core decided on it: a push that was checked, the entry that its first
-        # one was found to follow, space with the positions of entries in it, and space for a push. Each is valid for
-        # the current end of the log: every change of the end drops them all (`_drop_prepared`), and the write repeats
-        # the work.
-        self._checked: CheckedPush | None = None
-        self._checked_after: Predecessor | None = None
-        self._reserved: tuple[Sequence[int], list[EntryRun]] | None = None
-        self._reserved_span: Span | None = None
 
     # ------------------------------------------------------------------------------------------ opening and closing
 
@@ -352,13 +346,7 @@ class EntryStore:
             EntryTooLarge: refuse the batch.
             store.errors.DiskFull: refuse the batch; the log is unchanged.
         """
-        if (size_max := max(sizes_of_bodies)) > self.max_body_bytes:
-            raise EntryTooLarge(size_max, self.max_body_bytes)
-        runs = lay_out(sizes_of_bodies, self.end_position, self.data_file_size)
-        end, last_index = runs[-1].end_position, self.last_index
-        self._room.reserve(self.end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
-        self._reserved = sizes_of_bodies, runs
-        return runs
+        return self._next.reserve(sizes_of_bodies, self.end_position, self.last_index)
 
     def append(
         self,
@@ -385,8 +373,7 @@ class EntryStore:
         """
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         assert term >= self.last_term, (term, self.last_term)
-        sizes, reserved = list(map(len, bodies)), self._reserved
-        runs = reserved[1] if reserved is not None and reserved[0] == sizes else self.reserve(sizes)
+        runs = self._next.runs_of(list(map(len, bodies)), self.end_position, self.last_index)
         positions: list[int] = []
         for run in runs:
             batch = encode_batch(
@@ -417,20 +404,12 @@ class EntryStore:
             MembershipUnreadable: the entries follow the local log, and one has a membership that this version cannot
                 read; stop the node.
         """
-        self._checked = push = check_payload(span, payload, self.data_file_size, self.codec)
-        before = None
-        if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
-            before = self.predecessor(span.first_index - 1)
-            check_follows(push, span.first_index, before, self.data_file_size)
-        self._checked_after = before
-        try:
-            return push.memberships(self.codec) if push.special else ()
-        except MembershipUnreadable as error:
-            if before is not None:
-                raise
-            # The chain checksum of the first entry, which covers its magic, could not be checked: one bit may have made
-            # a no-op a membership.
-            raise CorruptPush(span.first_index, error.expected, error.found) from error
+
+        def before() -> Predecessor | None:
+            is_agreed = prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index)
+            return self.predecessor(span.first_index - 1) if is_agreed else None
+
+        return self._next.check_push(span, payload, before)
 
     def reserve_span(self, span: Span) -> None:
         """Make room for entries of a peer.
@@ -439,8 +418,7 @@ class EntryStore:
             store.errors.DiskFull: refuse the push; the log is unchanged.
         """
         log_begin = self.begin_index, self.begin_position
-        self._room.reserve_span(span, log_begin, (self.last_index + 1, self.end_position))
-        self._reserved_span = span
+        self._next.reserve_span(span, log_begin, (self.last_index + 1, self.end_position))
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
         """Append the entries of a peer from `first_index` on, as they are, into the page cache.
@@ -457,15 +435,8 @@ class EntryStore:
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         assert span.first_index <= first_index <= span.last_index, (span, first_index)
         assert span.term >= self.last_term, (span.term, self.last_term)
-        push = self._checked
-        if push is None or push.payload is not payload or push.span != span:
-            push = check_payload(span, payload, self.data_file_size, self.codec)
-            self._checked_after = None
-        before = self.predecessor(self.last_index)
-        # A push that begins within the log, or replaces a suffix, was checked against another entry.
-        if first_index != span.first_index or before != self._checked_after:
-            check_follows(push, first_index, before, self.data_file_size)
-        if span is not self._reserved_span:
+        push = self._next.pushed(span, payload, first_index, self.predecessor(self.last_index))
+        if not self._next.has_room_for(span):
             self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
         data = memoryview(payload)[position - span.position :]
@@ -481,11 +452,7 @@ class EntryStore:
         self.last_index += len(units) // INDEX_UNIT_SIZE
         self.last_term = term
         self._chain_crc = chain_crc
-        self._drop_prepared()
-
-    def _drop_prepared(self) -> None:
-        """Drop the work that was prepared for the previous end of the log."""
-        self._checked = self._checked_after = self._reserved = self._reserved_span = None
+        self._next.drop()
 
     def _leave_file(self, next_position: int) -> None:
         """Fill the last data file with a blank; make the log durable: recovery trusts all files before the last."""
@@ -516,7 +483,7 @@ class EntryStore:
         self._index.truncate(first_index, self.last_index)
         self._rolled_index = min(self._rolled_index, first_index)
         self._flushed_index = min(self._flushed_index, first_index)
-        self._drop_prepared()
+        self._next.drop()
         self.last_index = first_index - 1
         self.last_term = last_term
         self.end_position = before.end_position
@@ -587,7 +554,7 @@ class EntryStore:
         self._committed_index = self.last_index = begin_index - 1
         self.last_term, self.end_position = NO_TERM, begin_position
         self._chain_crc = self.begin_chain_crc
-        self._drop_prepared()
+        self._next.drop()
 
     # -------------------------------------------------------------------------------------------------- flushing
 

@@ -38,6 +38,7 @@ _NAMES = (
     "entries.flush",
     "entries.index",
     "entries.membership_file",
+    "entries.next_write",
     "entries.opening",
     "entries.push_check",
     "entries.reader",

@@ -11,6 +11,7 @@ import dledger.storage.properties
 from dledger.driver.driver import Driver
 from dledger.entries.flush import EntriesFlushProgress, EntriesTicket
 from dledger.entries.log_head import LogHeadFile
+from dledger.entries.next_write import NextWrite
 from dledger.entries.reader import EntryReader
 from dledger.entries.store import EntryStore
 from dledger.storage.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
@@ -209,7 +210,7 @@ def index_is_believed_about_terms(patch):
 
 
 def room_that_was_made_before_a_cut_is_counted_on(patch):
-    patch.setattr(EntryStore, "_drop_prepared", lambda self: None)
+    patch.setattr(NextWrite, "drop", lambda self: None)
 
 
 MUTANTS = (

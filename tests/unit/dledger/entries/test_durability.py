@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.entries import store as module
+from dledger.entries import next_write as module
 from dledger.storage.checkpoint import Checkpoint, CheckpointFile
 from store.errors import DiskFull, StorageFailed
 from store.fs.linux.files import OsFiles

@@ -5,8 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from dledger.entries import store as module
+from dledger.entries import next_write as module
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER
+from dledger.entries.room import EntryRoom
 from dledger.entries.store import CorruptPush
 from dledger.types import Span
 from store.errors import DiskFull
@@ -78,7 +79,7 @@ def test_entries_that_the_log_already_has_are_skipped(leader, follower):
 def test_checked_push_is_not_checked_again(leader, follower, monkeypatch):
     span, payload = leader.span_of(0, 9), leader.read_span(leader.span_of(0, 9))
     follower.check_push(span, payload, -1)
-    monkeypatch.setattr("dledger.entries.store.check_payload", None)
+    monkeypatch.setattr("dledger.entries.next_write.check_payload", None)
 
     follower.append_encoded(span, payload, 0)
 
@@ -229,7 +230,7 @@ def test_push_is_checked_and_gets_room_once(monkeypatch, leader, follower):
     take(follower, leader, 0, 9)
     span, payload = leader.span_of(10, 19), leader.read_span(leader.span_of(10, 19))
     checks = [counted(monkeypatch, module, name) for name in ("check_payload", "check_follows")]
-    rooms = counted(monkeypatch, follower._room.__class__, "reserve_span")
+    rooms = counted(monkeypatch, EntryRoom, "reserve_span")
 
     follower.check_push(span, payload, 1)
     follower.reserve_span(span)
