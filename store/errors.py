@@ -1,7 +1,7 @@
-"""Errors that any store of files can meet: each names the file, the position, what was expected and what was found.
+"""Errors of any store of files: each has the file, the position, what was expected and what was found.
 
 Every message ends with advice for an operator. `Certainty` is here because logs and stores share it. Not here:
-refusals that travel as data (`dledger.errors`).
+refusals that are returned as data (`dledger.errors`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Certainty(StrEnum):
-    """Whether a put or an append happened: what a client may conclude, whatever the status or code is called."""
+    """Whether a put or an append was executed, as far as a client may conclude from its status or code."""
 
     APPENDED = "Appended"
     NOT_APPENDED = "NotAppended"
@@ -25,7 +25,7 @@ class CorruptData(StoreError):
     """Bytes that must be there are missing or wrong. Nothing was cut or repaired.
 
     Attributes:
-        path: the file (or directory) that holds the fault.
+        path: the file (or directory) with the fault.
         position: byte position of the fault within `path`.
         expected: what should be there.
         found: what is there.
@@ -43,7 +43,7 @@ class CorruptData(StoreError):
 
 
 class DiskFull(StoreError):
-    """There is no room for a file that must be allocated now; the log itself is unchanged."""
+    """There is no space for a file that must be allocated now; the log itself is unchanged."""
 
     def __init__(self, path: str, needed_bytes: int) -> None:
         super().__init__(f"{path}: no room for {needed_bytes} bytes. Free space on this file system, then try again")
@@ -76,7 +76,7 @@ class DirectoryLocked(StoreError):
 
 
 class StorageFailed(StoreError):
-    """The operating system refused an operation on a file. Fatal: what reached the disk is not known.
+    """The operating system refused an operation on a file. Fatal: it is not known what is on the disk.
 
     A failed sync must not be tried again: the kernel may have dropped the pages it could not write, so that a second
     sync succeeds and proves nothing.
@@ -93,7 +93,7 @@ class StorageFailed(StoreError):
 
 
 def how_to_cut(path: str, expected_bytes: int) -> str:
-    """Return the advice for a file that is longer than `expected_bytes`; none of our programs cuts it unasked."""
+    """Return the advice for a file that is longer than `expected_bytes`; no program cuts it automatically."""
     cut = f"truncate -s {expected_bytes} {path}"
     return f"keep a copy of the file, then cut it with `{cut}` (--skip-damaged leaves it as it is)"
 
@@ -126,7 +126,7 @@ class ForeignFile(StoreError):
 
 
 class MissingFile(StoreError):
-    """A file between two others of a queue is gone."""
+    """A file between two others of a queue is missing."""
 
     def __init__(self, path: str, found_path: str) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class MissingFile(StoreError):
 
 
 class IllegalMessage(StoreError):
-    """A message, or a name, that the store refuses. Nothing was written; the caller corrects it.
+    """A message, or a name, that the store refuses. Nothing was written; the caller must correct it.
 
     Attributes:
         field: what is wrong: "topic", "body", "properties", "properties size", ...
@@ -154,7 +154,7 @@ class IllegalMessage(StoreError):
 
 
 class IllegalRequest(StoreError):
-    """A question that has no answer: a negative offset, a tags expression that means nothing. The caller repairs it.
+    """An invalid request: a negative offset, an invalid tags expression. The caller must correct it.
 
     Attributes:
         field: what is wrong: "queue", "offset", "tags expression", ...
@@ -170,7 +170,7 @@ class IllegalRequest(StoreError):
 
 
 class TooManyWaiters(StoreError):
-    """As many readers wait for new messages as may. Ask again later, or raise `waiters_max`."""
+    """The limit of readers that wait for new messages is reached. Try again later, or raise `waiters_max`."""
 
     def __init__(self, waiters_max: int) -> None:
         super().__init__(
@@ -180,10 +180,10 @@ class TooManyWaiters(StoreError):
 
 
 class StoreStopped(StoreError):
-    """The store took its last step: it was closed, or a write or a sync failed before.
+    """The store has stopped: it was closed, or a write or a sync failed before.
 
     Attributes:
-        reason: why, in a sentence.
+        reason: in a sentence.
     """
 
     def __init__(self, reason: str) -> None:

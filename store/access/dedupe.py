@@ -1,17 +1,17 @@
 """Recognises messages that were put before, by their UNIQ_KEY: a retry is answered with the first result.
 
-The *dedupe window* holds the last messages of the log, bounded by count and by age, both counted from the log's end; it
-is a function of the log, like queues and index: dispatch feeds it, and opening fills it from the log. It keeps no keys,
-only the index's hash of each and where the record is; what has the same hash is read and compared.
+The *dedupe window* has the last messages of the log, bounded by count and by age, both counted from the log's end; it
+is derived from the log, like queues and index: dispatch extends it, and opening fills it from the log. It stores no
+keys, only the index's hash of each key and the record's offset; records with the same hash are read and compared.
 
-What was put and is not dispatched yet is known by its key. While it is undecided, a retry waits for its outcome. One
-whose outcome is unknown stays undecided until it is dispatched, or something that was put later is: then it never will
-be.
+Messages that were put and not dispatched yet are found by their key. While the outcome of such a put is open, a retry
+waits for it. A put whose outcome is unknown stays open until it is dispatched, or until a later put is dispatched: then
+it never will be.
 
-Only ordinary messages are recognised: what a group gives back carries the key of the message that it is a copy of, and
-so does each half of a transaction.
+Only ordinary messages are recognised: a message that a group returns has the key of the original, and
+so do both messages of a transaction.
 
-RocketMQ has nothing like it.
+RocketMQ has no such window.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from store.model.sys_flag import transaction_type
 if TYPE_CHECKING:
     from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 
-# Records that are compared for one key: as many share a hash by chance as never, and a key that clients use as a
+# Records that are compared for one key: this many almost never share a hash, and a key that clients use as a
 # word of KEYS, too, must not make a put slow.
 _CANDIDATES_MAX = 64
 _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
 
 Append = Callable[[Sequence[Message]], PendingPut]
-# topic and UNIQ_KEY; a plain tuple, for each put makes one
+# topic and UNIQ_KEY; a plain tuple, because each put creates one
 _Key = tuple[str, str]
 
 
@@ -84,9 +84,9 @@ class DedupeWindow:
     """The window of one store.
 
     Args:
-        log: holds the messages.
-        count_max: messages with a key that are remembered.
-        age_ms_max: messages that much older than the newest are forgotten.
+        log: the log of the store.
+        count_max: messages with a key in the window.
+        age_ms_max: messages older than the newest by more than this are removed.
     """
 
     def __init__(self, log: CommitLog, count_max: int, age_ms_max: int) -> None:
@@ -136,7 +136,7 @@ class DedupeWindow:
         return found
 
     def dispatched(self, batch: DispatchBatch) -> None:
-        """Take in what was dispatched."""
+        """Add the dispatched messages."""
         if batch.next_offset <= self._next_offset:
             return
         rows = _rows_of(batch)
@@ -170,7 +170,7 @@ class DedupeWindow:
             self._places[key] = deque((known, offset))
 
     def _expire(self) -> None:
-        """Forget what is too old, or too much."""
+        """Remove messages that are too old or too many."""
         oldest = self._newest_timestamp - self._age_ms_max
         while self._ranges:
             rows = self._ranges[0]
@@ -188,14 +188,14 @@ class DedupeWindow:
         places = self._places
         for key in rows.hashes[:count].tolist():
             known = places[key]
-            # The oldest of one hash is the first that is forgotten.
+            # The oldest of one hash is removed first.
             if isinstance(known, deque) and len(known) > 1:
                 known.popleft()
             else:
                 del places[key]
 
     def _resolve(self) -> None:
-        """Drop puts that the window holds now, or never will."""
+        """Drop puts that are now in the window, or never will be."""
         done = 0
         for number, put in enumerate(self._puts, start=1):
             outcome = put.pending.outcome
@@ -214,17 +214,17 @@ class DedupeWindow:
                 del self._undispatched[key]
 
     def forget_pending(self) -> None:
-        """Forget what was put and not dispatched; everything in the log is dispatched. See `MessageStore`."""
+        """Drop puts that were not dispatched, when everything in the log is dispatched. See `MessageStore`."""
         self._puts.clear()
         self._undispatched.clear()
 
     # ---------------------------------------------------------------------------------------------------- putting
 
     def put(self, messages: Sequence[Message], append: Append) -> PendingPut:
-        """Append what was not put before; return what becomes of all, with the places of those already stored.
+        """Append messages that were not put before; return the outcome of all, with the places of those already stored.
 
         Raises:
-            what `append` raises; nothing was put.
+            the errors of `append`; nothing was put.
         """
         keys = [_key_of(message) for message in messages]
         earlier = self._find_earlier(keys)
@@ -251,7 +251,7 @@ class DedupeWindow:
             and self._undispatched.keys().isdisjoint(given)
             and self._places.keys().isdisjoint(hashes)
         ):
-            return {}  # All are new, as nearly always.
+            return {}  # All are new, as usual.
         earlier: dict[int, _Source | int] = {}
         rows: dict[_Key, int] = {}
         with_key = [(row, key) for row, key in enumerate(keys) if key is not None]
@@ -263,17 +263,17 @@ class DedupeWindow:
         return earlier
 
     def _known(self, key: _Key, hashed: int) -> _Source | None:
-        """Return the put that is under way with this key, or where its message is."""
+        """Return the put in progress with this key, or the place of its message."""
         put = self._undispatched.get(key)
         if put is None:
             return self._stored(key, hashed)
         found = _Waiting(put, put.keys.index(key))
-        # What was unknown when time was up may have been dispatched since.
+        # A put that timed out may have been dispatched since.
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
         return (self._stored(key, hashed) or found) if is_unknown else found
 
     def _stored(self, key: _Key, hashed: int) -> _Stored | None:
-        """Return the message with this key, if the window holds it."""
+        """Return the message with this key, if it is in the window."""
         known = self._places.get(hashed)
         if known is None:
             return None
@@ -319,7 +319,7 @@ def _key_of(message: Message) -> _Key | None:
 
 
 def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:
-    """Return one append for messages that are already stored, or come with different puts."""
+    """Return one append for messages that are already stored, or are in different puts."""
     puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
     joined = PendingPut()
     waiting = len(puts)

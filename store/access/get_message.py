@@ -3,22 +3,22 @@
 | condition, in this order                     | status                 | next_begin_offset             |
 | -------------------------------------------- | ---------------------- | ----------------------------- |
 | there is no such queue                       | NO_MATCHED_LOGIC_QUEUE | 0                             |
-| the queue never held a message               | NO_MESSAGE_IN_QUEUE    | 0                             |
+| the queue never had a message                | NO_MESSAGE_IN_QUEUE    | 0                             |
 | offset < min                                 | OFFSET_TOO_SMALL       | min                           |
 | offset = max                                 | OFFSET_OVERFLOW_ONE    | offset                        |
 | offset > max                                 | OFFSET_OVERFLOW_BADLY  | max                           |
 | at least one message is returned             | FOUND                  | after the last unit examined |
-| none matched, and some records were gone     | MESSAGE_WAS_REMOVING   | after the last unit examined |
+| none matched, some records were deleted      | MESSAGE_WAS_REMOVING   | after the last unit examined |
 | none matched                                 | NO_MATCHED_MESSAGE     | after the last unit examined |
-| the units themselves were expired since      | OFFSET_FOUND_NULL      | min                           |
+| the units themselves were deleted since      | OFFSET_FOUND_NULL      | min                           |
 
-It stops after 800 units (`max_filter_message_size`), or as many as messages are wanted if those are more; before a
-message too many; and, but for the first message, before one whose bytes would be too many. Two pairs of limits count:
-the caller's, and the store's for what is likely in memory, or not.
+It stops after 800 units (`max_filter_message_size`), or after as many as the requested number of messages if that is
+higher; before a message beyond the limit; and, except for the first message, before one whose bytes would exceed the
+limit. Two pairs of limits apply: the caller's, and the store's, which differ for messages that are likely in memory.
 
 Blank units, units of records that cannot be read any more, and units that lead to a message of another topic, queue or
-queue offset, are skipped and reported (`store.access.skipped_messages`): the reader decides what that means. A read
-that passed over many separate skips ends after them.
+queue offset, are skipped and reported (`store.access.skipped_messages`): the reader decides what to do. A read
+with many separate skips ends after them.
 
 Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
@@ -52,7 +52,7 @@ _COUNT_MAX = 32_767
 
 
 class GetStatus(StrEnum):
-    """What a read found, in RocketMQ's words (`GetMessageStatus`)."""
+    """The status of a read, with RocketMQ's names (`GetMessageStatus`)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -67,15 +67,15 @@ class GetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """What a read returns.
+    """The result of a read.
 
     Attributes:
-        status: what was found.
-        next_begin_offset: where to read next.
+        status: see the module's table.
+        next_begin_offset: the offset to read next.
         min_offset: of the queue.
         max_offset: after the last message of the queue.
-        messages: found ones, in order; each is valid as long as the file that it is in is mapped.
-        skipped: what was passed over on the way, in order; the filter would have let it through, as far as is known.
+        messages: in order; each is valid as long as its file is mapped.
+        skipped: the skipped offsets, in order; the filter would have accepted them, if that is known.
     """
 
     status: GetStatus
@@ -88,13 +88,13 @@ class GetResult:
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
-    """What a reader requests.
+    """The request of a reader.
 
     Attributes:
-        offset: the first unit of the queue to look at.
+        offset: the first unit of the queue to examine.
         count_max: messages, at most.
         size_bytes_max: bytes of records, at most, but one message is always returned; from 100 to 128 MiB counts.
-        tag_filter: which messages.
+        tag_filter: of the messages.
     """
 
     offset: int
@@ -103,7 +103,7 @@ class GetRequest:
     tag_filter: TagFilter = EVERYTHING
 
     def __post_init__(self) -> None:
-        """Refuse what means nothing.
+        """Refuse invalid values.
 
         Raises:
             IllegalRequest: a negative offset, or a count that is not from 1 to 32767.
@@ -130,7 +130,7 @@ class MessageReader:
     """Reads queues of one store.
 
     Args:
-        log: holds the records.
+        log: of the records.
         config: the limits.
         memory_bytes: of the machine.
     """
@@ -164,9 +164,9 @@ class MessageReader:
         return GetResult(status, next_offset, low, high, found.messages, skipped)
 
     def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
-        """Add what matches of the units up to `end`; return the offset after the last unit examined."""
+        """Add the matching messages of the units up to `end`; return the offset after the last unit examined."""
         offset = request.offset
-        # Without a filter nearly every unit is a message: more units than messages are rarely needed.
+        # Without a filter nearly every unit matches: more units than messages are rarely needed.
         step = request.count_max if request.tag_filter.is_everything else end - offset
         while offset < end:
             units = queue.units(offset, min(step, end - offset))
@@ -180,7 +180,7 @@ class MessageReader:
         return offset
 
     def _collect_units(self, queue: ConsumeQueue, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
-        """Add what matches of the units from an offset on; return how many were examined."""
+        """Add the matching messages of the units from an offset on; return the number of examined units."""
         tag_filter = request.tag_filter
         takes_all = tag_filter.is_everything
         places, sizes = units.physical_offsets, units.sizes
@@ -188,15 +188,15 @@ class MessageReader:
         if takes_all:
             rows = np.arange(len(places))
         else:
-            # The tags of a blank unit are unknown; one whose record is gone has them still.
+            # The tags of a blank unit are unknown; a unit whose record is deleted still has them.
             rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
         messages, skipped, read = found.messages, found.skipped, self._log.read
         topic, queue_id = queue.key
         topic_bytes = topic.encode()
-        # Units that further names of a message lead to: RocketMQ's light queues hold messages of other topics.
+        # RocketMQ's light queues have units of messages of other topics.
         is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
         near, far = self._limits(request)
-        # What lies before is likely not in memory any more.
+        # Messages before this offset are probably not in memory any more.
         near_begin = self._log.end_offset - self._in_memory_bytes
         for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
             message = damage = None
@@ -209,8 +209,8 @@ class MessageReader:
                     message = read(place, size)
                 except CorruptData as error:
                     damage = damaged_record(place, size, error)
-                # A unit has no checksum: what it leads to must say that it belongs here. Else a reader gets what is
-                # another topic's, as if nothing were wrong.
+                # A unit has no checksum, so topic, queue and offset in its message are compared. Otherwise a reader
+                # could get a message of another topic without an error.
                 if message is not None and not (
                     message.is_at_queue_offset(topic_bytes, queue_id, offset + row) or is_light
                 ):
@@ -226,7 +226,7 @@ class MessageReader:
         return len(places)
 
     def _limits(self, request: GetRequest) -> tuple[_Limits, _Limits]:
-        """Return the limits for what is likely in memory, and for the rest."""
+        """Return the limits for messages that are likely in memory, and for the others."""
         count, size = request.count_max, min(max(request.size_bytes_max, _SIZE_MIN), _SIZE_MAX)
         config = self._config
         return (
@@ -242,7 +242,7 @@ class MessageReader:
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:
-    """Return the answer to an offset at which a queue [low, high) has no message; None when it may have one."""
+    """Return the result for an offset at which a queue [low, high) has no message; None if it may have one."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0)
     if offset < low:

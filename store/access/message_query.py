@@ -1,7 +1,7 @@
-"""Finding messages by what they say of themselves: key, unique key, message id, physical offset, time.
+"""Finds messages by key, unique key, message id, physical offset or time.
 
-The index knows only hashes, and seconds: what it offers is read, and compared with the real key and the real time, so
-that no other key's message is returned.
+The index has only hashes, and seconds: its candidates are read, and compared with the real key and the real time, so
+that no message with another key is returned.
 
 Source: RocketMQ `DefaultMessageStore.queryMessage`, `lookMessageByOffset`, `getOffsetInQueueByTime`; there the client
 compares keys.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Skipped
 
 FOREVER_MS = (1 << 63) - 1
-# Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.
+# Candidates of one query. Keys that share a hash are rare, but a damaged index must not make a query endless.
 _CANDIDATES_MAX = 4096
 # Damaged records that one query reports.
 DAMAGED_MAX = 64
@@ -34,12 +34,12 @@ DAMAGED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What a query by key found.
+    """The result of a query by key.
 
     Attributes:
-        messages: in the order of the log; the newest ones, if there are more than were asked for.
+        messages: in the order of the log; the newest ones, if there are more than requested.
         is_complete: False: there may be more.
-        damaged: records that cannot be read; each may be a message that has the key. At most `DAMAGED_MAX`.
+        damaged: records that cannot be read; each may be a message with the key. At most `DAMAGED_MAX`.
     """
 
     messages: Sequence[StoredMessage]
@@ -51,9 +51,9 @@ class MessageQuery:
     """Finds messages of one store.
 
     Args:
-        log: holds them.
+        log: of the messages.
         index: None: no key is indexed.
-        count_max: the most that a query by key returns.
+        count_max: the most messages that a query by key returns.
     """
 
     __slots__ = ("_count_max", "_index", "_log")
@@ -104,7 +104,7 @@ class MessageQuery:
         return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX, damaged=damaged)
 
     def _readable(self, physical_offset: int, damaged: list[Skipped]) -> StoredMessage | None:
-        """Return a record that the index points to; None when it is gone, or damaged, which is noted."""
+        """Return a record to which the index points; None if it is deleted, or damaged, which is recorded."""
         try:
             return self._log.find(physical_offset)
         except CorruptData as error:
@@ -116,8 +116,8 @@ class MessageQuery:
         """Return the message of an offset message id; None when it is not here.
 
         Raises:
-            IllegalRequest: it is no such id.
-            store.errors.CorruptData: no good record is there.
+            IllegalRequest: it is not an offset message id.
+            store.errors.CorruptData: there is no good record at that offset.
         """
         try:
             place = decode_message_id(message_id)

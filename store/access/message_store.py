@@ -1,13 +1,13 @@
-"""The message store: the one door to the messages of a log. Puts them, reads them by queue, finds them.
+"""The message store: the only entry point to the messages of a log. Puts them, reads them by queue, finds them.
 
-The log holds the messages. Queues and index are functions of the log, which dispatch keeps up to date; so a message can
-be read when it was dispatched. Queue offsets are given out here.
+The log has the messages. Queues and index are derived from it, and dispatch keeps them up to date; so a message can
+be read after it was dispatched. Queue offsets are assigned here.
 
 A program without an event loop calls `dispatch` and `flush` itself; `store.maintenance.service` does it in an asyncio
-loop. Everything belongs to the owner's thread; only what tickets do may run in others. A write or a sync that fails
-ends the store: what reached the disk is not known any more.
+loop. All methods are for the owner's thread; only tickets may be executed in others. A write or a sync that fails
+stops the store: it is not known any more what is on the disk.
 
-Not here: the bytes of messages and the owner of the log (`commitlog`), networks, topics that were not created.
+Not here: the bytes of messages and the owner of the log (`commitlog`), networks, the creation of topics.
 Source: RocketMQ `DefaultMessageStore`.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from store.model.config import MessageStoreConfig
     from store.queues.consume_queue import ConsumeQueue
 
-# One put; more messages are several puts.
+# The messages of one put.
 PUT_MESSAGES_MAX = 4096
 _TIMESTAMP_NONE = -1
 
@@ -81,19 +81,19 @@ class MessageStore:
         last: LastState,
         on_progress: Progress | None = None,
     ) -> Self:
-        """Open queues and index, and bring them to what the log says.
+        """Open queues and index, and make them consistent with the log.
 
         Args:
             files: the file system.
             root: the store's directory; the caller checks that no other process opens it.
             log: open and recovered.
             config: settings of queues, index, reading, flushing and retention.
-            last: how the last process left the store.
+            last: the state in which the last process left the store.
             on_progress: called with the progress of dispatch.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, CorruptData: see their messages; nothing was lost.
-            store.errors.DiskFull: no room for queues or index; nothing was lost.
+            store.errors.DiskFull: no space for queues or index; nothing was lost.
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
         waiters = MessageWaiters(config.waiters_max)
@@ -108,16 +108,16 @@ class MessageStore:
     def put_many(self, messages: Sequence[Message]) -> PendingPut:
         """Put messages one after the other, all or none; each gets the next offset of its queue.
 
-        Queue offsets are never given out twice: those of a put that fails after this call stay unused. Messages that
-        the dedupe window recognises are not put again; `PutOutcome.places` says where they are.
+        Queue offsets are never assigned twice: those of a put that fails after this call stay unused. Messages that
+        the dedupe window recognises are not put again; `PutOutcome.places` has their places.
 
         Returns:
-            What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
-            stopped) ends at once with a status that says so.
+            The outcome: at once, or later, in this thread. A put that the store cannot accept now (it is full, or
+            stopped) ends at once with the status of that reason.
 
         Raises:
-            IllegalMessage: nothing was put; the message says which one, and why.
-            StorageFailed: whether anything was put is not known; the store has stopped.
+            IllegalMessage: nothing was put; the error has the number of the message and the reason.
+            StorageFailed: it is not known whether anything was put; the store has stopped.
         """
         if self._stop_reason or self._refusal:
             detail = self._stop_reason or self._refusal
@@ -143,7 +143,7 @@ class MessageStore:
         return pending
 
     def refuse_puts(self, reason: str) -> None:
-        """Take no more messages until this is called with an empty reason; retention does when the disk is full."""
+        """Refuse puts until this is called with an empty reason; retention calls it when the disk is full."""
         self._refusal = reason
 
     def wake_readers(self) -> None:
@@ -170,7 +170,7 @@ class MessageStore:
         size_bytes_max: int = 128 << 20,
         tags: str | None = "*",
     ) -> GetResult:
-        """Read a queue from an offset on; `store.access.get_message` has the table of what comes.
+        """Read a queue from an offset on; `store.access.get_message` has the table of results.
 
         Args:
             topic: the topic's name.
@@ -178,10 +178,10 @@ class MessageStore:
             offset: in the queue.
             count_max: messages, at most.
             size_bytes_max: bytes of records, at most, but one message is always returned.
-            tags: which messages: `*`, or `A || B`.
+            tags: the filter: `*`, or `A || B`.
 
         Raises:
-            IllegalRequest: a negative queue or offset, or a tags expression that means nothing.
+            IllegalRequest: a negative queue or offset, or an invalid tags expression.
         """
         request = GetRequest(offset, count_max, size_bytes_max, TagFilter.parse(tags))
         return self._reader.get(self._derived.queues.get(_queue_key(topic, queue_id)), request)
@@ -191,12 +191,12 @@ class MessageStore:
     ) -> Waiter:
         """Call `notify`, once, when `get` from this offset on may find a message: at once if there is one now.
 
-        Nothing is promised but that it is worth asking again. Call the waiter's `cancel` to wait no longer.
+        A call does not guarantee that there is a message. Call the waiter's `cancel` to stop waiting.
 
         Raises:
             IllegalRequest: as `get`.
-            TooManyWaiters: as many wait as may.
-            StoreStopped: nothing will ever come.
+            TooManyWaiters: the limit of waiters is reached.
+            StoreStopped: the store has stopped.
         """
         key, tag_filter = _queue_key(topic, queue_id), TagFilter.parse(tags)
         GetRequest(offset)
@@ -215,7 +215,7 @@ class MessageStore:
         self._awaited_listener = listener
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message of a queue that is still there; 0 when there is no such queue."""
+        """Return the offset of the first message of a queue that is not deleted; 0 if there is no such queue."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         return 0 if queue is None else queue.min_offset
 
@@ -288,7 +288,7 @@ class MessageStore:
 
         Raises:
             IllegalRequest: it is no such id.
-            CorruptData: no good record is there.
+            CorruptData: there is no good record at that offset.
         """
         return self._query.by_message_id(message_id)
 
@@ -306,26 +306,26 @@ class MessageStore:
 
     @property
     def waiters_count(self) -> int:
-        """How many readers wait."""
+        """The number of waiting readers."""
         return len(self._waiters)
 
     @property
     def stop_reason(self) -> str:
-        """Why the store has stopped; empty while it works."""
+        """The reason why the store has stopped; empty while it runs."""
         return self._stop_reason
 
     def dispatch(self) -> None:
-        """Bring queues and index to the log's end.
+        """Dispatch up to the log's end.
 
         Raises:
-            DiskFull: no room for queues or index; nothing is lost, try again.
+            DiskFull: no space for queues or index; nothing is lost, try again.
             StorageFailed: the store has stopped.
         """
         while self.dispatch_step():
             continue
 
     def dispatch_step(self) -> bool:
-        """Dispatch a bounded part of what waits; return whether more may wait.
+        """Dispatch a bounded number of waiting messages; return whether more may wait.
 
         Raises:
             as `dispatch`.
@@ -334,33 +334,33 @@ class MessageStore:
             return self._derived.dispatcher.step()
 
     def begin_flush(self, pages_min: int = 0) -> DerivedTicket | None:
-        """Return a ticket whose `sync` makes queues and index durable; None when nothing waits for that."""
+        """Return a ticket whose `sync` makes queues and index durable; None if everything is durable."""
         with self._stopping():
             return self._derived.begin_flush(pages_min)
 
     def end_flush(self, ticket: DerivedTicket) -> None:
-        """Take a synced ticket back."""
+        """Record that a ticket was synced."""
         self._derived.end_flush(ticket)
 
     def expire(self) -> None:
-        """Shorten queues and index to the log's begin."""
+        """Delete the part of queues and index before the log's begin."""
         for _ in self.expire_in_steps():
             continue
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Shorten queues and index to the log's begin, one queue a step; it ends when the store has stopped."""
+        """Delete the part of queues and index before the log's begin, one queue a step; ends if the store stops."""
         with self._stopping():
             yield from self._derived.expire_in_steps()
 
     def stop(self, reason: str) -> None:
-        """Refuse puts from now on and wake all waiting callers: a write or a sync has failed."""
+        """Refuse puts from now on and notify all waiters: a write or a sync has failed."""
         if not self._stop_reason:
             self._stop_reason = reason
             self._waiters.notify_all()
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
-        """Stop the store when the disk fails it."""
+        """Stop the store if an operation of the disk fails."""
         if self._stop_reason:
             raise StoreStopped(self._stop_reason)
         try:
@@ -370,13 +370,13 @@ class MessageStore:
             raise
 
     def close(self) -> None:
-        """Close queues and index as they are; the log is its owner's. Flush before, to open quickly."""
+        """Close queues and index as they are; the owner closes the log. Flush first, for a quick next open."""
         self.stop("it was closed")
         self._derived.close()
 
 
 def _nobody_listens() -> None:
-    """Do nothing: a program without an event loop dispatches when it likes."""
+    """Do nothing: a program without an event loop calls `dispatch` itself."""
 
 
 def _check_put(messages: Sequence[Message]) -> None:

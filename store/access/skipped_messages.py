@@ -1,9 +1,9 @@
-"""Messages that a read of a queue skipped although the reader may have wanted them: none is lost silently.
+"""Messages that a read of a queue skipped although the filter may match them: none is lost silently.
 
 | cause   | what is at the offset                                     | is the message lost?                     |
 | ------- | ------------------------------------------------------------- | ---------------------------------------- |
-| DAMAGED | a unit; its record is not what was stored, or the unit leads  | here; another node may have it; a wrong  |
-|         | to a message of another topic, queue or queue offset          | unit: no, `dledger rebuild` makes it     |
+| DAMAGED | a unit; its record is damaged, or the unit points             | here; another node may have it; a wrong  |
+|         | to a message of another topic, queue or queue offset          | unit: no, `dledger rebuild` corrects it  |
 | ABSENT  | a blank unit: the log had no readable record for this offset  | if it was ever stored: see the broker's  |
 |         | when the queue was built                                      | log of that start                        |
 | REMOVED | a unit; its file of the log was deleted by age since          | yes, as configured                       |
@@ -28,7 +28,7 @@ SKIPS_MAX = 64
 
 
 class SkipCause(StrEnum):
-    """Why messages were passed over; see the module's table."""
+    """The reason why messages were skipped; see the module's table."""
 
     DAMAGED = "DAMAGED"
     ABSENT = "ABSENT"
@@ -36,13 +36,13 @@ class SkipCause(StrEnum):
 
 
 class Skip(NamedTuple):
-    """Neighbouring offsets of a queue that were passed over.
+    """Consecutive offsets of a queue that were skipped.
 
     Attributes:
         begin: the first queue offset.
         end: after the last one.
         cause: of all of them.
-        record: of damaged ones, the first: where it is and what is wrong with it; else None.
+        record: the place and fault of the first damaged record; None for other causes.
     """
 
     begin: int
@@ -52,7 +52,7 @@ class Skip(NamedTuple):
 
 
 class SkipNotes:
-    """Collects what one read passes over: neighbours of one cause become one skip."""
+    """Collects the skipped offsets of one read: consecutive ones of the same cause become one skip."""
 
     __slots__ = ("_skips",)
 
@@ -70,22 +70,22 @@ class SkipNotes:
         return len(self._skips) >= SKIPS_MAX
 
     def damaged(self, offset: int, record: Skipped) -> None:
-        """Note an offset whose record cannot be read."""
+        """Record an offset whose record cannot be read."""
         self._add(Skip(offset, offset + 1, SkipCause.DAMAGED, record))
 
     def add(self, offset: int, damage: Skipped | None, cause: SkipCause) -> None:
-        """Note an offset whose record is damaged, or which has none for the given cause."""
+        """Record an offset whose record is damaged, or missing for the given cause."""
         if damage is not None:
             self.damaged(offset, damage)
         else:
             self.gone(offset, cause)
 
     def gone(self, offset: int, cause: SkipCause) -> None:
-        """Note an offset that has no record."""
+        """Record an offset without a record."""
         self._add(Skip(offset, offset + 1, cause))
 
     def _add(self, skip: Skip) -> None:
-        """Add one after all others."""
+        """Add a skip after all others."""
         last = self._skips[-1] if self._skips else None
         if last is not None and last.end == skip.begin and last.cause is skip.cause:
             self._skips[-1] = last._replace(end=skip.end)

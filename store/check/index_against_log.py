@@ -1,7 +1,7 @@
-"""Walks over the items of all index files beside the log: is every key of every message there, and nothing else?
+"""Compares the items of all index files with the log: every key of every message must be there, and nothing else.
 
 Items are in the order of the log, so usually the next keys of the log equal the next items, and arrays are compared.
-Where they differ the two are aligned again: an item belongs to a range of the log until a long run of items lies
+Where they differ the two are aligned again: an item belongs to a range of the log until a long run of items is
 after that range.
 
 A repeated item is no fault: RocketMQ indexes a message again when it restarts after it.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from store.check.index_view import IndexView
     from store.model.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 
-# This many items in a row after a range of the log: what follows belongs after it, too.
+# If this many consecutive items belong after a range of the log, the following ones do, too.
 _RUN_ITEMS = 64
 _CHUNK_ITEMS = 64 << 10
 _SECONDS_MAX = 2**31 - 1
@@ -34,7 +34,7 @@ NEXT_START = "The next start of the store adds them"
 
 @dataclass(frozen=True, slots=True)
 class StoredItems:
-    """Consecutive items, as columns; the places say where each is.
+    """Consecutive items, as columns, with the place of each.
 
     Attributes:
         key_hashes, offsets, seconds: as they are stored.
@@ -54,14 +54,14 @@ class StoredItems:
 
 
 class IndexChecker:
-    """The items, beside the log.
+    """Compares the items with the log.
 
     Args:
         files: all index files, oldest first.
         directory: of the index, for reports.
-        log_begin: items of messages before it belong to deleted files of the log; they are not looked at.
-        is_unfinished: the store was not closed cleanly: what is missing at the end is no damage.
-        is_live: a program adds items just now; headers and what comes at the end are not looked at.
+        log_begin: items of messages before it belong to deleted files of the log, and are not checked.
+        is_unfinished: the store was not closed cleanly: items missing at the end are no damage.
+        is_live: a program is adding items; headers and items at the end are not checked.
 
     Attributes:
         item_count: of all files.
@@ -89,12 +89,12 @@ class IndexChecker:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all items have been looked at."""
+        """Whether all items have been compared."""
         return not len(self._peek(1))
 
     @property
     def is_missing_due(self) -> bool:
-        """Whether a start of the store adds what was missing last: it was not closed cleanly, and this is the end."""
+        """Whether a start of the store adds the last missing items: it was not closed cleanly, and this is the end."""
         return self._is_unfinished and self.is_at_end
 
     def seek(self, offset: int) -> None:
@@ -118,11 +118,11 @@ class IndexChecker:
         """Compare the next range of the log with the index.
 
         Returns:
-            For each key of the batch whether its item was found; and what is wrong.
+            For each key of the batch whether its item was found; and the faults.
         """
         offsets = batch.physical_offsets[batch.key_rows]
         items = self._peek(len(offsets))
-        # Items of what cannot be read must be taken with this batch, or the next one would call them wrong.
+        # Items of unreadable records must be part of this batch; in the next one they would be faults.
         if (
             not batch.skipped
             and len(items) == len(offsets)
@@ -138,7 +138,7 @@ class IndexChecker:
         """Yield the remaining faults: missing keys at the end of the index, and items without a message.
 
         Args:
-            log_end: where the log ends.
+            log_end: the end of the log.
         """
         if self._pending is not None:
             yield self._pending
@@ -204,7 +204,7 @@ class IndexChecker:
         self._place = (number, item + count)
 
     def _window(self, size: int, next_offset: int) -> StoredItems:
-        """Return the items that belong before `next_offset` of the log, or to no place of it."""
+        """Return the items that belong before `next_offset` of the log, or nowhere in it."""
         size += _RUN_ITEMS
         while True:
             items = self._peek(size)
@@ -311,7 +311,7 @@ class IndexChecker:
             wrong = np.flatnonzero(items.seconds[places] != expected)
             for at in wrong.tolist():
                 item = int(items.numbers[places[at]])
-                # RocketMQ makes the first item of a further file before it sets that file's begin timestamp.
+                # RocketMQ writes the first item of a further file before it sets that file's begin timestamp.
                 if item == 1 and number:
                     continue
                 yield Finding(
@@ -343,7 +343,7 @@ class IndexChecker:
 def _assign(
     batch: DispatchBatch, offsets: Int64s, items: StoredItems, is_found: Bools, keys_of_items: Int64s
 ) -> frozenset[int]:
-    """Give each item a key that it can belong to; return the places of items that repeat others."""
+    """Assign a matching key to each item; return the places of items that repeat others."""
     wanted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     pairs = list(zip(offsets.tolist(), batch.key_hashes.tolist(), strict=True))
     for key in range(len(pairs) - 1, -1, -1):
@@ -362,7 +362,7 @@ def _assign(
 
 
 def _is_skipped(batch: DispatchBatch, offset: int) -> bool:
-    """Return whether an offset lies where the log cannot be read, so that the expected content is unknown."""
+    """Return whether the log cannot be read at an offset, so that the expected content is unknown."""
     return any(skipped.offset <= offset < skipped.offset + skipped.size for skipped in batch.skipped)
 
 

@@ -33,7 +33,7 @@ def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bo
     Args:
         file: the file.
         is_unfinished: the store was not closed cleanly: header and slots that lag behind the items are no damage.
-        is_live: a program adds items just now, and keeps header and slots in memory meanwhile: they are not looked at.
+        is_live: a program is adding items, and has header and slots in memory: they are not checked.
     """
     stated, count = file.header.index_count, count_items(file)
     if is_live and stated != count + 1:
@@ -69,12 +69,12 @@ def count_items(file: IndexView) -> int:
     for begin in range(_chunk_begin(file.item_count_max), 0, -_CHUNK_ITEMS):
         end = min(begin + _CHUNK_ITEMS, file.item_count_max + 1)
         position = file.item_position(begin)
-        # What the header promises is there: usually only zeros follow, which this finds at the speed of memory.
+        # The items that the header counts exist: usually only zeros follow, which is checked at the speed of memory.
         if not any_data(file.view, position, file.item_position(end)):
             continue
         items = np.frombuffer(file.view, np.uint8, (end - begin) * ITEM_SIZE, position).reshape(-1, ITEM_SIZE)
         last = begin + int(np.flatnonzero(items.any(axis=1))[-1])
-        # An item of zeros is right only for a key of hash 0 in the message at offset 0.
+        # An item of zeros is correct only for a key of hash 0 in the message at offset 0.
         return max(last, 1) if stated else last
     return min(stated, 1)
 
@@ -89,7 +89,7 @@ def any_data(view: memoryview, begin: int, end: int) -> bool:
 
 
 def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int32]) -> Iterator[Finding]:
-    """Compare the `previous` of some items with what must be there; bring `newest` of every slot up to date."""
+    """Compare the `previous` of some items with the expected one; update `newest` of every slot."""
     items = file.items(begin, end)
     slots = items["key_hash"].astype(np.int64) % file.slot_count
     numbers = np.arange(begin, end, dtype=np.int32)
@@ -100,7 +100,7 @@ def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int3
     previous = np.empty(len(order), np.int32)
     previous[1:] = sorted_numbers[:-1]
     previous[is_first] = newest[sorted_slots[is_first]]
-    newest[sorted_slots] = sorted_numbers  # numpy assigns in order: the last one of a slot stays
+    newest[sorted_slots] = sorted_numbers  # NumPy assigns in order: the last one of a slot stays
     wrong = items["previous"][order] != previous
     for place in sorted(np.flatnonzero(wrong).tolist(), key=lambda at: sorted_numbers[at]):
         number, expected = int(sorted_numbers[place]), int(previous[place])

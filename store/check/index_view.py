@@ -1,4 +1,4 @@
-"""Key-index files as they are stored, for looking: whatever was written, nothing is repaired, nothing is trusted.
+"""Read-only views of key-index files: nothing is repaired, and nothing in them is trusted.
 
 A file is a header of 40 bytes, `S` slots of 4 bytes and `N` items of 20 bytes (item 0 is never used). Neither `S` nor
 `N` is stored; `find_slot_count` derives them from the file's size and content.
@@ -22,7 +22,7 @@ NAME_DIGITS = 17
 
 _OFFSET = struct.Struct(">q")
 
-# RocketMQ's defaults, and most test stores: four items a slot.
+# RocketMQ's default, and that of most test stores: four items for each slot.
 _USUAL_ITEMS_PER_SLOT = 4
 _LOOKS_MAX = 10_000
 _SAMPLE_COUNT = 100
@@ -35,7 +35,7 @@ class IndexHeader(NamedTuple):
         begin_timestamp, end_timestamp: store timestamps of the first and the last message, in milliseconds.
         begin_offset, end_offset: physical offsets of the two.
         slot_count: slots that are used.
-        index_count: number of the next item: items and one.
+        index_count: number of the next item: the number of items, plus one.
     """
 
     begin_timestamp: int
@@ -68,10 +68,10 @@ class IndexView:
     Args:
         view: the whole file.
         path: its name, for reports.
-        slot_count: how many slots it has.
+        slot_count: the number of its slots.
 
     Attributes:
-        item_count_max: items that it has room for.
+        item_count_max: the most items that fit into it.
     """
 
     __slots__ = ("item_count_max", "path", "slot_count", "view")
@@ -89,7 +89,7 @@ class IndexView:
 
     @property
     def stated_item_count(self) -> int:
-        """How many items the header promises, as far as there is room for them."""
+        """The number of items in the header, at most `item_count_max`."""
         return min(max(self.header.index_count - 1, 0), self.item_count_max)
 
     def item_position(self, number: int) -> int:
@@ -129,7 +129,7 @@ def find_slot_count(view: memoryview) -> int | None:
         return usual
     if header is None:
         return None
-    # The first item names the header's begin offset, the last one its end offset.
+    # The first item has the header's begin offset, the last one its end offset.
     for number, offset in ((header.index_count - 1, header.end_offset), (1, header.begin_offset)):
         found = _search(view, number, offset)
         if found is not None:
@@ -151,7 +151,7 @@ def _search(view: memoryview, number: int, offset: int) -> int | None:
 
 
 def _fits(view: memoryview, slot_count: int) -> bool:
-    """Return whether the last item is where this number of slots requires it, and nearly all are found by theirs."""
+    """Return whether the last item is at the position for this number of slots, and most are found by their slots."""
     if slot_count <= 0 or (len(view) - HEADER_SIZE - slot_count * SLOT_SIZE) % ITEM_SIZE:
         return False
     file = IndexView(view, "", slot_count)

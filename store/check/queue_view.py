@@ -1,4 +1,4 @@
-"""Consume queues as they are stored, for looking: whatever was written, nothing is repaired.
+"""Read-only views of consume queues: nothing is repaired.
 
 A queue is a directory `<root>/<topic>/<queue id>` of equally large files of 20-byte units; a file's name is 20 times
 the queue offset of its first unit. After the last unit there are zeros.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME_DIGITS = 20
 _REBUILD = "`dledger rebuild` rebuilds the queues from the log"
-# Looked at together in search of the last unit.
+# Units that are read together in the search for the last unit.
 _CHUNK_UNITS = 4096
 
 
@@ -36,7 +36,7 @@ class StoredUnit(NamedTuple):
     """One unit as it is stored.
 
     Attributes:
-        queue_offset: its place.
+        queue_offset: of the unit.
         offset: of the message in the log.
         size: of the message.
         tags_code: the hash of its tags, or a delivery time.
@@ -49,7 +49,7 @@ class StoredUnit(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it only fills the room before a queue's first unit."""
+        """Whether it only fills the range before a queue's first unit."""
         return self.size == BLANK_SIZE and not self.offset
 
 
@@ -60,7 +60,7 @@ class QueueFile:
     Attributes:
         path: its name.
         begin: queue offset of its first unit.
-        count: units that it has room for.
+        count: the number of units that fit into it.
     """
 
     path: str
@@ -72,13 +72,13 @@ class QueueView:
     """One queue.
 
     Args:
-        open_files: opens its files when they are looked into.
-        key: whose it is.
-        directory: where its files are.
-        queue_files: in order, one after the other.
+        open_files: opens its files when they are read.
+        key: of the queue.
+        directory: of its files.
+        queue_files: in order.
 
     Attributes:
-        begin: queue offset of the first unit that there is room for.
+        begin: queue offset of the first unit of its files.
         end: queue offset after the last unit that is not zero.
     """
 
@@ -94,7 +94,7 @@ class QueueView:
         self.look_for_end()
 
     def look_for_end(self) -> None:
-        """Find the end again; a running program may have moved it."""
+        """Find the end again; a running program may have appended units."""
         for file in reversed(self.queue_files):
             opened = self._open_files.get(file.path)
             for begin, end in reversed(opened.data_ranges(0)):
@@ -130,7 +130,7 @@ class QueueView:
             begin = stop
 
     def file_of(self, queue_offset: int) -> QueueFile | None:
-        """Return the file that has room for a unit."""
+        """Return the file of a unit."""
         for file in reversed(self.queue_files):
             if file.begin <= queue_offset:
                 return file if queue_offset < file.begin + file.count else None
@@ -150,13 +150,13 @@ class QueueView:
 def load_queues(
     files: ReadOnlyFiles, open_files: OpenFiles, root: str, *, is_live: bool = False
 ) -> tuple[dict[QueueKey, QueueView], list[Finding]]:
-    """Return all queues below `root` (`consumequeue`), and what does not belong there.
+    """Return all queues below `root` (`consumequeue`), and findings about other files.
 
     Args:
         files: the file system.
         open_files: opens the queues' files.
         root: the directory of all queues.
-        is_live: a process is writing them; an empty file is then one that is being made.
+        is_live: a process is writing them; an empty file is then one that is being created.
 
     Raises:
         store.errors.StorageFailed: a directory or a file cannot be read.
@@ -231,7 +231,7 @@ def load_queue_files(
 
 
 def _file_size_of(sizes: dict[str, int]) -> int:
-    """Return the size that the files were made with: the distance of two names, else the commonest."""
+    """Return the size with which the files were created: the distance of two names, else the most frequent."""
     begins = sorted(map(int, sizes))
     distances = [later - earlier for earlier, later in itertools.pairwise(begins)]
     likely = [*sizes.values(), *distances]
@@ -242,7 +242,7 @@ def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) ->
     """Return the finding for a derived file that is not a regular file, or that the disk cannot read.
 
     Raises:
-        store.errors.StorageFailed: this process lacks the permission, which says nothing about the file.
+        store.errors.StorageFailed: this process lacks the permission, which does not mean a fault of the file.
     """
     if isinstance(error.reason, PermissionError):
         raise error

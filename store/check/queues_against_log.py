@@ -1,7 +1,7 @@
-"""Compares all consume queues with the log: has every message its unit, and every unit its message?
+"""Compares all consume queues with the log: every message must have its unit, and every unit its message.
 
-The log is walked over once; of each queue only the next queue offset is remembered, for its messages are in the log
-in the order of the queue. What does not fit that order is kept aside (`_Gap`) and looked at in the end.
+The log is scanned once; for each queue only the next queue offset is kept, because its messages are in the log
+in the order of the queue. Messages out of that order are collected (`_Gap`) and checked at the end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 NEXT_START_ADDS = "The next start of the store adds them"
 NEXT_START_REMOVES = "The next start of the store removes them"
-# Messages of one queue that are not in the log's order: more are counted and not kept.
+# Messages of one queue that are out of order: more are counted and not kept.
 _GAPS_MAX = 10_000
 _LOOKS_MAX = 20
-# The shortest record: this many messages at most are in bytes that cannot be read.
+# The shortest record: it bounds the number of messages in unreadable bytes.
 _RECORD_SIZE_MIN = 91
 
 
@@ -38,7 +38,7 @@ class _Progress:
     Attributes:
         next: the queue offset that its next message must have; -1: none was seen.
         gaps: ranges of queue offsets [begin, end) that no message of the log has.
-        missing_begin: first unit of a run of units that are zero; -1: none.
+        missing_begin: first unit of a run of zero units; -1: none.
         missing_end: after the last one.
     """
 
@@ -49,13 +49,13 @@ class _Progress:
 
 
 class QueueChecker:
-    """The queues, beside the log.
+    """Compares the queues with the log.
 
     Args:
         queues: all of them.
         root: their directory, for reports.
-        is_unfinished: the store was not closed cleanly: what lacks or is left over at an end is no damage.
-        look_again: of a store in use: waits a moment, and returns the queues as they are then; None: no process writes.
+        is_unfinished: the store was not closed cleanly: missing or surplus units at an end are no damage.
+        look_again: for a store in use: waits briefly, and returns the queues as they are then; None: no process writes.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class QueueChecker:
 
     @property
     def unit_count(self) -> int:
-        """Units of all queues."""
+        """The number of units of all queues."""
         return sum(queue.end - queue.begin for queue in self._queues.values())
 
     def add(self, batch: DispatchBatch) -> tuple[Bools, list[Finding]]:
         """Compare the next range of the log with the queues.
 
         Returns:
-            For each message whether it is in its queue, as it should; and what is wrong.
+            For each message whether it is in its queue; and the faults.
         """
         is_found = self.find(batch)
         for skipped in batch.skipped:
@@ -121,14 +121,14 @@ class QueueChecker:
 
         Args:
             log_begin: units of messages before it belong to deleted files of the log.
-            log_end: where the log ends.
-            ignored_from: of a store in use: units of messages from there on were written meanwhile.
+            log_end: the end of the log.
+            ignored_from: for a store in use: units of messages from this offset on were written meanwhile.
         """
         for key in sorted(set(self._queues) | set(self._progress)):
             progress, queue = self._progress.get(key, _Progress()), self._queues.get(key)
             if progress.missing_begin >= 0:
                 yield self._missing(key, progress.missing_begin, progress.missing_end)
-            # Light queues hold further units of messages of other topics.
+            # Light queues have further units of messages of other topics.
             if queue is None or key.topic.startswith("%LMQ%"):
                 continue
             first = progress.next if progress.next >= 0 else queue.begin
@@ -161,7 +161,7 @@ class QueueChecker:
     def _note(
         self, batch: DispatchBatch, key: QueueKey, rows: Int64s, is_found: Bools, findings: list[Finding]
     ) -> None:
-        """Bring a queue's progress up to date, and report its wrong units."""
+        """Update a queue's progress, and report its wrong units."""
         progress = self._progress.setdefault(key, _Progress())
         offsets = batch.queue_offsets[rows]
         first = int(offsets[0])

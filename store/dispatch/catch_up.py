@@ -1,4 +1,4 @@
-"""Brings loaded queues and index to what the log says when a store is opened: cuts them, and dispatches the rest.
+"""Makes loaded queues and index consistent with the log when a store is opened: cuts them, and dispatches the rest.
 
 Not here: the rules that find their certain part (`store.dispatch.recovery`).
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from store.model.message import QueueKey
     from store.queues.consume_queues import ConsumeQueues
 
-# Is called with (bytes of the log that are dispatched, bytes to dispatch).
+# Called with (bytes of the log that are dispatched, bytes to dispatch).
 Progress = Callable[[int, int], None]
 
 
 class DerivedCatchUp:
-    """Brings loaded queues and index to what the log says."""
+    """Makes loaded queues and index consistent with the log."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class DerivedCatchUp:
         self._on_progress = on_progress
 
     def find_headless(self, lost_queues: set[QueueKey]) -> None:
-        """Give up the queues whose first files are gone although nothing of the log is; add them to `lost_queues`."""
+        """Drop the queues whose first files are missing although the log is complete; add them to `lost_queues`."""
         if self._log.begin_offset == 0:
             for key in self._queues:
                 queue = self._queues.get(key)
@@ -61,14 +61,14 @@ class DerivedCatchUp:
                     lost_queues.add(key)
 
     def cut(self) -> None:
-        """Cut queues and index to their certain parts, and let dispatch begin there."""
+        """Cut queues and index to their certain parts, from which dispatch continues."""
         index = self._index
         queues_end = self.queues_end = self._cut_queues()
         index_end = queues_end if index is None else self._cut_index(index)
         self._dispatcher.begin_at(queues_end, index_end)
 
     def _cut_queues(self) -> int:
-        """Cut the queues to their certain part; return where that ends in the log."""
+        """Cut the queues to their certain part; return its end in the log."""
         last, log, queues = self._last, self._log, self._queues
         evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
         if last.is_clean and not self._are_queues_as_closed(evidence.own_end):
@@ -79,25 +79,26 @@ class DerivedCatchUp:
         if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
             queues.truncate(end, self._is_message)
             if rule is CutRule.TIMESTAMP:
-                # Now every last unit is known to be one of the log. A promise that is too high must not skip messages.
+                # Now every last unit is known to be one of the log. A checkpoint that is too high must not skip
+                # messages.
                 end = max(min(end, queues.max_physical_offset), log.begin_offset)
             self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
         if last.queues_timestamp and end < log.end_offset:
-            # Where the promise was the rule, the place that it names need not be searched for again.
+            # If the checkpoint determined the cut, its place in the log need not be searched for again.
             promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
             if end < promised:
                 self._promise.withdraw()
         return end
 
     def _are_queues_as_closed(self, own_end: int) -> bool:
-        """Return whether the queues of a store that was closed cleanly are those that it was closed with."""
+        """Return whether the queues of a cleanly closed store are unchanged since."""
         queues, known = self._queues, self._last.digests.queues
         if known != NO_DIGEST:
             return known == queues.digest()
         return not self._log.begin_offset < own_end <= self._log.end_offset or queues.is_last_unit(self._is_message)
 
     def _cut_index(self, index: KeyIndex) -> int:
-        """Cut the index to its certain part; return where that ends in the log."""
+        """Cut the index to its certain part; return its end in the log."""
         last, log = self._last, self._log
         evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
         if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
@@ -116,7 +117,7 @@ class DerivedCatchUp:
         return end
 
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Return whether the log holds that message there."""
+        """Return whether the log has that message at that offset."""
         if physical_offset < self._log.begin_offset:
             return True  # the record has expired, so it cannot be checked
         try:
@@ -136,7 +137,7 @@ class DerivedCatchUp:
         """Dispatch the rest of the log, and queues that lack units from the log's begin.
 
         Args:
-            lost_queues: their files were lost.
+            lost_queues: those whose files were lost.
         """
         log, dispatcher = self._log, self._dispatcher
         begin = dispatcher.offset
@@ -190,10 +191,10 @@ class DerivedCatchUp:
 
 
 class QueuesPromise:
-    """What the checkpoint promised of the queues when the store was opened.
+    """The checkpoint's time of the queues when the store was opened.
 
     Attributes:
-        is_withdrawn: it holds no more.
+        is_withdrawn: it is not valid any more.
     """
 
     def __init__(self, last: LastState) -> None:
@@ -201,6 +202,6 @@ class QueuesPromise:
         self._last = last
 
     def withdraw(self) -> None:
-        """Take the promise back, durably, before units below its end are removed or appended again."""
+        """Withdraw the time, durably, before units below its end are removed or appended again."""
         self.is_withdrawn = True
         self._last.withdraw()

@@ -1,12 +1,12 @@
-"""The file `checkpoint` of a store: up to where log, queues and index are durable.
+"""The file `checkpoint` of a store: the times up to which log, queues and index are durable.
 
 | offset | size | type | field | everything is durable up to |
 | ---: | ---: | --- | --- | --- |
 | 0 | 8 | i64 | physic_msg_timestamp | the last record of this store time |
 | 8 | 8 | i64 | logics_msg_timestamp | the queue units of messages of this store time |
 | 16 | 8 | i64 | index_msg_timestamp | the index items of messages of this store time |
-| 24 | 8 | i64 | master_flushed_offset | kept as it is found: for RocketMQ's replication |
-| 32 | 8 | i64 | confirm_physical_offset | where the last record begins that was there when the store was opened |
+| 24 | 8 | i64 | master_flushed_offset | kept as it was found: for RocketMQ's replication |
+| 32 | 8 | i64 | confirm_physical_offset | offset of the last record when the store was opened |
 
 RocketMQ writes these five numbers and never reads the rest of the page. We store our *seal* there:
 
@@ -14,18 +14,18 @@ RocketMQ writes these five numbers and never reads the rest of the page. We stor
 | ---: | ---: | --- | --- | --- |
 | 256 | 8 | bytes | magic | `dlseal1` and a line feed |
 | 264 | 8 | i64 | log_end | all records of a plain log below this offset are durable; 0: not known |
-| 272 | 8 | i64 | queues_digest | CRC-32C of where each queue ended when the store was closed cleanly; -1: not known |
-| 280 | 8 | i64 | index_digest | the same of the files of the index |
+| 272 | 8 | i64 | queues_digest | CRC-32C of the end of each queue when the store was closed cleanly; -1: not known |
+| 280 | 8 | i64 | index_digest | the same for the files of the index |
 | 288 | 4 | u32 | numbers_crc | CRC-32C of the 40 bytes at 0 |
 | 292 | 4 | u32 | crc | CRC-32C of the 36 bytes at 256 |
 
-A checkpoint whose seal does not fit was written by another program (RocketMQ, or this one before it had seals), or a
-disk damaged it. RocketMQ notes times of units that it has not synced, so such a checkpoint proves nothing about queues
-and index after an unclean exit (`store.dispatch.recovery`).
+A checkpoint whose seal does not match was written by another program (RocketMQ, or an older version of this one), or a
+disk damaged it. RocketMQ records times of units that it has not synced, so such a checkpoint proves nothing about
+queues and index after an unclean exit (`store.dispatch.recovery`).
 
-All other bytes are zero. Times are milliseconds since 1970. Numbers and seal lie in one sector, which a disk writes
-whole or not at all, so the file is written in place, as RocketMQ does; it may be older than what it describes, and
-promises nothing that was not synced before.
+All other bytes are zero. Times are milliseconds since 1970. Numbers and seal are in one sector, which a disk writes
+completely or not at all, so the file is written in place, as RocketMQ does; it may be outdated, but never
+claims more than what was synced.
 
 Source: RocketMQ `StoreCheckpoint`.
 """
@@ -54,12 +54,12 @@ _SEAL = struct.Struct(">8sqqqI")
 _CRC = struct.Struct(">I")
 SEAL_SIZE: Final = _SEAL.size + _CRC.size
 _SEAL_MAGIC: Final = b"dlseal1\n"
-# A disk writes this many bytes whole or not at all; numbers and seal must not be parted by a power cut.
+# A disk writes this many bytes completely or not at all; a power cut must not separate numbers and seal.
 _WRITTEN_SIZE: Final = 512
 
 
 class StoreCheckpoint(NamedTuple):
-    """What the file says; 0: nothing. See the module's tables; `is_sealed`: the seal is there and fits."""
+    """The content of the file; 0: not known. See the module's tables; `is_sealed`: the seal exists and matches."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -75,7 +75,7 @@ class StoreCheckpoint(NamedTuple):
     def java_derived_timestamp(self) -> int:
         """The latest store time of a message that RocketMQ dispatched or indexed; 0: the checkpoint is sealed, or none.
 
-        Our own seal says more: where the log ended.
+        Our own seal has more: the end of the log.
         """
         return 0 if self.is_sealed else max(self.logics_msg_timestamp, self.index_msg_timestamp, 0)
 
@@ -84,7 +84,7 @@ class StoreCheckpointFile:
     """The open file. Construct it by `open`.
 
     Attributes:
-        checkpoint: as last written.
+        checkpoint: as written last.
     """
 
     __slots__ = ("_file", "_files", "_root", "checkpoint")
@@ -101,7 +101,7 @@ class StoreCheckpointFile:
         """Open the checkpoint of a store; one that is missing is created by the first `write`.
 
         Raises:
-            store.errors.WrongFileSize: what is there is no checkpoint.
+            store.errors.WrongFileSize: the file is no checkpoint.
         """
         checkpoint = read_checkpoint(files, root)
         path = f"{root}/{NAME}"
@@ -116,10 +116,10 @@ class StoreCheckpointFile:
         return self._files.open(path)
 
     def write(self, checkpoint: StoreCheckpoint) -> None:
-        """Write the checkpoint, sealed, into the page cache; what it promises must be durable already.
+        """Write the checkpoint, sealed, into the page cache; everything that it covers must be durable already.
 
         Raises:
-            store.errors.DiskFull: there is no room to create it.
+            store.errors.DiskFull: there is no space to create it.
             store.errors.StorageFailed: the node must stop.
         """
         if self._file is None:
@@ -143,7 +143,7 @@ class StoreCheckpointFile:
 
 
 class SealState(Enum):
-    """Whether the seal of a page says what its numbers say."""
+    """Whether the seal of a page matches its numbers."""
 
     NONE = "there is none"
     FITS = "it was written with these numbers"
@@ -172,7 +172,7 @@ def decode_checkpoint(content: bytes) -> StoreCheckpoint:
 
 
 def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
-    """Return the bytes that are at the head of the page, sealed."""
+    """Return the bytes at the begin of the page, sealed."""
     numbers = _CHECKPOINT.pack(*checkpoint[:5])
     fields = (checkpoint.log_end, checkpoint.queues_digest, checkpoint.index_digest)
     seal = _SEAL.pack(_SEAL_MAGIC, *fields, crc32c(numbers))
@@ -187,7 +187,7 @@ def read_checkpoint(files: Files, root: str) -> StoreCheckpoint:
     """Return the checkpoint of a store without changing anything; one that is missing or empty promises nothing.
 
     Raises:
-        store.errors.WrongFileSize: what is there is no checkpoint.
+        store.errors.WrongFileSize: the file is no checkpoint.
     """
     path = f"{root}/{NAME}"
     content = files.read_bytes(path)

@@ -1,4 +1,4 @@
-"""Queues and index of one store: opened, brought to what the log says, kept up to date, flushed, expired.
+"""Queues and index of one store: opened, made consistent with the log, kept up to date, flushed, expired.
 
 Not here: the rules that find their certain part (`store.dispatch.recovery`), and how they are built
 (`store.dispatch.dispatcher`).
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Opening makes the units of this many queues durable before it returns.
+# Opening makes the units of at most this many queues durable before it returns.
 _FLUSHED_AT_ONCE_MAX = 256
 
 
@@ -44,7 +44,7 @@ class DerivedData:
         queues: all consume queues.
         index: None: keys are not indexed.
         dispatcher: builds both from the log.
-        notes: what opening repaired or found, one sentence each.
+        notes: repairs and findings of opening, one sentence each.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DerivedData:
         self.dispatcher = dispatcher
         self.notes = notes
         self._log = log
-        # What opening made durable, or found so: a lower bound until the first flush of this process proves more.
+        # The offset up to which everything was durable after opening: a lower bound until the first flush.
         opened = Dispatched(dispatcher.offset, max(log.last_store_timestamp, 0))
         self._opened_queues = opened
         self._opened_index = opened
@@ -71,7 +71,7 @@ class DerivedData:
         last: LastState,
         on_progress: Progress | None = None,
     ) -> Self:
-        """Open queues and index, cut them to what is certain, dispatch the rest of the log; see `MessageStore.open`."""
+        """Open queues and index, cut them to their certain parts, dispatch the rest; see `MessageStore.open`."""
         promise = QueuesPromise(last)
         with ExitStack() as on_failure:
             queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
@@ -89,8 +89,8 @@ class DerivedData:
             for _ in derived.expire_in_steps():
                 continue
             if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
-                # Files of thousands of queues take seconds to write. What waits can be read, is in the log, and is
-                # written by the first flush; until then the checkpoint promises of the queues what it promised before.
+                # Writing files of thousands of queues takes seconds. The waiting units can be read, can be rebuilt, and
+                # are written by the first flush; until then the checkpoint's time of the queues does not change.
                 derived.flush_index()
                 derived._opened_queues = Dispatched(recovery.queues_end, last.queues_timestamp)
             else:
@@ -104,44 +104,45 @@ class DerivedData:
 
     @property
     def queues_timestamp(self) -> int:
-        """The queues hold, durably, every message stored before this time, and so far dispatched."""
+        """The queues have, durably, every dispatched message that was stored before this time."""
         return max(self._opened_queues.store_timestamp, self.queues.flushed.store_timestamp)
 
     @property
     def index_timestamp(self) -> int:
-        """The index holds, durably, every message stored before this time, and so far dispatched."""
+        """The index has, durably, every dispatched message that was stored before this time."""
         if self.index is None:
             return 0
         return max(self._opened_index.store_timestamp, self.index.flushed.store_timestamp)
 
     @property
     def durable_offset(self) -> int:
-        """Queues and index hold, durably, everything of the log below."""
+        """Queues and index have, durably, every message of the log before this offset."""
         queues_end = max(self._opened_queues.offset, self.queues.flushed.offset)
         index_end = queues_end if self.index is None else max(self._opened_index.offset, self.index.flushed.offset)
         return min(queues_end, index_end)
 
     def begin_flush(self, pages_min: int = 0, *, is_index_due: bool = True) -> DerivedTicket | None:
-        """Return a ticket for what waits to be durable; None when nothing does.
+        """Return a ticket for everything that is not durable yet; None if everything is.
 
         Args:
-            pages_min: leave out queues for which less than this many pages wait.
-            is_index_due: the index, too.
+            pages_min: skip queues for which fewer pages wait.
+            is_index_due: include the index.
         """
         queues = self.queues.begin_flush(pages_min)
         index = self.index.begin_flush() if self.index is not None and is_index_due else None
         return None if queues is None and index is None else DerivedTicket(queues, index)
 
     def begin_headers_flush(self) -> DerivedTicket | None:
-        """Return a ticket for the headers of the index, which are written when what they count is durable."""
+        """Return a ticket for the headers of the index, which are written when the items that they count are durable."""
         index = None if self.index is None else self.index.begin_flush()
         return None if index is None else DerivedTicket(None, index)
 
     def end_flush(self, ticket: DerivedTicket) -> None:
-        """Take a synced ticket back.
+        """Record that a ticket was synced.
 
         Raises:
-            store.errors.DiskFull: there was no room for all units of queues; nothing is lost, and a later ticket covers
+            store.errors.DiskFull: there was no space for all units of queues; nothing is lost, and a later ticket
+            covers
                 them again.
         """
         if ticket.index is not None:
@@ -168,7 +169,7 @@ class DerivedData:
             flush_all(self.index)
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Shorten queues and index to the log's current begin, one queue a step.
+        """Delete the part of queues and index before the log's current begin, one queue a step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -197,20 +198,20 @@ class DerivedData:
         yield from self._guarded(self.queues.drop_surpassed_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def restore_queue_ends_in_steps(self, ends: QueueEnds) -> Iterator[None]:
-        """Raise the end of each queue to where it is known to have been; everything below `ends.offset` is dispatched.
+        """Raise the end of each queue to its known end, when everything before `ends.offset` is dispatched.
 
-        What such a queue lacks is not in the log any more. One queue a step; nothing may be dispatched before the last
-        one, and between steps `queues.is_full` calls for a flush.
+        The missing messages are not in the log any more. One queue a step; nothing may be dispatched before the last
+        step, and if `queues.is_full` between steps, a flush is needed.
 
         Raises:
-            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.DiskFull: only some queues were raised; call it again with the same argument.
             store.errors.StorageFailed: the store must stop.
         """
         assert self.dispatcher.offset >= ends.offset, (self.dispatcher.offset, ends.offset)
         yield from self._guarded(self.queues.extend_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def _guarded(self, steps: Iterator[None]) -> Iterator[None]:
-        """Take each step while no other thread asks where queues end."""
+        """Do each step while no other thread reads the ends of queues."""
         while True:
             with self.dispatcher.guard:
                 if next(steps, True):
@@ -218,7 +219,7 @@ class DerivedData:
             yield
 
     def digests(self) -> DerivedDigests:
-        """Return checksums of where queues and index end, as files that are loaded again would have them."""
+        """Return checksums of the ends of queues and index, as they would be after loading the files again."""
         return DerivedDigests(self.queues.digest(), NO_DIGEST if self.index is None else self.index.digest())
 
     def close(self) -> None:
@@ -229,7 +230,7 @@ class DerivedData:
 
 
 class DerivedTicket:
-    """What must be synced for queues and index to be durable as far as they go; see their own tickets."""
+    """A sync of queues and index up to their current ends; see their own tickets."""
 
     __slots__ = ("index", "queues")
 
@@ -239,11 +240,11 @@ class DerivedTicket:
 
     @property
     def left_count(self) -> int:
-        """Of how many queues units are not written yet."""
+        """The number of queues with units that are not written yet."""
         return 0 if self.queues is None else self.queues.left_count
 
     def step(self) -> bool:
-        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
+        """Do a bounded part of `sync`; return whether more is left. One thread at a time.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.

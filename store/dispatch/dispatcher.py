@@ -43,20 +43,20 @@ class Dispatcher:
     """Feeds queues and index from the log.
 
     Args:
-        log: says what there is.
+        log: of the messages.
         queues: of the store.
         index: of the store; None: nothing is indexed.
         waiters: notified of new messages.
         size_bytes_max: of the log, in one step.
 
     Attributes:
-        queues_offset: the queues hold everything of the log below.
-        index_offset: the index holds everything of the log below.
+        queues_offset: the queues have every message of the log before this offset.
+        index_offset: the index has every message of the log before this offset.
         dispatched_count: messages since the store was opened.
         skipped_count: unreadable ranges since the store was opened.
         skipped: the last of them.
         listeners: called with each batch when it is dispatched.
-        out_of_order_count: messages since the store was opened whose queue offset was out of line; all are logged.
+        out_of_order_count: messages since the store was opened whose queue offset was not the next one; all are logged.
         guard: locked while queues and their offset in the log change, for threads that read both.
     """
 
@@ -75,10 +75,10 @@ class Dispatcher:
         self.size_bytes_max = size_bytes_max
         # At most `size_bytes_max`; halved and doubled by `_pace`.
         self._step_bytes = min(_STEP_BYTES_FIRST, size_bytes_max)
-        # What the last step left of its batch; used only if dispatch still continues where it begins.
+        # The rest of the last step's batch; used only if dispatch still continues at its begin.
         self._rest: DispatchBatch | None = None
-        # They never fall while the store is open. They differ only after an open, until the smaller one has caught up,
-        # and after a full disk; without an index they are equal.
+        # They never decrease while the store is open. They differ only after an open, until the smaller one has caught
+        # up, and after a full disk; without an index they are equal.
         self.queues_offset = self.index_offset = log.begin_offset
         self.dispatched_count = 0
         self.skipped_count = 0
@@ -89,12 +89,12 @@ class Dispatcher:
 
     @property
     def offset(self) -> int:
-        """Everything of the log below is dispatched."""
+        """Every message of the log before this offset is dispatched."""
         return min(self.queues_offset, self.index_offset)
 
     @property
     def behind_bytes(self) -> int:
-        """How much of the log waits to be dispatched."""
+        """The bytes of the log that are not dispatched yet."""
         return max(self._log.end_offset - self.offset, 0)
 
     def begin_at(self, queues_offset: int, index_offset: int) -> None:
@@ -103,12 +103,12 @@ class Dispatcher:
         self.index_offset = queues_offset if self._index is None else index_offset
 
     def step(self) -> bool:
-        """Dispatch what comes next, for some milliseconds; return whether more may wait.
+        """Dispatch the next messages, for a few milliseconds; return whether more may wait.
 
-        How much that is follows from how long the step before has taken, and is bounded by `size_bytes_max`.
+        The number of bytes depends on the duration of the previous step, and is bounded by `size_bytes_max`.
 
         Raises:
-            store.errors.DiskFull: a file of a queue or of the index finds no room; nothing is lost, try again.
+            store.errors.DiskFull: a file of a queue or of the index does not fit; nothing is lost, try again.
             store.errors.StorageFailed: the store must stop.
         """
         began_s = monotonic()
@@ -126,7 +126,7 @@ class Dispatcher:
         return self.behind_bytes > 0
 
     def _pace(self, took_s: float) -> None:
-        """Set how many bytes the next step dispatches, from the duration of this one."""
+        """Set the number of bytes of the next step, from the duration of this one."""
         if took_s > 2 * _STEP_S:
             self._step_bytes = max(self._step_bytes // 2, min(_STEP_BYTES_MIN, self.size_bytes_max))
         elif took_s < _STEP_S / 2 and self.behind_bytes >= self._step_bytes:
@@ -142,11 +142,11 @@ class Dispatcher:
         return self._log.scan(begin, size_bytes)
 
     def _next_begin(self) -> int:
-        # What was deleted meanwhile had been dispatched, or expired before this process.
+        # Deleted messages had been dispatched, or expired before this process started.
         return max(self.offset, self._log.begin_offset)
 
     def take(self, batch: DispatchBatch) -> None:
-        """Dispatch what `next_batch` returned.
+        """Dispatch the result of `next_batch`.
 
         Raises:
             as `step`.
@@ -168,7 +168,7 @@ class Dispatcher:
         self._waiters.dispatched(batch)
 
     def run(self) -> None:
-        """Dispatch all that there is.
+        """Dispatch everything in the log.
 
         Raises:
             as `step`.
@@ -186,7 +186,7 @@ class Dispatcher:
 
     def _report_skipped(self, batch: DispatchBatch) -> None:
         for skipped in batch.skipped:
-            # A range that only one of the two lacks was reported when the other one met it.
+            # A range that only one of the two lacks was reported when the other one was dispatched.
             if skipped.offset < max(self.queues_offset, self.index_offset):
                 continue
             self.skipped_count += 1

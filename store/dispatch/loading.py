@@ -1,8 +1,8 @@
-"""Opens the files of queues and index; what is damaged is removed, with a note, to be built again from the log.
+"""Opens the files of queues and index; damaged ones are removed, with a note, and rebuilt from the log.
 
-The checkpoint's promise of them is withdrawn first: a crash before they are built again must not leave it.
+The checkpoint's time of them is withdrawn first, because a crash may happen before they are rebuilt.
 
-Not here: what of the files that open is believed (`store.dispatch.recovery`).
+Not here: which part of the opened files is trusted (`store.dispatch.recovery`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_queues(
     files: Files, root: str, config: MessageStoreConfig, last: LastState
 ) -> tuple[ConsumeQueues, set[QueueKey], list[str]]:
-    """Load the queues; one whose files cannot be those of a queue loses them, and is built again from the log."""
+    """Load the queues; if the files of one cannot be those of a queue, they are removed, and it is rebuilt."""
     lost: set[QueueKey] = set()
 
     def on_damage(key: QueueKey) -> None:
@@ -39,7 +39,7 @@ def load_queues(
 def load_index(
     files: Files, root: str, config: MessageStoreConfig, last: LastState
 ) -> tuple[KeyIndex | None, list[str]]:
-    """Load the index; one with a file that cannot be right is built again."""
+    """Load the index; if one of its files cannot be correct, the index is rebuilt."""
     if not config.message_index_enable:
         return None, []
     notes: list[str] = []

@@ -1,7 +1,7 @@
-"""Readers that wait for the next message of a queue (long poll): bounded, notified by dispatch, and free to leave.
+"""Readers that wait for the next message of a queue (long poll): bounded, notified by dispatch, and cancellable.
 
 A waiter is notified once, and then removed. Not here: time limits (`store.maintenance.background`), and reading: a
-notified caller asks again. Everything belongs to the owner's thread.
+notified caller reads again. All methods are for the owner's thread.
 
 Source: RocketMQ `PullRequestHoldService`.
 """
@@ -27,13 +27,13 @@ class MessageWaiters:
     """All readers that wait.
 
     Args:
-        waiters_max: how many may.
+        waiters_max: the largest number of waiters.
     """
 
     __slots__ = ("_by_queue", "_count", "_waiters_max")
 
     def __init__(self, waiters_max: int) -> None:
-        # In the order of arrival; no queue is kept without a waiter.
+        # In the order of arrival; a queue without waiters is removed.
         self._by_queue: dict[QueueKey, dict[Waiter, None]] = {}
         # Of all queues together; at most `_waiters_max`.
         self._count = 0
@@ -46,10 +46,10 @@ class MessageWaiters:
     def add(
         self, key: QueueKey, queue_offset: int, notify: Callable[[], None], tag_filter: TagFilter = EVERYTHING
     ) -> Waiter:
-        """Call `notify` when a message at `queue_offset` or after it, that the filter may want, is dispatched.
+        """Call `notify` when a message at `queue_offset` or after it, which may match the filter, is dispatched.
 
         Raises:
-            TooManyWaiters: as many wait as may.
+            TooManyWaiters: the limit is reached.
         """
         if self._count >= self._waiters_max:
             raise TooManyWaiters(self._waiters_max)
@@ -59,7 +59,7 @@ class MessageWaiters:
         return waiter
 
     def remove(self, waiter: Waiter) -> bool:
-        """Forget a waiter; return whether it was still there."""
+        """Remove a waiter; return whether it was still there."""
         of_queue = self._by_queue.get(waiter.key, {})
         if waiter not in of_queue:
             return False
@@ -70,7 +70,7 @@ class MessageWaiters:
         return True
 
     def dispatched(self, batch: DispatchBatch) -> None:
-        """Notify those for which there may be something in a batch; in the order in which they came."""
+        """Notify the waiters that a batch may have a message for, in the order of their arrival."""
         if not self._count:
             return
         for number, key in enumerate(batch.queues):
@@ -98,7 +98,7 @@ class Waiter:
 
     Attributes:
         key: the queue.
-        queue_offset: it wants a message from here on.
+        queue_offset: it waits for a message at this offset or after it.
     """
 
     __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
@@ -118,10 +118,10 @@ class Waiter:
         self.tag_filter = tag_filter
 
     def cancel(self) -> None:
-        """Wait no longer; it is not notified. Doing so twice, or after it was notified, is allowed."""
+        """Stop waiting, without a notification. Calling this twice, or after a notification, is allowed."""
         self._waiters.remove(self)
 
     def notify(self) -> None:
-        """Notify it that there may be a message, unless it has left since."""
+        """Notify it that there may be a message, unless it was cancelled."""
         if self._waiters.remove(self):
             self._notify()

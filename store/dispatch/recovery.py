@@ -1,32 +1,34 @@
-"""Brings queues and index to what the log says when a store is opened: cuts them to what is certain, dispatches again.
+"""Makes queues and index consistent with the log when a store is opened: the rules for the part that is trusted.
 
-Of each of the two it is decided by itself where its certain part ends (a place in the log), by the table `CASES`:
+Both are cut to their *certain part*, and the log after it is dispatched again.
+
+The end of the certain part (an offset of the log) is decided separately for queues and index, by the table `CASES`:
 
 | files of it | last exit | its timestamp in the checkpoint | certain up to                                      |
 | ----------- | --------- | ------------------------------- | -------------------------------------------------- |
-| none        | any       | any                             | the log's begin: it is rebuilt                  |
-| some        | clean     | any                             | where it ends itself                               |
+| none        | any       | any                             | the log's begin: it is rebuilt                     |
+| some        | clean     | any                             | its own end                                        |
 | some        | unclean   | known                           | the first record stored at that time, or later     |
-| some        | unclean   | not known                       | the log's begin: it is cut and built again         |
+| some        | unclean   | not known                       | the log's begin: it is cut and rebuilt             |
 
-and never after the log's end; queues also never after where the last of them ends, for a message without a unit is rare
-and one whose unit is missing would be lost. What lies after that place is cut, durably; then dispatch continues there,
-and what both lack is read from the log once. The result equals queues and index that are built from nothing, byte for
-byte, but for what the log does not hold any more.
+and never after the log's end; for queues also never after the end of the last of them, because a message without a unit
+is rare and one whose unit is missing would be lost. The part after that offset is cut, durably; then dispatch continues
+there, and messages that both lack are read from the log once. The result equals a full rebuild of queues and index,
+byte for byte, except for messages that are not in the log any more.
 
-The timestamp is *known* only if the checkpoint has a seal that fits (`store.dispatch.checkpoint`). RocketMQ's
-checkpoint notes units that were dispatched and not synced, so after a power cut it promises too much, and a flipped bit
-in it can promise anything: messages below a place so found would be in no queue, and their queue offsets would be
-given out again. Therefore queues and index of an unclean Java store are built again from the log, once; then the
-checkpoint is sealed.
+The timestamp is *known* only if the checkpoint has a matching seal (`store.dispatch.checkpoint`). RocketMQ's checkpoint
+records units that were dispatched and not synced, so after a power cut its time may be too high, and a flipped bit can
+change it to any value: messages before that offset would be in no queue, and their queue offsets would be assigned
+again. Therefore queues and index of an unclean Java store are rebuilt from the log, once; then the checkpoint is
+sealed.
 
 Likewise, files of a store that was closed cleanly may be removed, emptied or zeroed while it is closed. The checkpoint
-then has digests of where queues and index ended (`DerivedDigests`): if what is loaded has another one, it is not
-believed, and built again from the log.
+then has digests of the ends of queues and index (`DerivedDigests`): if the loaded files have another one, they are not
+trusted, and rebuilt from the log.
 
-A queue that lacks units below that place is also found by a gap: a message whose queue offset is not the next one of
-its queue. A failed append also leaves a gap, and the two cases cannot be distinguished: the queue is rebuilt from the
-log's begin.
+A queue that lacks units before that offset is also detected by a gap: a message whose queue offset is not the next one
+of its queue. A failed append also leaves a gap, and the two cases cannot be distinguished: the queue is rebuilt from
+the log's begin.
 
 Source: RocketMQ `DefaultMessageStore.recover`, `ConsumeQueueStore.recover`, `IndexService.load`.
 """
@@ -49,7 +51,7 @@ CLOCK_MARGIN_MS: Final = 3000
 
 
 class CutRule(Enum):
-    """Up to where queues, or the index, are certain."""
+    """The end of the certain part of queues, or of the index."""
 
     BEGIN = "the log's begin"
     OWN_END = "its own end"
@@ -58,11 +60,11 @@ class CutRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DerivedDigests:
-    """Checksums of where queues and index end; `NO_DIGEST`: not known.
+    """Checksums of the ends of queues and index; `NO_DIGEST`: not known.
 
     Attributes:
-        queues: of every queue with units, and where it ends.
-        index: of every file of the index, and how many items it has.
+        queues: of every queue with units, and its end.
+        index: of every file of the index, and the number of its items.
     """
 
     queues: int = NO_DIGEST
@@ -73,20 +75,20 @@ UNKNOWN_DIGESTS: Final = DerivedDigests()
 
 
 def _withdraw_nothing() -> None:
-    """Do nothing: nothing was promised."""
+    """Do nothing: there is no checkpoint to withdraw."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastState:
-    """How the last process left the store, according to the files beside the log.
+    """The state in which the last process left the store, according to the files next to the log.
 
     Attributes:
-        is_clean: it stopped in order: there is no file `abort`.
-        queues_timestamp: the queues hold, durably, every message stored before; 0: not known.
-        index_timestamp: the index holds, durably, every message stored before; 0: not known.
-        digests: of queues and index as they were closed; they count only if `is_clean`.
-        withdraw: takes back, durably, what the checkpoint promises of queues and index. It must be called before units
-            or items below that are removed or appended again: a crash in between would leave the old promise.
+        is_clean: it stopped cleanly: there is no file `abort`.
+        queues_timestamp: the queues have, durably, every message stored before; 0: not known.
+        index_timestamp: the index has, durably, every message stored before; 0: not known.
+        digests: of queues and index when they were closed; used only if `is_clean`.
+        withdraw: sets the checkpoint's times of queues and index to 0, durably. It must be called before units
+            or items below them are removed or appended again, because a crash may happen in between.
     """
 
     is_clean: bool = False
@@ -98,13 +100,13 @@ class LastState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the queues, or of the index, before it is touched.
+    """The known facts about the queues, or the index, before they are changed.
 
     Attributes:
         has_files: it has any.
-        is_clean: the last process stopped in order.
-        store_timestamp: everything stored before is durable in it, as the checkpoint says; 0: not known.
-        own_end: where in the log it ends by what it holds.
+        is_clean: the last process stopped cleanly.
+        store_timestamp: every message stored before is durable in it, according to the checkpoint; 0: not known.
+        own_end: the offset of the log after its last message.
     """
 
     has_files: bool
@@ -114,7 +116,7 @@ class Evidence:
 
 
 class CutCase(NamedTuple):
-    """A row of the table: what is known (None: either), and the rule."""
+    """A row of the table: the facts (None: either), and the rule."""
 
     has_files: bool | None
     is_clean: bool | None
@@ -143,12 +145,12 @@ def rule_for(evidence: Evidence) -> CutRule:
 
 
 def promised_end(store_timestamp: int, log: CommitLog) -> int:
-    """Return the place in the log up to which a timestamp of the checkpoint promises everything."""
+    """Return the offset of the log up to which everything is durable according to a timestamp of the checkpoint."""
     return log.offset_at_timestamp(max(store_timestamp - CLOCK_MARGIN_MS, 0))
 
 
 def certain_end(evidence: Evidence, log: CommitLog) -> int:
-    """Return the place in the log up to which queues, or index, are certain."""
+    """Return the offset of the log up to which queues, or index, are certain."""
     rule = rule_for(evidence)
     if rule is CutRule.BEGIN:
         return log.begin_offset

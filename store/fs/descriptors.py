@@ -1,14 +1,14 @@
-"""The file descriptors of this process: how many it may have, what each part may use, and a few in reserve.
+"""The file descriptors of this process: their limit, the share of each part, and a small reserve.
 
 | part                | of a limit of 1,024 | bound by                                    |
 | ------------------- | ------------------: | ------------------------------------------- |
-| files of queues     | 256                 | `store.fs.file_pool`: the others rest       |
+| files of queues     | 256                 | `store.fs.file_pool`: the others are closed |
 | connections of gRPC | 256                 | the server refuses more                     |
 | everything else     | 512                 | the log's files, peers, the page of metrics |
 
-A process that meets its limit all the same has lost nothing: an open that finds no descriptor takes one of the reserve,
-and files of queues rest at the next occasion. Only without any is the operation refused, as `OutOfDescriptors`: the
-disk has not failed, and the same may be tried again.
+If a process still reaches its limit, nothing is lost: an open without a free descriptor uses one of the reserve, and
+files of queues are closed at the next opportunity. Only if the reserve is empty is the operation refused, as
+`OutOfDescriptors`: the disk has not failed, and the operation may be tried again.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def limit() -> int:
 
 
 def raise_limit() -> int:
-    """Raise the limit of this process as far as it may be raised, say so in the log, and return it."""
+    """Raise the limit of this process to the permitted maximum, log and return it."""
     before, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before != hard:
-        # Where the system has a bound of its own below the hard limit, the old one is as good as it gets.
+        # If the system has another bound below the hard limit, the old limit is kept.
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     now = limit()
@@ -84,11 +84,11 @@ class Reserve:
 
     @property
     def is_short(self) -> bool:
-        """Whether one was given up, or missed, since the last `fill`: files that rest would help."""
+        """Whether one was used, or missing, since the last `fill`: closing files would help."""
         return self._is_short
 
     def fill(self) -> None:
-        """Take as many as are missing, or as there are."""
+        """Open as many as are missing, or available."""
         with self._lock:
             self._is_short = False
             with suppress(OSError):
@@ -96,7 +96,7 @@ class Reserve:
                     self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def release(self) -> bool:
-        """Give one up; return whether there was one."""
+        """Close one; return whether there was one."""
         with self._lock:
             self._is_short = True
             if not self._held:
@@ -112,8 +112,8 @@ def with_descriptor(path: str, operation: str, call: Callable[[], Result]) -> Re
     """Return the result of `call`, which opens a file or a directory; it is retried when descriptors run out.
 
     Raises:
-        OutOfDescriptors: also the reserve is used up.
-        OSError: whatever else `call` raises.
+        OutOfDescriptors: the reserve is used up, too.
+        OSError: other errors of `call`.
     """
     while True:
         try:

@@ -1,8 +1,8 @@
 """Many files, of which only some are open: a store has thousands of queues, a process has hundreds of descriptors.
 
-A file of the pool opens itself when it is used, and some of those that were not used for longest are closed for it.
-Those that were written to are synced before that, all together, so that closing loses nothing; that may take
-milliseconds, and happens only when more files than the pool may hold are written to between two flushes.
+A file of the pool is opened when it is used, and the least recently used ones are closed for it.
+Those that were written to are synced before, all together, so that closing loses nothing; that may take
+milliseconds, and happens only if more files than the pool's limit are written to between two flushes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from store.fs.ports import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
-# One in this many files is closed when there is no room for another one.
+# One in this many files is closed when the limit is reached.
 _RESTING_PART = 8
 # One in this many when the process has no descriptor left.
 _SHORT_PART = 2
 
 
 class PooledFile:
-    """`File` that is open only when need be. `view` stays right when the file is closed and opened again."""
+    """A `File` that is open only while it is used. `view` stays valid when the file is closed and opened again."""
 
     __slots__ = ("_file", "_pool", "_synced_count", "_written_count", "path", "size")
 
@@ -40,7 +40,7 @@ class PooledFile:
         self._synced_count = 0
 
     def write(self, data: bytes | memoryview, position: int) -> None:
-        """Write all of `data` at `position`, into the page cache; the file is opened if need be."""
+        """Write all of `data` at `position`, into the page cache; the file is opened if necessary."""
         self._written_count += 1
         self._opened().write(data, position)
 
@@ -53,7 +53,7 @@ class PooledFile:
         return self._opened().view()
 
     def allocate(self, position: int, size: int) -> None:
-        """Give the range real disk blocks, so that writing it cannot meet a full disk; its content stays."""
+        """Allocate disk blocks for the range, so that writing it cannot fail on a full disk; its content is kept."""
         self._opened().allocate(position, size)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
@@ -85,11 +85,11 @@ class PooledFile:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether it may have been written to since it was last synced."""
+        """Whether it may have been written to since the last sync."""
         return self._synced_count != self._written_count
 
     def rest(self) -> None:
-        """Close the file, which the pool has synced, until it is used again. For the pool only."""
+        """Close the file, which the pool has synced, until its next use. For the pool only."""
         file = self._file
         assert file is not None, self.path
         self._file = None
@@ -120,7 +120,7 @@ class FilePool:
         self._files = files
         self._open_files_max = open_files_max
         self._is_synced_later = False
-        # By identity, the one used longest ago first.
+        # By identity, the least recently used first.
         self._open: OrderedDict[int, PooledFile] = OrderedDict()
 
     def exists(self, path: str) -> bool:
@@ -128,21 +128,21 @@ class FilePool:
         return self._files.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Return the names in `path`, sorted; none when there is no such directory."""
+        """Return the names in `path`, sorted; nothing if there is no such directory."""
         return self._files.list_directory(path)
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
-        """Create a file of `size` bytes, sparse or with blocks; one that was not used for long may be closed for it."""
+        """Create a file of `size` bytes, sparse or with blocks; the least recently used one may be closed for it."""
         file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
         return self._admit(PooledFile(self, path, size, file))
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> PooledFile:
-        """Open an existing file for reading and writing; one that was not used for long may be closed for it."""
+        """Open an existing file for reading and writing; the least recently used one may be closed for it."""
         file = self._with_room(lambda: self._open_file(path, is_cache_trusted=is_cache_trusted))
         return self._admit(PooledFile(self, path, file.size, file))
 
     def resting(self, path: str, size: int) -> PooledFile:
-        """Return a file that `Files.glance` has seen, and that has this size; it opens itself when it is used."""
+        """Return a file that `Files.glance` has seen, with this size; it is opened when it is used."""
         return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:
@@ -159,7 +159,7 @@ class FilePool:
 
     @contextmanager
     def synced_later(self) -> Iterator[None]:
-        """Close files without a sync meanwhile: the caller syncs the whole directory tree afterwards."""
+        """Close files without a sync during this block: the caller syncs the whole directory tree afterwards."""
         self._is_synced_later = True
         try:
             yield
@@ -167,16 +167,16 @@ class FilePool:
             self._is_synced_later = False
 
     def reopen(self, pooled: PooledFile) -> File:
-        """Open a file that rests: this process has looked at it, and it was synced before it was closed.
+        """Open a closed file again: this process has read it, and it was synced before it was closed.
 
-        Where its sync was left to the caller (`synced_later`), the caller's sync finds what the disk has refused.
+        If its sync was left to the caller (`synced_later`), the caller's sync detects failed writes.
         """
         file = self._with_room(lambda: self._open_file(pooled.path, is_cache_trusted=True))
         self._admit(pooled)
         return file
 
     def _open_file(self, path: str, *, is_cache_trusted: bool) -> File:
-        """Open a file; of one that is nearly all hole nothing is read ahead, for that fills memory with zeros."""
+        """Open a file; without readahead if it is mostly a hole, because that would fill memory with zeros."""
         file = self._files.open(path, is_cache_trusted=is_cache_trusted)
         ranges = file.data_ranges(0)
         if not ranges or ranges[-1][1] <= _LITTLE_DATA_BYTES:
@@ -184,11 +184,11 @@ class FilePool:
         return file
 
     def touch(self, pooled: PooledFile) -> None:
-        """Note that a file is used."""
+        """Record that a file is used."""
         self._open.move_to_end(id(pooled))
 
     def forget(self, pooled: PooledFile) -> None:
-        """Note that a file was closed for good."""
+        """Record that a file was closed permanently."""
         self._open.pop(id(pooled), None)
 
     def _admit(self, pooled: PooledFile) -> PooledFile:
@@ -196,9 +196,9 @@ class FilePool:
         return pooled
 
     def _with_room(self, make: Callable[[], File]) -> File:
-        """Return the file that `make` opens; when there is no descriptor for it, files rest until there is one."""
+        """Return the file that `make` opens; if there is no descriptor for it, other files are closed first."""
         if len(self._open) >= self._open_files_max:
-            # Several at once: many syncs take hardly longer than one.
+            # Several together: many syncs take little longer than one.
             self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
         elif RESERVE.is_short:
             self._let_rest(-(-len(self._open) // _SHORT_PART))
@@ -212,7 +212,7 @@ class FilePool:
                 self._let_rest(-(-len(self._open) // _SHORT_PART))
 
     def _let_rest(self, count: int) -> None:
-        """Close the files that were not used for longest."""
+        """Close the least recently used files."""
         oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
         if not self._is_synced_later:
             self._files.sync_all([file for file in oldest if file.has_unsynced], ())

@@ -25,10 +25,10 @@ class Dispatched(NamedTuple):
 
 
 class DerivedFilesTicket(SyncTicket):
-    """What must be synced for derived files to be durable as far as `dispatched` says.
+    """A sync that makes derived files durable up to `dispatched`.
 
     Attributes:
-        dispatched: what the sync covers; None: nothing to count on, for some files were left out.
+        dispatched: the covered part of the log; None: not known, because some files were skipped.
     """
 
     __slots__ = ("_directories", "_names", "dispatched")
@@ -62,7 +62,7 @@ class DerivedFlushProgress:
     """The log offset up to which derived files are durable. Owner's thread only.
 
     Attributes:
-        flushed: all of the log up to here has durable units or items.
+        flushed: every message of the log up to here has durable units or items.
     """
 
     __slots__ = ("_open", "flushed")
@@ -73,22 +73,22 @@ class DerivedFlushProgress:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether tickets are out: what they cover is on its way."""
+        """Whether tickets are open, so that the files are being synced."""
         return bool(self._open)
 
     def begin(self, ticket: TicketT) -> TicketT:
-        """Hand out a ticket."""
+        """Register a ticket."""
         self._open.add(ticket)
         return ticket
 
     def end(self, ticket: DerivedFilesTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back."""
+        """Record that a ticket was synced; it counts once all older ones are synced."""
         for done in self._open.take_back(ticket):
             if done.dispatched is not None:
                 self.flushed = done.dispatched
 
     def cut(self, dispatched: Dispatched) -> None:
-        """Forget what is durable, or about to be, after a place in the log."""
+        """Treat nothing after an offset of the log as durable, also not by open tickets."""
         self.flushed = min(self.flushed, dispatched)
         for ticket in self._open:
             if ticket.dispatched is not None:

@@ -43,7 +43,7 @@ class ForwardingFile:
         return self._file.view()
 
     def allocate(self, position: int, size: int) -> None:
-        """Give the range real disk blocks."""
+        """Allocate disk blocks for the range."""
         self._file.allocate(position, size)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
@@ -51,7 +51,7 @@ class ForwardingFile:
         return self._file.data_ranges(position)
 
     def advise_random(self) -> None:
-        """Say that little is read, here and there."""
+        """Advise the system of random reads."""
         self._file.advise_random()
 
     def sync(self) -> None:
@@ -86,7 +86,7 @@ class ForwardingFiles:
         return self._files.list_entries(path)
 
     def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Look at all files of many directories."""
+        """Read the metadata of all files of many directories."""
         return self._files.glance(directories, is_cache_trusted=is_cache_trusted)
 
     def exists(self, path: str) -> bool:
@@ -102,7 +102,7 @@ class ForwardingFiles:
         return self._files.create(path, size, is_sparse=is_sparse)
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks`, and sync it."""
+        """Create a file with `chunks`, and sync it."""
         self._files.create_from(path, chunks)
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> File:
@@ -114,7 +114,7 @@ class ForwardingFiles:
         return self._files.read_bytes(path)
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """Set the room aside that `replace` of `path` needs."""
+        """Reserve the space that `replace` of `path` needs."""
         self._files.prepare_replace(path, size)
 
     def replace(self, path: str, content: bytes) -> None:
@@ -122,7 +122,7 @@ class ForwardingFiles:
         self._files.replace(path, content)
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self._files.rename(path, new_path)
 
     def remove(self, path: str) -> None:
@@ -142,11 +142,11 @@ class ForwardingFiles:
         self._files.sync_all(files, directories)
 
     def sync_tree(self, path: str) -> None:
-        """Make durable all that is in and below a directory."""
+        """Make everything in and below a directory durable."""
         self._files.sync_tree(path)
 
     def modified_time(self, path: str) -> float:
-        """Return when the file was last written."""
+        """Return the time of the last write to the file."""
         return self._files.modified_time(path)
 
     def disk_used_ratio(self, path: str) -> float:

@@ -1,6 +1,6 @@
 """The ports of `store.fs` on the operating system (Linux).
 
 The only package that opens, writes and syncs files: `files` implements the ports, the other modules are its parts
-(mapping, reading, looking at many directories, syncing a directory tree). Programs choose it where they start a node
+(mapping, reading, metadata of many directories, syncing a directory tree). Programs choose it where they start a node
 or open a store; everything else takes a `Files` port. It imports `store.fs` and `store.errors`.
 """

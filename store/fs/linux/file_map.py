@@ -1,7 +1,7 @@
-"""Maps files without keeping a descriptor of them: a map needs none, and a process has few.
+"""Maps files without keeping a descriptor: a map needs none, and descriptors are limited.
 
 `mmap.mmap` of Python duplicates the descriptor for the life of the map, so that each mapped file would cost two. From
-Python 3.13 on, `trackfd=False` prevents that. Before, an anonymous map of the same length is made, which has no
+Python 3.13 on, `trackfd=False` prevents that. Before, an anonymous map of the same length is created, which has no
 descriptor, and the file is mapped over it; the object continues to own the address range, and unmaps it in the end.
 """
 

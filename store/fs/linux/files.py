@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-# A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
+# Freeing a removed file of 1 GiB takes 0.3 s: too long for a thread that sends heartbeats.
 _DISCARDS = ThreadPoolExecutor(1, "discard")
-# Syncs at a time: one after the other each would wait for a journal's commit of its own.
+# Concurrent syncs: one after the other, each would wait for a separate journal commit.
 _SYNC_THREADS_MAX = 4
-# Fewer are not worth the way to another thread.
+# For fewer files other threads cost more than they save.
 _SYNCED_ALONE_MAX = 2
 _FILE_MODE = 0o644
 _IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
@@ -60,7 +60,7 @@ class OsFile(OsFileMap):
             raise StorageFailed(self.path, f"write of {size} bytes at {position}", error) from error
 
     def allocate(self, position: int, size: int) -> None:
-        """Give the range real disk blocks by `posix_fallocate`; its content stays."""
+        """Allocate disk blocks for the range by `posix_fallocate`; its content is kept."""
         assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
         try:
             os.posix_fallocate(self._descriptor, position, size)
@@ -73,7 +73,7 @@ class OsFile(OsFileMap):
 
     def sync(self) -> None:
         """Make everything written so far durable by `fdatasync`; any thread may call it, also on a closed file."""
-        # Without the lock, `close` in the owner's thread could hand the descriptor's number to another file.
+        # Without the lock, `close` in the owner's thread could free the descriptor's number for another file.
         with self._sync_lock:
             if not self._is_open:
                 return
@@ -83,7 +83,7 @@ class OsFile(OsFileMap):
                 raise StorageFailed(self.path, "sync", error) from error
 
     def close(self) -> None:
-        """Close descriptor and map after a `sync` under way has ended; closing twice is allowed."""
+        """Close descriptor and map after a running `sync` has ended; closing twice is allowed."""
         if self._end():
             os.close(self._descriptor)
         self._let_go_of_map()
@@ -111,7 +111,7 @@ class OsDirectoryLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Release the lock; twice is allowed. The lock file stays: removing it would race with the next holder."""
+        """Release the lock; twice is allowed. The lock file is kept: removing it would race with the next process."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -131,7 +131,7 @@ class OsFiles(OsReading):
             return
         self.make_directory(str(directory.parent), is_durable=is_durable)
         try:
-            # Another process may make it at this moment.
+            # Another process may create it at this moment.
             directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
@@ -139,7 +139,7 @@ class OsFiles(OsReading):
             self.sync_directory(str(directory.parent))
 
     def _sync_name(self, directory: Path) -> None:
-        """Make the name of a directory durable that exists: its maker may have been killed before it did so."""
+        """Make the name of an existing directory durable: its creator may have been killed before it did so."""
         parent = directory.parent
         try:
             if directory.stat().st_dev == parent.stat().st_dev:
