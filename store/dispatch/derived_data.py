@@ -133,7 +133,7 @@ class DerivedData:
         return None if queues is None and index is None else DerivedTicket(queues, index)
 
     def begin_headers_flush(self) -> DerivedTicket | None:
-        """Return a ticket for the headers of the index, which are written when the items that they count are durable."""
+        """Return a ticket for the headers of the index, written when the items that they count are durable."""
         index = None if self.index is None else self.index.begin_flush()
         return None if index is None else DerivedTicket(None, index)
 

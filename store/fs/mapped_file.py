@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from store.fs.ports import File
 
-# How many bytes of blocks a sparse file gets in advance: as many as it has used, so that calls are few, and the many
+# Blocks that a sparse file gets in advance: as many bytes as it has used, so that calls are few, and the many
 # files that stay small use little disk space.
 _ALLOCATE_AHEAD_MIN_BYTES = 4 << 10
 _ALLOCATE_AHEAD_MAX_BYTES = 4 << 20
@@ -26,9 +26,9 @@ class MappedFile:
         file: the open file.
         begin_offset: the queue offset of the first byte; also the file's name.
         end_offset: the queue offset after the last byte.
-        allocated_end: what is written before this offset is known to find real blocks. Nothing is known at first of a
-            file that was found (Java's are sparse).
-        is_dirty: something was written since the queue last handed this file out to be synced.
+        allocated_end: the range before this offset is known to have blocks. Nothing is known at first of a
+            file that existed before (Java's are sparse).
+        is_dirty: something was written since the file was last returned for a sync.
 
     Source: RocketMQ and DLedger `DefaultMmapFile` (`fileFromOffset`).
     """
@@ -44,7 +44,7 @@ class MappedFile:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         return self.file.path
 
     def view(self) -> memoryview:
@@ -52,7 +52,7 @@ class MappedFile:
         return self.file.view()
 
     def allocate(self, begin: int, end: int) -> None:
-        """Ensure that the offsets `[begin, end)` have real blocks.
+        """Ensure that the offsets `[begin, end)` have disk blocks.
 
         Raises:
             store.errors.DiskFull: nothing was changed.

@@ -1,8 +1,8 @@
-"""A row of equally long files that together are one long run of bytes.
+"""A sequence of files of equal size that together are one range of bytes.
 
 A file's name is the offset of its first byte, in 20 decimal digits; the next file begins where it ends. Every file has
-its full size from the start. The queue does not know how much of it is used: that is its owner's knowledge, and the
-owner ensures that what lies after the used part is zero.
+its full size from the start. The queue does not know how much of it is used: the owner knows, and
+ensures that everything after the used part is zero.
 
 Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
 """
@@ -64,7 +64,7 @@ class MappedFileQueue:
 
     @property
     def directory(self) -> str:
-        """Where the files are."""
+        """The path of the directory."""
         return self._directory
 
     @property
@@ -88,27 +88,27 @@ class MappedFileQueue:
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
     def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
-        """Open the files that are there; a last one whose creation a crash cut short is left out.
+        """Open the existing files; a last one whose creation a crash interrupted is left out.
 
-        Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
-        is too short and holds only zeros: nothing was ever written to it. `remove_cut_short` must follow when the owner
-        has found that the other files are good: a log that is refused stays as it is. Any other wrong size is an error:
+        Creating a file creates its name first and then sets its size, so after a crash in between the last file
+        is too short and has only zeros: nothing was ever written to it. `remove_cut_short` must follow when the owner
+        has found that the other files are good: a log that is refused is not changed. Any other wrong size is an error:
         the directory was written with another file size, or the file was damaged.
 
         Args:
-            is_read_only: such a last file stays where it is.
-            durable_end: bytes below this offset were synced, so a file that holds some was whole once.
+            is_read_only: such a last file is not removed.
+            durable_end: bytes below this offset were synced, so their files were complete once.
 
         Returns:
-            What was repaired, one sentence each.
+            The repairs, one sentence each.
 
         Raises:
             store.errors.ForeignFile: a name that is not a multiple of the file size in 20 digits.
             store.errors.WrongFileSize: see above.
-            store.errors.MissingFile: a file between two others is gone, or has another name than its offset.
+            store.errors.MissingFile: a file between two others is missing, or its name is not its offset.
         """
         assert not self._mapped_files
-        # A process that died may have made names that are not durable.
+        # A process that died may have created names that are not durable.
         self._has_new_name = self._is_sparse
         notes: list[str] = []
         names = sorted(self._files.list_directory(self._directory))
@@ -136,18 +136,18 @@ class MappedFileQueue:
             self._drop(file)
 
     def take_up(self, files: Sequence[File]) -> None:
-        """Take up the files of the directory as they were found: all of them, whole, in order, without a gap."""
+        """Use the files of the directory as they were found: all of them, complete, in order, without a gap."""
         assert not self._mapped_files
         self._has_new_name = self._is_sparse
         for file in files:
             self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
 
     def attach(self, begin: int, end: int) -> None:
-        """Open the files of `[begin, end)` that another process has made after the known ones, as many as exist.
+        """Open the files of `[begin, end)` that another process has created after the known ones, as many as exist.
 
         Args:
-            begin: where the first file begins, if none is known.
-            end: nothing at or after it is looked for.
+            begin: of the first file, if none is known.
+            end: files at or after it are not searched for.
         """
         at = self.end_offset if self._mapped_files else begin
         while at < end and self._files.exists(self._path(at)):
@@ -155,7 +155,7 @@ class MappedFileQueue:
             at += self._file_size
 
     def find(self, offset: int) -> MappedFile | None:
-        """Return the file that holds the byte at `offset`, if there is one."""
+        """Return the file of the byte at `offset`, if there is one."""
         mapped_files = self._mapped_files
         if not mapped_files:
             return None
@@ -163,12 +163,12 @@ class MappedFileQueue:
         return mapped_files[number] if 0 <= number < len(mapped_files) else None
 
     def reserve(self, begin: int, end: int) -> None:
-        """Ensure that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
+        """Ensure that the files of `[begin, end)` exist and have disk blocks: a full disk cannot fail a write there.
 
-        A queue without files begins with the file that holds `begin`.
+        A queue without files begins with the file of `begin`.
 
         Raises:
-            store.errors.DiskFull: files may have been added, but they are empty and in place.
+            store.errors.DiskFull: nothing was changed, except that empty files may have been added.
         """
         if begin < end <= self._reserved_end:
             return
@@ -182,15 +182,16 @@ class MappedFileQueue:
             assert file is not None, (self._directory, at)
             file.allocate(at, min(end, file.end_offset))
             at = file.end_offset
-        # As far as is known, so that only the first append into a range of a file comes this far.
+        # Of the known blocks, so that only the first append into a range of a file continues here.
         last = self.find(end - 1)
         assert last is not None, (self._directory, end)
         self._reserved_end = last.allocated_end
 
     def prepare_next(self) -> NextFile | None:
-        """Return the job that makes the file after the last one, for any thread; None while there is one already.
+        """Return the job that creates the file after the last one, for any thread; None while there is one already.
 
-        The queue takes the file up when it is needed, or at `adopt_next`. Not for sparse files, which cost no time.
+        The queue uses the file when it is needed, or after `adopt_next`. Not for sparse files, which take no time to
+        create.
         """
         assert not self._is_sparse, self._directory
         if not self._mapped_files or self._next is not None:
@@ -199,10 +200,10 @@ class MappedFileQueue:
         return self._next
 
     def adopt_next(self) -> None:
-        """Take up a file that `prepare_next` had made, if that has come to its end.
+        """Add the file that the job of `prepare_next` has created, if the job has ended.
 
         Raises:
-            store.errors.StorageFailed: it could not be made; the node must stop.
+            store.errors.StorageFailed: it could not be created; the node must stop.
         """
         if self._next is not None and self._next.is_made:
             self._take_up_next()
@@ -232,15 +233,15 @@ class MappedFileQueue:
         return file.file.read(offset - file.begin_offset, size)
 
     def truncate(self, offset: int, data_end: int, *, is_durable: bool) -> None:
-        """Give up everything from `offset` on: later files are removed, the rest of this file's data becomes zero.
+        """Remove everything from `offset` on: later files are deleted, the rest of this file's data becomes zero.
 
-        All of the data is overwritten, not only its first bytes: bytes after a terminator could line up with
+        All of the data is overwritten, not only its first bytes: bytes after a terminator could be aligned with
         later writes, and would be read as data after a crash. Files are removed from the last to the first, each
         durably before the next, so that a crash leaves no gap. The first file is never removed.
 
         Args:
-            offset: the first byte to give up.
-            data_end: after the last byte that is not zero, as the owner knows it.
+            offset: the first byte to remove.
+            data_end: after the last byte that is not zero, according to the owner.
             is_durable: sync the zeros before returning.
         """
         self._take_up_next()
@@ -265,7 +266,7 @@ class MappedFileQueue:
             self._drop(self._mapped_files.pop(0))
 
     def remove_all(self) -> None:
-        """Remove every file, last first; the queue is then as new."""
+        """Remove every file, last first; the queue is then like a new one."""
         self._take_up_next()
         while self._mapped_files:
             self._drop(self._mapped_files.pop())
@@ -279,12 +280,12 @@ class MappedFileQueue:
         return [file.file for file in dirty]
 
     def take_new_name(self) -> bool:
-        """Return whether a file was created whose name is not durable; the caller syncs the directory."""
+        """Return whether a file was created whose name is not durable yet; the caller syncs the directory."""
         has_new_name, self._has_new_name = self._has_new_name, False
         return has_new_name
 
     def sync(self, begin: int, end: int) -> None:
-        """Sync the files that hold the bytes `[begin, end)`, which must exist; they are not dirty any more.
+        """Sync the files of the bytes `[begin, end)`, which must exist; they are not dirty any more.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -299,7 +300,7 @@ class MappedFileQueue:
             begin = file.end_offset
 
     def sync_all(self) -> None:
-        """Sync every file, also what an earlier process left in the page cache.
+        """Sync every file, including data that an earlier process left in the page cache.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -309,7 +310,7 @@ class MappedFileQueue:
             file.file.sync()
 
     def close(self) -> None:
-        """Close all files without syncing them; the queue is then as new."""
+        """Close all files without syncing them; the queue is then like a new one."""
         with suppress(StorageFailed):  # the next file is not used yet
             self._take_up_next()
         if self._cut_short is not None:
@@ -339,8 +340,8 @@ class MappedFileQueue:
         if self._mapped_files and self.end_offset > offset:
             return
         if self._is_sparse and self._mapped_files:
-            # Name and size of a file before the next one is made, so that a crash leaves no gap between files. What
-            # may be wrong after a crash is then in the last file, or after what its owner knows to be durable.
+            # Name and size of a file before the next one is created, so that a crash leaves no gap between files. Data
+            # that may be wrong after a crash is then in the last file, or after what its owner knows to be durable.
             self._mapped_files[-1].file.sync()
             self._files.sync_directory(self._directory)
         file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)
@@ -350,7 +351,7 @@ class MappedFileQueue:
         self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
 
     def _take_up_next(self) -> None:
-        """Take up the file that `prepare_next` promised, once it is made; without one do nothing."""
+        """Add the file of `prepare_next`, once it is created; without one do nothing."""
         job, self._next = self._next, None
         file = None if job is None else job.make()
         if file is not None:

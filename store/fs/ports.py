@@ -1,9 +1,9 @@
-"""The file system as the stores see it: the ports `Files`, `File` and `DirectoryLock`.
+"""The ports of the file system: `Files`, `File` and `DirectoryLock`.
 
-`store.fs.linux.files` implements them on the operating system. Nothing outside it opens, maps, locks or syncs a file,
+`store.fs.linux.files` implements them on the operating system. No other code opens, maps, locks or syncs a file,
 so that a simulator can replace the disk.
 
-What is assumed of the file system: a synced byte stays; of an unsynced write any sectors may be lost, also in the
+Assumptions about the file system: synced bytes persist; of an unsynced write any sectors may be lost, also in the
 middle; a rename is atomic; a name is durable once its directory is synced.
 """
 
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# What a replaced file needs at most unless its owner says otherwise: one block.
+# The default size reserved for a file that is replaced: one block.
 SMALL_FILE_SIZE_BYTES = 4096
 # The bytes of a file's begin, and of the end of its data, that `glance` reads.
 GLANCE_SIZE_BYTES = 4096
 
 
 class FileGlance(NamedTuple):
-    """What one look at a file shows.
+    """The metadata of a file, and its first and last bytes.
 
     Attributes:
         name: in its directory.
-        size: bytes; -1: it is no file.
+        size: in bytes; -1: it is not a file.
         ranges: see `File.data_ranges`, from 0 on.
         head: its first bytes.
         tail: the last bytes before the end of its last range.
@@ -41,17 +41,17 @@ class FileGlance(NamedTuple):
 class File(Protocol):
     """One file of fixed size: written at positions, read through a map.
 
-    All methods belong to the thread that owns the store, but `sync`, which any thread may call.
+    All methods are for the thread that owns the store, except `sync`, which any thread may call.
     """
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes; fixed while the file is open."""
+        """Size in bytes; fixed while the file is open."""
         ...
 
     def write(self, data: bytes | memoryview, position: int) -> None:
@@ -71,7 +71,7 @@ class File(Protocol):
         ...
 
     def allocate(self, position: int, size: int) -> None:
-        """Give the range real disk blocks, so that writing it cannot meet a full disk; its content stays.
+        """Allocate disk blocks for the range, so that writing it cannot fail on a full disk; its content is kept.
 
         Raises:
             DiskFull: nothing was changed.
@@ -81,7 +81,7 @@ class File(Protocol):
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero.
 
-        They may be larger than need be, also everything. Reading outside of them can make later answers larger.
+        They may be larger than necessary, even the whole file. Reading outside of them can make later answers larger.
         """
         ...
 
@@ -92,7 +92,7 @@ class File(Protocol):
     def sync(self) -> None:
         """Make everything written so far durable. Any thread may call it; on a closed file it does nothing.
 
-        A file is closed only when it was synced or removed, so that nothing is lost by that.
+        A file is closed only after it was synced or removed, so that nothing is lost.
 
         Raises:
             StorageFailed: the node must stop and never sync this file again.
@@ -100,7 +100,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the file, after a `sync` under way. Closing twice is allowed."""
+        """Close the file, after a running `sync`. Closing twice is allowed."""
         ...
 
     def discard(self) -> None:
@@ -109,15 +109,15 @@ class File(Protocol):
 
 
 class DirectoryLock(Protocol):
-    """The right to write into a directory, held by one process at a time."""
+    """A lock on a directory, which only the process that has it may write."""
 
     def release(self) -> None:
-        """Give the right back; twice is allowed."""
+        """Release the lock; twice is allowed."""
         ...
 
 
 class QueueFiles(Protocol):
-    """What a queue of files needs of a file system: the part of `Files` that `store.fs.file_pool` gives, too."""
+    """The part of `Files` that a queue of files needs; `store.fs.file_pool` implements it, too."""
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""
@@ -149,16 +149,16 @@ class QueueFiles(Protocol):
 
 
 class Files(Protocol):
-    """A file system. Every method that is not stated to raise otherwise raises `StorageFailed`."""
+    """A file system. Every method may raise `StorageFailed`, in addition to the errors that it documents."""
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """Create `path` and its missing parents, durably; one that exists is fine.
+        """Create `path` and its missing parents, durably; it may exist already.
 
-        The name of one that exists becomes durable, too: a process that was killed may have made it and no more.
+        The name of an existing directory becomes durable, too: its creator may have been killed before that.
 
         Args:
             path: where.
-            is_durable: False: the caller syncs the directories above those that were missing.
+            is_durable: False: the caller syncs the parents of those that were missing.
         """
         ...
 
@@ -171,15 +171,15 @@ class Files(Protocol):
         ...
 
     def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Look at all files of many directories, and yield what each directory has, in the order of their names.
+        """Read the metadata of all files of many directories; yield the files of each directory, sorted by name.
 
-        Nothing stays open and nothing is mapped, and several directories are looked at together: a thousand take some
+        No file stays open or is mapped, and several directories are read together: a thousand take about
         ten milliseconds.
 
         Args:
             directories: paths; one that does not exist has no files.
-            is_cache_trusted: False: what the system keeps in memory of the files, and has not to write any more, is
-                read from the disk again, as `open` does.
+            is_cache_trusted: False: clean pages of the files are dropped from the page cache, and
+                read from the disk again, as by `open`.
         """
         ...
 
@@ -192,13 +192,13 @@ class Files(Protocol):
         ...
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> File:
-        """Create a file of `size` zero bytes with real disk blocks, and sync it; its name is not yet durable.
+        """Create a file of `size` zero bytes with disk blocks, and sync it; its name is not durable yet.
 
         Args:
             path: where.
             size: bytes.
-            is_sparse: give it no blocks and do not sync it: before its first sync a crash may leave it empty, and
-                `File.allocate` must go before each write that is not to meet a full disk.
+            is_sparse: allocate no blocks and do not sync it: before its first sync a crash may leave it empty, and
+                `File.allocate` must precede each write that must not fail on a full disk.
 
         Raises:
             DiskFull: no file remains.
@@ -207,7 +207,7 @@ class Files(Protocol):
         ...
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks`, one after the other, and sync it; its name is not yet durable.
+        """Create a file with the given chunks, in order, and sync it; its name is not durable yet.
 
         Raises:
             DiskFull: no file remains.
@@ -220,9 +220,9 @@ class Files(Protocol):
 
         Args:
             path: where.
-            is_cache_trusted: this process had the file open before, or has looked at it, and every sync of it since
-                then has succeeded. False: what the system keeps in memory of the file, and has not to write any more,
-                is read from the disk again, for another process may have been refused it by the disk.
+            is_cache_trusted: this process had the file open, or has read its metadata, and every sync of it since
+                then has succeeded. False: clean pages of the file are dropped from the page cache,
+                and read from the disk again, because writing them may have failed in another process.
         """
         ...
 
@@ -231,12 +231,12 @@ class Files(Protocol):
         ...
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """Set the room aside that `replace` of `path` needs, so that it also works on a full disk.
+        """Reserve the space that `replace` of `path` needs, so that it also works on a full disk.
 
-        A file that is always replaced by contents of the same `size` needs it only when it is opened.
+        If all contents have the same `size`, one call is enough, when the file is opened.
 
         Raises:
-            DiskFull: `replace` will then need room, too.
+            DiskFull: `replace` will then need space, too.
         """
         ...
 
@@ -244,16 +244,16 @@ class Files(Protocol):
         """Replace the content of a small file, atomically and durably: after a crash it is the old or the new.
 
         Raises:
-            DiskFull: only without `prepare_replace`, or when the content is longer than what was prepared and the
-                last one; the old content is kept.
+            DiskFull: only without `prepare_replace`, or if the content is longer than the reserved size and the
+                previous content; the old content is kept.
         """
         ...
 
     def rename(self, path: str, new_path: str) -> None:
         """Give a file another name in the same directory, or a directory another path, atomically.
 
-        Durable once the directory that holds the new name is synced. No other directory may have the new path, and no
-        file of the one that is renamed may be created, written or removed by its old path until then.
+        Durable once the directory of the new name is synced. No other directory may have the new path, and no
+        file of the renamed directory may be created, written or removed by its old path until then.
         """
         ...
 
@@ -272,7 +272,7 @@ class Files(Protocol):
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """Sync files and directories, in no particular order; any thread may call it.
 
-        Several at a time, for a file system makes them durable together: a thousand take a fraction of a second.
+        Several at a time, because a file system makes them durable together: a thousand take a fraction of a second.
 
         Raises:
             StorageFailed: one of them could not be synced; all others have ended.
@@ -280,17 +280,17 @@ class Files(Protocol):
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Make durable all that is in and below the directory `path`: contents and names, by any process.
+        """Make everything in and below the directory `path` durable: contents and names, of any process.
 
         For thousands of files: it may also wait for what other programs have written to the same file system.
 
         Raises:
-            StorageFailed: something of it may not be durable; the node must stop.
+            StorageFailed: a part of it may not be durable; the node must stop.
         """
         ...
 
     def modified_time(self, path: str) -> float:
-        """Return when the file was last written: seconds since 1970 by the wall clock."""
+        """Return the time of the last write: seconds since 1970 by the wall clock."""
         ...
 
     def disk_used_ratio(self, path: str) -> float:
@@ -302,7 +302,7 @@ class Files(Protocol):
 
         Args:
             path: the lock file.
-            content: what a file that is not there yet is made with.
+            content: of the file, if it has to be created.
 
         Raises:
             DirectoryLocked: another process holds it.
@@ -310,7 +310,7 @@ class Files(Protocol):
         ...
 
     def lock(self, path: str) -> DirectoryLock:
-        """Take the lock file `path` and write this process's id into it; the lock ends with the process.
+        """Lock the file `path` and write this process's id into it; the lock ends with the process.
 
         Raises:
             DirectoryLocked: another process holds it.

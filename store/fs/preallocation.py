@@ -1,7 +1,7 @@
-"""The next file of a queue, made before it is needed: to give 1 GiB its disk blocks takes time that no append has.
+"""The next file of a queue, created before it is needed: allocating 1 GiB takes too long for an append.
 
-The queue's owner asks for the job, any thread does it, and the owner adopts the file. If the file is needed before the
-job has begun, or while it is under way, the owner calls `make` itself: it does the job, or waits for the rest of it.
+The queue's owner requests the job, any thread does it, and the owner adopts the file. If the file is needed before the
+job has begun, or while it runs, the owner calls `make` itself: it does the job, or waits for its end.
 
 Source: RocketMQ `AllocateMappedFileService`.
 """
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class NextFile:
-    """A file that is made once, by the first caller.
+    """A file that is created once, by the first caller.
 
     Args:
         files: the file system; it creates files in any thread.
-        directory: the file's, whose names are synced when it is there.
+        directory: of the file; it is synced after the creation.
         path: of the file.
         size: in bytes.
     """
@@ -40,7 +40,7 @@ class NextFile:
 
     @property
     def is_made(self) -> bool:
-        """Whether `make` has come to its end: `make` then answers at once."""
+        """Whether `make` has ended: further calls return at once."""
         return self._is_made
 
     def make(self) -> File | None:
@@ -55,7 +55,7 @@ class NextFile:
                     self._file = self._files.create(self._path, self._size)
                     self._files.sync_directory(self._directory)
                 except DiskFull:
-                    # The file is not needed yet. A caller that needs it gets the error of the full disk itself.
+                    # The file is not needed yet. A caller that needs it will get the error of the full disk.
                     self._file = None
                 self._is_made = True
             return self._file

@@ -7,8 +7,8 @@ def printable(text: str, kept: str = "") -> str:
     r"""Return the text with characters that end a line or control a terminal written as escapes, such as `\x1b`.
 
     Args:
-        text: any; names of files that are no UTF-8 included.
-        kept: characters that stay as they are.
+        text: any; file names that are not UTF-8 included.
+        kept: characters that are not escaped.
     """
     if text.isprintable():
         return text

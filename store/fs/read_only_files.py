@@ -1,4 +1,4 @@
-"""The file ports for looking only: for stores in use, copies of them, and files that one may not write."""
+"""The file ports without changes: for stores in use, copies of them, and files without write permission."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from store.fs.ports import SMALL_FILE_SIZE_BYTES, File, Files
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Files that are mapped at a time; a map keeps no descriptor.
+# Files that are mapped at a time; a map has no descriptor.
 _OPEN_FILES_MAX = 256
 
 
 class ReadOnlyFile(OsFileMap):
-    """`store.fs.ports.File` without the means to change anything."""
+    """`store.fs.ports.File` for reading only."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class ReadOnlyFile(OsFileMap):
             return data_ranges(stream.fileno(), position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of `size` bytes from `position`, by a read of the file: the map is not touched."""
+        """Return a copy of `size` bytes from `position`, by a read of the file, without the map."""
         try:
             with Path(self.path).open("rb") as stream:
                 stream.seek(position)
@@ -67,7 +67,7 @@ class ReadOnlyFile(OsFileMap):
 
 
 class ReadOnlyFiles(OsReading):
-    """`store.fs.ports.Files` without the means to change anything: what would is a bug of the caller."""
+    """`store.fs.ports.Files` for reading only: a call of any other method is a bug of the caller."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class ReadOnlyFiles(OsReading):
         """Return the size of a file.
 
         Raises:
-            StorageFailed: it is not there.
+            StorageFailed: there is no such file.
         """
         try:
             return Path(path).stat().st_size
@@ -83,7 +83,7 @@ class ReadOnlyFiles(OsReading):
             raise StorageFailed(path, "stat", error) from error
 
     def is_taken(self, path: str) -> bool:
-        """Return whether a name is in use, if only by a link that leads nowhere."""
+        """Return whether a name is in use, even by a broken link."""
         return self.exists(path) or Path(path).is_symlink()
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> ReadOnlyFile:  # noqa: ARG002
@@ -151,11 +151,11 @@ class ReadOnlyFiles(OsReading):
 
 
 class OpenFiles:
-    """Files that are open for reading: those used last, so that a store of any size can be walked over.
+    """Files that are open for reading: the most recently used ones, so that a store of any size can be scanned.
 
     Args:
         files: opens them.
-        count_max: the one not used for longest is closed to open another.
+        count_max: beyond it, the least recently used one is closed.
     """
 
     __slots__ = ("_count_max", "_files", "_open")

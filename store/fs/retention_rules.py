@@ -1,25 +1,25 @@
-"""Chooses the old files of a log to delete: by age and disk usage, and never while their content is needed.
+"""Selects the old files of a log to delete: by age and disk usage, and never while their content is needed.
 
-| when                                     | what goes, oldest first                                            |
+| when                                     | what is deleted, oldest first                                      |
 | ---------------------------------------- | ------------------------------------------------------------------ |
-| in the hours of `delete_when`, or the    | files not written for `reserved_s`, at most ten at once            |
+| in the hours of `delete_when`, or the    | files not written for `reserved_s`, at most ten at a time          |
 | disk is fuller than `expire_ratio`       |                                                                    |
-| the disk is fuller than `force_ratio`    | the oldest file, however young; then the disk is looked at again   |
+| the disk is fuller than `force_ratio`    | the oldest file, however young; then the disk is checked again     |
 | the disk is fuller than `full_ratio`     | appends are refused                                                |
 
-The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) bring the
-numbers. For both holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are computed from
-the wall clock, for nothing
-else outlives a restart. Therefore:
+The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) have the
+numbers. For both: nothing from the floor on is deleted, and a jump of the clock deletes nothing. Ages are computed from
+the wall clock, because no other clock
+survives a restart. Therefore:
 
-- The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no
-  file expires until the reserved time has passed by the monotonic clock: then every file that was there at the jump is
-  old enough by that one. A jump that is taken back is a second jump: what was written in between has a wrong time.
-- What this process has written itself is no older than the process, whatever a wrong clock wrote on the file.
-- When the process starts and even the newest file seems old enough to go, either nothing was written for days or the
+- The wall clock is compared with the monotonic one. If they diverge by more than five minutes between two checks, no
+  file expires until the reserved time has passed by the monotonic clock: then every file that existed at the jump is
+  old enough by that clock. A jump back is a second jump: files written in between have a wrong time.
+- Files that this process has written are not older than the process, whatever time a wrong clock gave them.
+- If even the newest file seems old enough when the process starts, either nothing was written for days or the
   clock is wrong. That counts as a jump.
 
-The disk's fullness does not depend on clocks, nor does what it decides.
+The disk usage, and the deletions that it causes, do not depend on clocks.
 
 Source: RocketMQ `CleanCommitLogService`, DLedger `DLedgerMmapFileStore.CleanSpaceService`.
 """
@@ -45,10 +45,10 @@ class RetentionRules:
     """The numbers of the module's table.
 
     Attributes:
-        reserved_s: how long a file is kept after its last write, in seconds.
+        reserved_s: time for which a file is kept after its last write, in seconds.
         delete_when: hours of the day, local time.
-        expire_ratio: used part of the disk above which old files go at any hour.
-        force_ratio: the same for files of any age; None: young files never go.
+        expire_ratio: used part of the disk above which old files are deleted at any hour.
+        force_ratio: the same for files of any age; None: young files are never deleted.
         full_ratio: used part of the disk above which appends are refused.
     """
 
@@ -61,11 +61,11 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class DeletableFile:
-    """A file after which others follow.
+    """A file that is not the last one.
 
     Attributes:
-        end: all that it holds is below: an index of entries, or an offset of the log.
-        modified_s: when it was last written; seconds since 1970 by the wall clock.
+        end: its content is below this index of entries, or offset of the log.
+        modified_s: time of its last write; seconds since 1970 by the wall clock.
     """
 
     end: int
@@ -74,7 +74,7 @@ class DeletableFile:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What the clocks say at one moment.
+    """The readings of the clocks at one moment.
 
     Attributes:
         wall_s: seconds since 1970.
@@ -94,14 +94,14 @@ def read_clocks() -> ClockReading:
 
 
 class ExpiringLog(Protocol):
-    """A log in files, as its retention sees it."""
+    """The part of a log that its retention needs."""
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most this many, without the one that holds the end of the log."""
+        """Return (path, end) of the oldest files, at most this many, without the file of the log's end."""
         ...
 
     def newest_path(self) -> str | None:
-        """Return the path of the file that holds the end of the log; None when it holds nothing."""
+        """Return the path of the file with the end of the log; None if the log is empty."""
         ...
 
 
@@ -117,9 +117,9 @@ def decide(
     """Return the ends of the files to delete now, in order.
 
     Args:
-        files: oldest first, without the one that holds the end of the log.
+        files: oldest first, without the file of the log's end.
         now: what the clocks say.
-        used_ratio: how full the disk is, from 0 to 1.
+        used_ratio: used share of the disk, from 0 to 1.
         floor: everything from here on must stay.
         rules: the numbers.
         is_clock_trusted: False: no file is old enough.
@@ -137,7 +137,7 @@ def decide(
 
 
 class ClockWatch:
-    """Decides whether the wall clock can be believed; see the module's text."""
+    """Decides whether the wall clock can be trusted; see the module's text."""
 
     __slots__ = ("_jumped_s", "_offset_s", "_reserved_s")
 
@@ -147,11 +147,11 @@ class ClockWatch:
         self._jumped_s: float | None = None
 
     def is_trusted(self, now: ClockReading, newest_modified_s: float) -> bool:
-        """Look at the clocks; return whether ages by the wall clock count.
+        """Compare the clocks; return whether ages by the wall clock can be trusted.
 
         Args:
             now: what the clocks say.
-            newest_modified_s: when the newest data file was last written.
+            newest_modified_s: time of the last write to the newest data file.
         """
         offset_s = now.wall_s - now.monotonic_s
         if self._offset_s is None:
@@ -165,17 +165,17 @@ class ClockWatch:
 
 
 class RetentionPolicy:
-    """Looks at one log and its disk once in a while, and says what goes. It deletes nothing itself.
+    """Checks one log and its disk periodically, and selects the files to delete. It deletes nothing itself.
 
     Args:
         rules: the numbers.
-        files: the file system that holds the log.
+        files: the file system of the log.
         directory: of the log.
         log: open.
-        found_end: what other processes wrote is below: the end of the log when it was opened.
+        found_end: the end of the log when it was opened: other processes wrote the part before it.
 
     Attributes:
-        is_disk_full: whether appends are to be refused with DISK_FULL, as the last look found.
+        is_disk_full: whether appends must be refused with DISK_FULL, according to the last check.
         is_held_back: whether at the last check the floor alone prevented a deletion.
     """
 
@@ -193,17 +193,17 @@ class RetentionPolicy:
 
     @property
     def used_ratio(self) -> float:
-        """How full the disk was at the last look, from 0 to 1."""
+        """Used share of the disk at the last check, from 0 to 1."""
         return self._used_ratio
 
     @property
     def is_short_of_room(self) -> bool:
-        """Whether the disk was so full at the last look that old files go at any hour."""
+        """Whether the disk was so full at the last check that old files are deleted at any hour."""
         return self._used_ratio > self._rules.expire_ratio
 
     @property
     def is_clock_trusted(self) -> bool:
-        """Whether files expired by age at the last look; False after the wall clock jumped."""
+        """Whether files could expire by age at the last check; False after a jump of the wall clock."""
         return self._is_clock_trusted
 
     def read_clocks(self, now: ClockReading) -> None:
@@ -242,7 +242,7 @@ class RetentionPolicy:
         return chosen
 
     def _written_s(self, now: ClockReading, path: str, end: int) -> float:
-        """Return when a file was last written, by the wall clock."""
+        """Return the time of the last write to a file, by the wall clock."""
         modified_s = self._files.modified_time(path)
         if end <= self._found_end:
             return modified_s

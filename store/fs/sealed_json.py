@@ -1,6 +1,6 @@
 """JSON in a small file, with its own checksum as the last field: `{"format":1,…,"crc32c":456}`.
 
-The checksum is CRC-32C of the object as it is without that field.
+The checksum is the CRC-32C of the object without that field.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One thread for disk work that may stall, so that the event loop can send heartbeats meanwhile.
 
-Not here: what is to be done and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
+Not here: which work is done, and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ Finished = Callable[[Exception | None], None]
 
 
 class Worker(Protocol):
-    """The port: does disk work apart from the event loop, one job after the other."""
+    """The port: does disk work outside the event loop, one job after the other."""
 
     def run(self, job: Job, finished: Finished) -> None:
-        """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
+        """Run `job` outside the loop; then call `finished` on the loop, with the error of the job, if any."""
 
     def drain(self) -> None:
         """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
 
     async def stop(self) -> None:
-        """Wait for all jobs and their `finished` calls, then give the worker back."""
+        """Wait for all jobs and their `finished` calls, then stop the worker."""
 
 
 class StorageThread:
     """Runs jobs one after the other and reports each end on the event loop; started by the first job.
 
-    The owner bounds the jobs under way (one sync, one checkpoint). Construct it inside the running event loop.
+    The owner bounds the running jobs (one sync, one checkpoint). Construct it inside the running event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -43,7 +43,7 @@ class StorageThread:
         self._idle: asyncio.Future[None] | None = None
 
     def run(self, job: Job, finished: Finished) -> None:
-        """Run `job` in the thread; then call `finished` on the loop, with what the job raised."""
+        """Run `job` in the thread; then call `finished` on the loop, with the error of the job, if any."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -54,7 +54,7 @@ class StorageThread:
         """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
         if self._jobs_count:
             is_drained = threading.Event()
-            # Jobs run in order, so that all before this one have run when it does.
+            # Jobs run in order, so all earlier ones have run when this one does.
             self._jobs.put((is_drained.set, None))
             is_drained.wait()
 

@@ -1,4 +1,4 @@
-"""The numpy type of a layout that a `struct.Struct` describes: each layout is written down once."""
+"""The NumPy type of the layout of a `struct.Struct`, so that each layout is defined once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def numpy_type(layout: struct.Struct, names: Sequence[str]) -> np.dtype[np.void]
 def _types(codes: str) -> Iterator[str]:
     for count, code in _FIELD.findall(codes):
         if code == "s":
-            # Bytes as they are: numpy's own strings lose zeros at the end.
+            # Plain bytes: NumPy's strings lose zeros at the end.
             yield f"V{count or 1}"
         else:
             yield from [_TYPES[code]] * int(count or 1)

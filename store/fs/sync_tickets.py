@@ -1,7 +1,7 @@
-"""Syncs that run in other threads: what a ticket covers, and in which order tickets count.
+"""Syncs that run in other threads: the files of a ticket, and the order in which tickets count.
 
-The owner takes a ticket, any thread syncs it, and the owner hands it back. What exactly it makes durable (entries, a
-range of a log, derived files) is the owner's knowledge: it is kept in a ticket of the owner's own kind.
+The owner begins a ticket, any thread syncs it, and the owner ends it. Subclasses know what a ticket makes durable
+(entries, a range of a log, derived files).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Syncable(Protocol):
-    """What one flush makes durable."""
+    """A sync that can be executed in any thread."""
 
     def sync(self) -> None:
         """Sync the files; once.
@@ -31,19 +31,19 @@ SyncableT = TypeVar("SyncableT", bound=Syncable)
 
 
 class Flushable(Protocol[SyncableT]):
-    """What hands out tickets for what is not durable yet, and takes them back."""
+    """A part of a store that is flushed with tickets."""
 
     def begin_flush(self) -> SyncableT | None:
-        """Return a ticket for what waits to be durable; None when nothing does."""
+        """Return a ticket for everything that is not durable yet; None if everything is."""
         ...
 
     def end_flush(self, ticket: SyncableT) -> None:
-        """Take a synced ticket back."""
+        """Record that a ticket was synced."""
         ...
 
 
 def flush_all(part: Flushable[SyncableT]) -> None:
-    """Make everything of `part` durable, here and now.
+    """Make everything of `part` durable, in this thread.
 
     Raises:
         store.errors.StorageFailed: the node must stop.
@@ -57,7 +57,7 @@ class SyncTicket:
     """Files that must be synced.
 
     Attributes:
-        is_synced: whether `sync` came to its end.
+        is_synced: whether `sync` has ended successfully.
     """
 
     __slots__ = ("_files", "is_synced")
@@ -81,7 +81,7 @@ Ticket = TypeVar("Ticket", bound=SyncTicket)
 
 
 class OpenTickets(Generic[Ticket]):
-    """The tickets that are out, oldest first. Owner's thread only."""
+    """The open tickets, oldest first. Owner's thread only."""
 
     __slots__ = ("_tickets",)
 
@@ -89,22 +89,22 @@ class OpenTickets(Generic[Ticket]):
         self._tickets: deque[Ticket] = deque()
 
     def __iter__(self) -> Iterator[Ticket]:
-        """Yield all that are out; what was cut off meanwhile must be taken off each of them."""
+        """Yield all open tickets; after a truncation each of them must be shortened."""
         return iter(self._tickets)
 
     def __len__(self) -> int:
-        """Return the number of tickets that are not returned."""
+        """Return the number of open tickets."""
         return len(self._tickets)
 
     def add(self, ticket: Ticket) -> Ticket:
-        """Hand out a ticket."""
+        """Add a ticket."""
         self._tickets.append(ticket)
         return ticket
 
     def take_back(self, ticket: Ticket) -> list[Ticket]:
-        """Take a synced ticket back; return those that count now, oldest first.
+        """Record that a ticket was synced; return those that count now, oldest first.
 
-        A ticket counts once all older ones are back: each covers only its own files.
+        A ticket counts once all older ones are synced, because each covers only its own files.
         """
         assert ticket.is_synced
         assert ticket in self._tickets
@@ -114,5 +114,5 @@ class OpenTickets(Generic[Ticket]):
         return done
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Remove them all."""
         self._tickets.clear()

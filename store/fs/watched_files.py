@@ -1,12 +1,13 @@
 """A file system that calls a function once, before the first change is made through it.
 
-A store that is opened says so durably before it changes anything: a crash in between must not look like an exit in
-order. A start that refuses the store changes nothing, so it must not leave that note. Where opening decides that the
-store is good is spread over many modules; here no change can come before the note, and no refusal need take it back.
+An opened store records durably that it is open, before it changes anything: a crash in between must not look like a
+clean exit. A start that refuses the store changes nothing, so it must not leave that record. The code that decides that
+the store is good is spread over many modules; with this wrapper no change can precede the record, and no refusal has to
+remove it.
 
-Reading, locking, syncing and `prepare_replace` change nothing that a store holds: they are passed on as they are.
+Reading, locking, syncing and `prepare_replace` do not change the content of a store: they are passed on.
 
-Not here: what the function does (`store.maintenance.directory`).
+Not here: the function (`store.maintenance.directory`).
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class FirstChange:
-    """Whether anything was changed, and what must be done before.
+    """Whether anything was changed, and the function to call before.
 
     Args:
         before: called once, before the first change; if it raises, the change is not made, and it is called again
             before the next one.
 
     Attributes:
-        is_announced: `before` was called, and returned.
-        is_made: something was, or may have been, changed.
+        is_announced: `before` was called and has returned.
+        is_made: something was changed, or may have been.
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
@@ -41,14 +42,14 @@ class FirstChange:
         self.is_made = False
 
     def announce(self) -> None:
-        """Do what must be done before a change, unless that was done."""
+        """Call `before`, unless it was called."""
         if not self.is_announced:
             self._before()
             self.is_announced = True
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Surround one change."""
+        """Enclose one change."""
         self.announce()
         try:
             yield
@@ -77,7 +78,7 @@ class WatchedFile(ForwardingFile):
         self._file.write(data, position)
 
     def allocate(self, position: int, size: int) -> None:
-        """Give the range real disk blocks."""
+        """Allocate disk blocks for the range."""
         with self._first.change():
             self._file.allocate(position, size)
 
@@ -95,7 +96,7 @@ class WatchedFiles(ForwardingFiles):
         self._first = first
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """Create a directory and its missing parents; one that exists is no change."""
+        """Create a directory and its missing parents; an existing one is no change."""
         if self._files.is_directory(path):
             self._files.make_directory(path, is_durable=is_durable)
             return
@@ -108,7 +109,7 @@ class WatchedFiles(ForwardingFiles):
             return self._files.create(path, size, is_sparse=is_sparse)
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks`, and sync it."""
+        """Create a file with `chunks`, and sync it."""
         with self._first.change():
             self._files.create_from(path, chunks)
 
@@ -123,7 +124,7 @@ class WatchedFiles(ForwardingFiles):
             self._files.replace(path, content)
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         with self._first.change():
             self._files.rename(path, new_path)
 

@@ -1,6 +1,6 @@
-"""The key index: which messages have a given key.
+"""The key index: finds the messages with a given key.
 
-The files of `index/`, their layout and the chains through their items. What is indexed is decided by
+The files of `index/`, their layout and the chains of their items. The indexed keys are chosen by
 `store.dispatch`; checks of index files are in `store.check`. `store.dispatch` and everything above may import it; it
 does not know the consume queues.
 """

@@ -28,7 +28,7 @@ def time_difference(timestamp: int, begin: int) -> int:
 
 
 def link(slots: Int32s, key_hashes: Int32s, first: int) -> tuple[Int32s, Int64s, int]:
-    """Chain items that are added in order to the items that their slots lead to.
+    """Link new items, in order, to the newest items of their slots.
 
     Args:
         slots: changed in place.
@@ -36,10 +36,10 @@ def link(slots: Int32s, key_hashes: Int32s, first: int) -> tuple[Int32s, Int64s,
         first: number of the first of them.
 
     Returns:
-        The older item that each one leads to; the slots that changed; how many of these led nowhere before.
+        The older item of each one; the slots that changed; the number of these that were empty before.
     """
     count = len(key_hashes)
-    # Place in the upper half, row in the lower: one sort, faster than a stable one, groups by slot in the log's order.
+    # Slot in the upper half, row in the lower: one sort, faster than a stable one, groups by slot in the log's order.
     keyed = (key_hashes.astype(np.int64) % len(slots) << 32) | np.arange(count)
     keyed.sort()
     order, places = keyed & 0xFFFFFFFF, keyed >> 32

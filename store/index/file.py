@@ -5,8 +5,8 @@
 | 0 | 8 | i64 | begin_timestamp | store time of the first message; of a new file: the end of the file before |
 | 8 | 8 | i64 | end_timestamp | store time of the last message |
 | 16 | 8 | i64 | begin_physical_offset | of the first message; of a new file: the end of the file before |
-| 24 | 8 | i64 | end_physical_offset | of the last message: where its record begins |
-| 32 | 4 | i32 | used_slots | slots that lead anywhere |
+| 24 | 8 | i64 | end_physical_offset | of the last message's record |
+| 32 | 4 | i32 | used_slots | slots that are not 0 |
 | 36 | 4 | i32 | next_item | number of the next item; 1 in an empty file |
 | 40 | 4 * slots | i32 | slots | of each slot: its newest item, 0: none |
 | then | 20 * items | | items | item 0 is never used |
@@ -18,8 +18,8 @@
 | 12 | 4 | i32 | time_difference | whole seconds since begin_timestamp; of item 1: since the end of the file before |
 | 16 | 4 | i32 | previous | next older item of the same slot, 0: none |
 
-Slots of the file that is being filled are kept in memory and written when the file is flushed; what is on disk of them
-may be older, or newer, than the header says. Items are only appended, so slots can be made again from them.
+The slots of the last file are kept in memory and written when the file is flushed; those on the disk
+may be older, or newer, than the header. Items are only appended, so slots can be rebuilt from them.
 
 Source: RocketMQ `IndexFile`, `IndexHeader`.
 """
@@ -67,11 +67,11 @@ ITEM_TYPE = numpy_type(ITEM, ("key_hash", "physical_offset", "time_difference", 
 SLOT_TYPE = np.dtype(">i4")
 _PAGE_SIZE_BYTES = 4096
 _ALLOCATE_AHEAD_BYTES = 1 << 20
-# Up to here items are appended one by one.
+# Up to this number items are appended one by one.
 FEW_ITEMS_MAX = 32
-# Items that are looked at together: bounds the memory of checks and of making slots again.
+# Items that are processed together: bounds the memory of checks and of rebuilding slots.
 CHUNK_ITEMS = 1 << 16
-# Steps of one query in one file: a third of a second. Only a key that a million messages share needs more.
+# Steps of one query in one file: a third of a second. Only a key of more than a million messages needs more.
 _STEPS_MAX = 1 << 20
 
 assert HEADER.size == HEADER_SIZE
@@ -79,7 +79,7 @@ assert ITEM.size == ITEM_SIZE
 
 
 class IndexLayout(NamedTuple):
-    """How many slots and items each file of an index has (RocketMQ `maxHashSlotNum`, `maxIndexNum`)."""
+    """The number of slots and items of each file of an index (RocketMQ `maxHashSlotNum`, `maxIndexNum`)."""
 
     slots: int = 5_000_000
     items: int = 20_000_000
@@ -91,7 +91,7 @@ class IndexLayout(NamedTuple):
 
     @property
     def file_size(self) -> int:
-        """Bytes of a file."""
+        """Size of a file in bytes."""
         return self.items_begin + ITEM_SIZE * self.items
 
 
@@ -116,11 +116,11 @@ class IndexItems(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """What a query found in one file.
+    """The result of a query in one file.
 
     Attributes:
         physical_offsets: newest first.
-        fault: where the chain was broken off, and why; None: it was followed to its end.
+        fault: the place and reason at which the chain was abandoned; None: it was followed to its end.
     """
 
     physical_offsets: list[int]
@@ -138,24 +138,24 @@ class IndexFile:
     __slots__ = ("_allocated_end", "_dirty_pages", "_layout", "_slots", "file", "header")
 
     def __init__(self, file: File, layout: IndexLayout, header: Header | None = None) -> None:
-        """Take an open file.
+        """Use an open file.
 
         Args:
             file: of the layout's size.
-            layout: how many slots and items it has.
+            layout: the number of its slots and items.
             header: of a new file; None: it is read.
 
         Raises:
-            store.errors.CorruptData: the header promises more than the file can hold.
+            store.errors.CorruptData: the header counts more items than fit into the file.
         """
         assert file.size == layout.file_size, (file.path, file.size, layout)
         self.file = file
         self._layout = layout
-        # Items below this position have real blocks; 0: nothing was allocated by this process.
+        # Items below this position have disk blocks; 0: nothing was allocated by this process.
         self._allocated_end = 0
-        # Each is 0 or the number of an item of this file. None: not loaded, and the page cache has them as they are.
+        # Each is 0 or the number of an item of this file. None: not loaded; those in the page cache are current.
         self._slots: Int32s | None = None
-        # By page of header and slots: a slot in it differs from the page cache.
+        # By page of header and slots: whether a slot in it differs from the page cache.
         self._dirty_pages: Bools = np.zeros(0, np.bool_)
         if header is None:
             header = Header._make(HEADER.unpack_from(file.view()))
@@ -167,16 +167,16 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether no item fits in any more."""
+        """Whether no further item fits."""
         return self.header.next_item >= self._layout.items
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds no item."""
+        """Whether it has no item."""
         return self.header.next_item <= 1
 
     def items(self, begin: int, end: int) -> IndexItems:
-        """Return the items `[begin, end)` by number, as columns of their own."""
+        """Return copies of the items `[begin, end)` by number, as columns."""
         position = self._layout.items_begin + ITEM_SIZE * begin
         items = np.frombuffer(self.file.view(), ITEM_TYPE, max(0, end - begin), position)
         return IndexItems(
@@ -196,11 +196,11 @@ class IndexFile:
         return self._layout.items_begin + ITEM_SIZE * number
 
     def first_physical_offset(self) -> int:
-        """Return the message of item 1, which must be there."""
+        """Return the physical offset of the message of item 1, which must exist."""
         return self._physical_offset_of(1)
 
     def last_physical_offset(self) -> int:
-        """Return the message of the last item, which must be there."""
+        """Return the physical offset of the message of the last item, which must exist."""
         return self._physical_offset_of(self.header.next_item - 1)
 
     def _physical_offset_of(self, number: int) -> int:
@@ -210,7 +210,7 @@ class IndexFile:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s) -> int:
-        """Append items for keys, in the order of the log, into the page cache; return how many of them fit.
+        """Append items for keys, in the order of the log, into the page cache; return the number of those that fit.
 
         Raises:
             store.errors.DiskFull: nothing was appended.
@@ -241,13 +241,13 @@ class IndexFile:
     def _encode(
         self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
     ) -> tuple[bytes, int]:
-        """Return the bytes of items to append, and how many slots led nowhere before; the slots lead to them now."""
+        """Return the bytes of items to append, and the number of slots that were empty before; updates the slots."""
         count = len(key_hashes)
         previous, changed, fresh_count = link(slots, key_hashes, self.header.next_item)
         items: NDArray[np.void] = np.empty(count, ITEM_TYPE)
         items["key_hash"] = key_hashes
         items["physical_offset"] = physical_offsets
-        # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
+        # RocketMQ counts the time of the first one from the end of the file before, and only then sets the new begin.
         begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
         begins[0] = self.header.begin_timestamp
         items["time_difference"] = time_differences(timestamps, begins)
@@ -258,7 +258,7 @@ class IndexFile:
     def _encode_few(
         self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
     ) -> tuple[bytes, int]:
-        """Return the same as `_encode`, computed item by item: for a few items the calls of numpy cost more."""
+        """Return the same as `_encode`, computed item by item: for a few items NumPy's calls cost more."""
         items, fresh_count, count = [], 0, len(slots)
         begin = self.header.begin_timestamp
         rows = zip(key_hashes.tolist(), physical_offsets.tolist(), timestamps.tolist(), strict=True)
@@ -273,7 +273,7 @@ class IndexFile:
         return b"".join(items), fresh_count
 
     def _allocate(self, begin: int, end: int) -> None:
-        """Ensure that items find real blocks, and the first time also header and slots."""
+        """Ensure that items have disk blocks, and the first time also header and slots."""
         if not self._allocated_end:
             self.file.allocate(0, self._layout.items_begin)
         if end > self._allocated_end:
@@ -282,7 +282,7 @@ class IndexFile:
             self._allocated_end = ahead_end
 
     def _loaded_slots(self) -> Int32s:
-        """Return the slots in memory; those that lead nowhere are 0, as RocketMQ takes them."""
+        """Return the slots in memory; invalid ones are 0, as in RocketMQ."""
         if self._slots is None:
             slots = self.slots_on_disk()
             slots[(slots < 0) | (slots >= self.header.next_item)] = 0
@@ -295,7 +295,7 @@ class IndexFile:
         self._dirty_pages = np.full(self._layout.items_begin // _PAGE_SIZE_BYTES + 1, is_dirty)
 
     def slots_on_disk(self) -> Int32s:
-        """Return a copy of the slots as the file has them."""
+        """Return a copy of the slots in the file."""
         return np.frombuffer(self.file.view(), SLOT_TYPE, self._layout.slots, HEADER_SIZE).astype(np.int32)
 
     # --------------------------------------------------------------------------------------------------- flushing
@@ -321,13 +321,13 @@ class IndexFile:
     # ---------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> bool:
-        """Keep the items of messages that begin below `physical_offset`, and make the slots again.
+        """Keep the items of messages that begin below `physical_offset`, and rebuild the slots.
 
-        Where no item stays, only `is_empty` changes: the caller removes the file.
+        If no item is kept, only `is_empty` changes: the caller removes the file.
 
         Args:
             physical_offset: the items below it must be durable.
-            store_timestamp_of: called with the physical offset of the last message that stays.
+            store_timestamp_of: called with the physical offset of the last message that is kept.
 
         Returns:
             False: the header or an item is damaged, so that items below `physical_offset` may be missing. Then nothing
@@ -338,7 +338,7 @@ class IndexFile:
             sound = _sound_count(items, begin, last, physical_offset)
             if sound:
                 count, last = begin + sound, int(items.physical_offsets[sound - 1])
-                # Where a slot occurs twice the later assignment stays.
+                # If a slot occurs twice, the later assignment counts.
                 slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
             if sound < len(items.key_hashes):
                 break
@@ -360,12 +360,12 @@ class IndexFile:
         return True
 
     def _ends_by_right(self, number: int, last: int, physical_offset: int) -> bool:
-        """Return whether item `number` is the first of a message at or after `physical_offset`, by what follows it.
+        """Return whether item `number` is the first of a message at or after `physical_offset`, by later items.
 
         Args:
             number: of the first item that is not kept; `next_item`: there is none.
             last: the message of the item before it.
-            physical_offset: what is kept begins below it.
+            physical_offset: items of messages before it are kept.
         """
         end = self.header.end_physical_offset
         if number == self.header.next_item:
@@ -375,7 +375,7 @@ class IndexFile:
         return physical_offset <= offset <= following
 
     def _clear_items(self, first: int) -> None:
-        """Make everything from an item on zero, so that no stale item comes back."""
+        """Overwrite everything from an item on with zeros, so that no stale item can be read."""
         begin = self.item_position(first)
         view = self.file.view()
         for data_begin, data_end in self.file.data_ranges(begin):
@@ -389,7 +389,7 @@ class IndexFile:
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
         """Return messages that have a key of this hash, newest first.
 
-        Items know whole seconds only, so messages stored up to a second outside of the range may be among them.
+        Items have whole seconds only, so messages stored up to a second outside of the range may be among them.
 
         Args:
             key_hash: from 0.
@@ -403,7 +403,7 @@ class IndexFile:
         position = HEADER_SIZE + SLOT_SIZE * slot
         number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
         found: list[int] = []
-        # An older item has a smaller number; so whatever damage may have made of the chain, it has an end.
+        # An older item has a smaller number; so even a damaged chain has an end.
         newer, steps_left = header.next_item, _STEPS_MAX
         while number and len(found) < count_max:
             if not 0 < number < newer or not steps_left:
@@ -411,7 +411,7 @@ class IndexFile:
                 return Hits(found, CorruptData(self.file.path, position, what, f"{number}"))
             item_position = items_begin + ITEM_SIZE * number
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
-            # Item 1 counts its time from elsewhere, and is the message whose time is the file's begin.
+            # Item 1 counts its time from the previous file, and its message's time is the file's begin.
             time = header.begin_timestamp + (difference * 1000 if number > 1 else 0)
             if time + 999 < begin:
                 break

@@ -1,4 +1,4 @@
-"""The key index: which messages have a key, over the files of `index/`, oldest to newest.
+"""The key index: finds the messages with a key, in the files of `index/`, oldest to newest.
 
 A file's name is the store time of its first message (UTC, `yyyyMMddHHmmssSSS`), and at least one more than the name
 before it: so an index that is rebuilt has the same files. A full file is never written again.
@@ -35,12 +35,12 @@ _TIMESTAMP_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 class KeyHits(NamedTuple):
-    """What a query found.
+    """The result of a query.
 
     Attributes:
         physical_offsets: newest first. Only hashes were compared, and whole seconds: messages with other keys, or
             stored up to a second outside of the range, may be among them.
-        faults: chains that were broken off because they lead nowhere, or never end.
+        faults: chains that were abandoned because they are broken, or do not end.
     """
 
     physical_offsets: list[int]
@@ -53,7 +53,7 @@ class KeyIndex:
     Args:
         files: the file system.
         root: the store's directory.
-        layout: slots and items of each file.
+        layout: the number of slots and items of each file.
     """
 
     __slots__ = (
@@ -76,13 +76,13 @@ class KeyIndex:
         self._layout = layout
         # Oldest first; only the last one gets items.
         self._files: list[IndexFile] = []
-        # The last message, and how many of its keys are here. None: not known, until the next append finds it.
+        # The last message, and the number of its keys in the index. None: not known until the next append finds it.
         self._last: tuple[int, int] | None = None
         # By path, both of `_files` only: files with items since the last flush began; files with a header that was
         # written and not synced.
         self._changed: dict[str, IndexFile] = {}
         self._unsynced_headers: dict[str, IndexFile] = {}
-        # For each ticket that is not back: the headers to write when its items and slots are durable. A header must
+        # For each open ticket: the headers to write when its items and slots are durable. A header must
         # never count items that a crash can lose.
         self._headers: dict[DerivedFilesTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
         # `flushed <= _sealed <= _dispatched`: items with durable headers, with written headers, in the page cache.
@@ -96,11 +96,11 @@ class KeyIndex:
         """Open all files, as they were closed cleanly; after a crash `truncate` must follow.
 
         Returns:
-            What was repaired, and what was found that is no index file, one sentence each.
+            Repairs, and files that are no index files, one sentence each.
 
         Raises:
             store.errors.WrongFileSize: the index was written with other sizes.
-            store.errors.CorruptData: a file is damaged; an index can be built again from the log.
+            store.errors.CorruptData: a file is damaged; an index can be rebuilt from the log.
         """
         assert not self._files
         notes: list[str] = []
@@ -131,7 +131,7 @@ class KeyIndex:
         return notes
 
     def _has_right_size(self, names: Sequence[str]) -> bool:
-        """Return whether any file has the size of the settings: then they are those that the index was written with."""
+        """Return whether any file has the size in the settings: then the index was written with these settings."""
         for name in names:
             file = self._file_system.open(f"{self._directory}/{name}")
             file.close()
@@ -146,16 +146,16 @@ class KeyIndex:
 
     @property
     def max_physical_offset(self) -> int:
-        """Where the record of the last message begins that has items; 0 when there is none.
+        """The offset of the last message's record that has items; 0 if there is none.
 
-        Where a header and the last item differ, it is the lower of the two: what follows is dispatched again, and items
-        that are there already are left out.
+        If a header and the last item differ, it is the lower of the two: the following messages are dispatched again,
+        and items that exist already are skipped.
         """
         last = next((file for file in reversed(self._files) if not file.is_empty), None)
         return 0 if last is None else min(last.header.end_physical_offset, last.last_physical_offset())
 
     def digest(self) -> int:
-        """Return a checksum of which files there are and how many items each has."""
+        """Return a checksum of the names of the files and the number of items of each."""
         counts = [(file.file.path.rpartition("/")[2], file.header.next_item) for file in self._files]
         return crc32c("".join(f"{name} {next_item}\n" for name, next_item in counts).encode())
 
@@ -173,7 +173,7 @@ class KeyIndex:
             before.end_timestamp, before.end_timestamp, before.end_physical_offset, before.end_physical_offset
         )
         created = self._file_system.create(path, self._layout.file_size, is_sparse=True)
-        # Size and name at once: only the last file may be found cut short by a crash.
+        # Size and name now: only the last file may be incomplete after a crash.
         created.sync()
         self._file_system.sync_directory(self._directory)
         file = IndexFile(created, self._layout, header)
@@ -183,10 +183,10 @@ class KeyIndex:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> None:
-        """Add the keys of a range of the log, in the page cache; those that are here already are left out.
+        """Add the keys of a range of the log, in the page cache; existing ones are skipped.
 
         Raises:
-            store.errors.DiskFull: some keys may have been added; give the same batch again.
+            store.errors.DiskFull: some keys may have been added; call it again with the same batch.
             store.errors.StorageFailed: the node must stop.
         """
         offsets = batch.physical_offsets[batch.key_rows]
@@ -208,7 +208,7 @@ class KeyIndex:
             done += taken
 
     def _note_last(self, offsets: Int64s) -> None:
-        """Remember the last message, and how many of its keys are here."""
+        """Record the last message, and the number of its keys in the index."""
         offset = int(offsets[-1])
         count = len(offsets) - int(offsets.searchsorted(offsets[-1]))
         if self._last is not None and self._last[0] == offset:
@@ -226,7 +226,7 @@ class KeyIndex:
         return min(begin + count, end)
 
     def _find_last(self) -> tuple[int, int] | None:
-        """Return the last message and how many of its keys are here; they may be in several files."""
+        """Return the last message and the number of its keys in the index; they may be in several files."""
         offset, count = -1, 0
         for file in reversed(self._files):
             number = file.header.next_item
@@ -244,15 +244,16 @@ class KeyIndex:
     def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> int:
         """Keep the items of messages that begin below `physical_offset`, which must be durable.
 
-        The slots of the file that is left last are made again from its items. Everything else becomes zero, or is
-        removed; so is a file whose header and items contradict one another: one of them is damaged.
+        The slots of the last remaining file are rebuilt from its items. Everything after that becomes zero, or is
+        removed; so is a file whose header and items contradict one another, because one of them is damaged.
 
         Args:
-            physical_offset: where dispatching will continue.
-            store_timestamp_of: called with the physical offset of the last message that stays.
+            physical_offset: at which dispatch will continue.
+            store_timestamp_of: called with the physical offset of the last message that is kept.
 
         Returns:
-            Where dispatching must continue for no item to be missing: `physical_offset`, or less if a file was damaged.
+            The offset at which dispatch must continue so that no item is missing: `physical_offset`, or less if a file
+            was damaged.
         """
         is_whole = self._remove_from_unfilled(physical_offset)
         while self._files:
@@ -267,9 +268,10 @@ class KeyIndex:
         return certain
 
     def _remove_from_unfilled(self, physical_offset: int) -> bool:
-        """Remove the first file that is not full, and those after it; return whether no item below is lost by that.
+        """Remove the first file that is not full, and those after it; return whether no item before the offset is lost.
 
-        Only the last file with messages below `physical_offset` may have room left: else a bit of its header changed.
+        Only the last file with messages below `physical_offset` may not be full: otherwise a bit of its header has
+        changed.
         """
         unfilled = next((number for number, file in enumerate(self._files[:-1]) if not file.is_full), None)
         if unfilled is None:
@@ -287,7 +289,7 @@ class KeyIndex:
         return not last.is_empty or last.header.end_physical_offset in (0, before)
 
     def expire(self, log_begin: int) -> None:
-        """Delete files whose last message is no longer in the log; the last file stays."""
+        """Delete files whose last message is no longer in the log; the last file is kept."""
         while len(self._files) > 1 and _is_expired(self._files[0], self._files[1], log_begin):
             self._remove(self._files.pop(0))
 
@@ -316,19 +318,19 @@ class KeyIndex:
 
     @property
     def flushed(self) -> Dispatched:
-        """All of the log up to here has durable items, and headers that count them."""
+        """Every message of the log up to here has durable items, and headers that count them."""
         return self._progress.flushed
 
     @property
     def dispatched(self) -> Dispatched:
-        """All of the log up to here was appended since `load`."""
+        """Every message of the log up to here was appended since `load`."""
         return self._dispatched
 
     def begin_flush(self) -> DerivedFilesTicket | None:
-        """Return a ticket for what was appended; None when everything is durable, or on its way.
+        """Return a ticket for appended items; None if everything is durable, or in open tickets.
 
-        The headers are written when the ticket is back, and are durable by the next one: it takes two of them until
-        `flushed` has moved on.
+        The headers are written when the ticket has ended, and become durable with the next one: it takes two tickets
+        until `flushed` has advanced.
         """
         if not self._changed and not self._unsynced_headers:
             if self._progress.is_waiting or self.flushed == self._dispatched:
@@ -343,7 +345,7 @@ class KeyIndex:
         return self._progress.begin(ticket)
 
     def end_flush(self, ticket: DerivedFilesTicket) -> None:
-        """Take a ticket back that was synced, and write the headers of what it covers."""
+        """Record that a ticket was synced, and write the headers that count its items."""
         self._progress.end(ticket)
         dispatched, headers = self._headers.pop(ticket, (Dispatched(), []))
         for file, header in headers:
@@ -353,7 +355,7 @@ class KeyIndex:
         self._sealed = max(self._sealed, dispatched)
 
     def flush(self) -> None:
-        """Make everything durable here and now, as before closing.
+        """Make everything durable, in this thread.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -401,7 +403,7 @@ def _is_expired(file: IndexFile, following: IndexFile, log_begin: int) -> bool:
     """Return whether all messages of a file begin before `log_begin`, by two fields that agree.
 
     No checksum covers a header or an item: one changed bit must not delete items of messages that the log still has.
-    Each pair names the same message, so that one changed bit cannot lower both; the second pair also ends the wait for
+    Each pair has the same message, so that one changed bit cannot lower both; the second pair also ends the wait for
     a file in which one field of the first pair was raised.
     """
     if not file.is_empty and max(file.header.end_physical_offset, file.last_physical_offset()) < log_begin:

@@ -147,7 +147,7 @@ class OsFiles(OsReading):
         except OSError as error:
             raise StorageFailed(str(parent), "look at", error) from error
         except StorageFailed as error:
-            # Another program made it, in a directory that this program may not read.
+            # Another program created it, in a directory that this program may not read.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
@@ -188,8 +188,8 @@ class OsFiles(OsReading):
         """Open an existing file for reading and writing; its clean pages are dropped from the page cache."""
         descriptor = _open(path, os.O_RDWR, "open")
         try:
-            # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
-            # syncs them with success, would count on what is nowhere on the disk; so clean pages are read again.
+            # After a failed sync Linux marks the pages that it could not write as clean. A process that reads them, and
+            # syncs without an error, would rely on data that is not on the disk; so clean pages are read again.
             if not is_cache_trusted:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return OsFile(path, descriptor)
@@ -198,7 +198,7 @@ class OsFiles(OsReading):
             raise StorageFailed(path, "open", error) from error
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """Create the spare file of `size` bytes with which `replace` of `path` works on a full disk, too."""
+        """Create the spare file of `size` bytes, with which `replace` of `path` also works on a full disk."""
         _prepare_spare(path + ".spare", size)
         if not Path(path).exists():
             # The first replace has no old file to keep as the next spare: this one takes its place.
@@ -207,8 +207,8 @@ class OsFiles(OsReading):
     def replace(self, path: str, content: bytes) -> None:
         """Replace the content of a small file, atomically and durably: after a crash it is the old or the new.
 
-        The content goes into the spare file, which takes the name in one rename; the file that had the name becomes
-        the next spare (kept by a second link meanwhile). So no block and no name is ever needed again.
+        The content is written into the spare file, which is renamed to `path`; the file that had the name becomes
+        the next spare (kept by a second link meanwhile). So no further block or name is needed.
         """
         spare = path + ".spare"
         descriptor = _open_spare(spare)
@@ -265,7 +265,7 @@ class OsFiles(OsReading):
             for work in works:
                 work()
             return
-        # Threads of their own each time: they cost little beside the syncs, and none is missing after a fork.
+        # New threads each time: they cost little compared with the syncs, and none is missing after a fork.
         with ThreadPoolExecutor(min(_SYNC_THREADS_MAX, len(works)), "sync") as threads:
             syncing = [threads.submit(work) for work in works]
         for sync in syncing:
@@ -297,7 +297,7 @@ class OsFiles(OsReading):
         except OSError as error:
             os.close(descriptor)
             raise StorageFailed(path, "lock", error) from error
-        # Only for people: a disk too full to hold the number is no reason not to start.
+        # Only for people: a disk too full for the number is no reason not to start.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -306,8 +306,8 @@ class OsFiles(OsReading):
     def lock_first_byte(self, path: str, content: bytes) -> OsDirectoryLock:
         """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
 
-        Java takes a POSIX record lock. The kind used here excludes that one and is excluded by it, but belongs to the
-        open file: another store of this process meets it, too, and no other descriptor's end gives it up.
+        Java takes a POSIX record lock. The kind used here conflicts with it, but belongs to the open file: it also
+        conflicts with another store of this process, and closing another descriptor does not release it.
         """
         descriptor = _open(path, os.O_RDWR | os.O_CREAT, "open")
         try:
@@ -323,7 +323,7 @@ class OsFiles(OsReading):
 
 
 def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
-    """Close and unmap a file; if its view or slices of it live on elsewhere, the map goes with the last of them."""
+    """Close and unmap a file; if its view or slices of it are still in use, the map is freed with the last of them."""
     os.close(descriptor)
     if isinstance(mapped, mmap.mmap):
         with contextlib.suppress(BufferError):
@@ -333,9 +333,9 @@ def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
 def _prepare_spare(spare: str, size: int) -> None:
     descriptor = _open_spare(spare)
     try:
-        # One block serves any content of a small file, so a spare is as good as new.
+        # One block is enough for any content of a small file, so a used spare is as good as a new one.
         if -(-os.fstat(descriptor).st_size // SMALL_FILE_SIZE_BYTES) < -(-size // SMALL_FILE_SIZE_BYTES):
-            # Written, not only allocated: turning an allocated block into a written one may itself need room.
+            # Written, not only allocated: converting an allocated block into a written one may itself need space.
             _write_all(descriptor, bytes(size))
             os.fsync(descriptor)
     except OSError as error:
@@ -349,14 +349,14 @@ def _open_spare(spare: str) -> int:
     descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
     if os.fstat(descriptor).st_nlink == 1:
         return descriptor
-    # A crash left it linked to the file in use, which must never be written in place.
+    # After a crash it may be linked to the file in use, which must never be written in place.
     os.close(descriptor)
     Path(spare).unlink()
     return _open(spare, os.O_WRONLY | os.O_CREAT, "create")
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
-    """Write `content` at the descriptor's place, which is the beginning of a file just opened."""
+    """Write `content` at the descriptor's position, which is the begin of a file just opened."""
     done = os.write(descriptor, content)
     while done < len(content):
         done += os.write(descriptor, memoryview(content)[done:])

@@ -1,12 +1,11 @@
-"""Looks at the files of many directories, several at a time: what `Files.glance` is on the operating system.
+"""Reads the metadata of the files of many directories: the implementation of `Files.glance`.
 
-A store has thousands of queues, whose files are nearly all holes. To open, map and search each by itself costs a
-millisecond; the few bytes that show where a queue ends are read here with some ten system calls.
+A store has thousands of queues, whose files are mostly holes. To open, map and search each separately takes a
+millisecond; the few bytes that show the end of a queue are read here with about ten system calls.
 
-One thread reads what the system has in memory: several would only compete for Python's lock. Where a look waits for the
-disk, the pages of the following files are requested in advance, as they are where all must be read from the disk. Where
-it waits all the same, the rest is looked at in several threads: a disk answers several requests in hardly more time
-than one.
+While the pages are in the page cache one thread reads: several would only compete for Python's lock. If it waits for
+the disk, the pages of the following files are requested in advance, as they are if all must be read from the disk. If
+it still waits, the rest is read in several threads: a disk answers several requests in little more time than one.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# More compete for Python's lock and not for the disk.
+# More threads would compete for Python's lock, not use the disk better.
 _THREADS: Final = 4
-# Directories that one thread looks at before it is handed others, and directories whose files are in memory at a time.
+# Directories that one thread reads before it gets others, and directories whose files are in memory at a time.
 _PART: Final = 64
 _AT_A_TIME: Final = 1024
-# In the directories of one part: a thread that slept more often waits for the disk, and not now and then for a lock.
+# For the directories of one part: a thread that slept more often waits for the disk, not only sometimes for a lock.
 _WAITS_MAX: Final = 32
 
 
@@ -50,7 +49,7 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
             waits, blocks = _waits(), _blocks_read()
             found = look(parts.pop(0), is_read_ahead=is_read_ahead)
             if _waits() - waits > _WAITS_MAX:
-                # If pages are not all that was waited for, but directories too, reading ahead is not enough.
+                # If it waited for directories, too, requesting pages in advance is not enough.
                 is_alone = not is_read_ahead
                 is_read_ahead = True
             elif _blocks_read() == blocks:
@@ -85,7 +84,7 @@ def _look_at_some(directories: Sequence[str], *, is_cache_trusted: bool, is_read
 
 
 def _names(directory: str) -> list[str]:
-    """Return the names in a directory, in order; none when there is no such directory."""
+    """Return the names in a directory, sorted; nothing if there is no such directory."""
     try:
         return sorted(with_descriptor(directory, "list", partial(os.listdir, directory)))
     except FileNotFoundError:
@@ -106,7 +105,7 @@ def _open(path: str) -> tuple[int, int]:
 
 
 def _read_ahead(path: str, *, is_cache_trusted: bool) -> None:
-    """Have the system begin to read what `_glance` needs of a file; forget before what is not trusted."""
+    """Request the pages that `_glance` needs of a file, after dropping those that are not trusted."""
     descriptor, size = _open(path)
     if descriptor < 0:
         return

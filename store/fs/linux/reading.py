@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class OsFileMap:
-    """The reading half of `store.fs.ports.File`: a shared read-only map, in one page cache with what is written.
+    """The reading half of `store.fs.ports.File`: a shared read-only map of the page cache, into which writes go.
 
-    The file is mapped when it is first looked at: what is only written and synced needs no map.
+    The file is mapped when it is first read: a file that is only written and synced needs no map.
 
     Args:
         path: of the file.
@@ -74,7 +74,7 @@ class OsFileMap:
             self._map.madvise(mmap.MADV_RANDOM)
 
     def _let_go_of_map(self) -> None:
-        """Slices of the view may live on elsewhere: the map goes when the last of them does."""
+        """Release the map; slices of the view may still be in use, and it is freed with the last of them."""
         self._view = memoryview(b"")
         self._map = b""
 
@@ -105,7 +105,7 @@ class OsReading:
             raise StorageFailed(path, "list", error) from error
 
     def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Yield the files of each directory, without opening any for longer; see `store.fs.linux.glances`."""
+        """Yield the files of each directory, without keeping any open; see `store.fs.linux.glances`."""
         return glances(directories, is_cache_trusted=is_cache_trusted)
 
     def exists(self, path: str) -> bool:
@@ -126,7 +126,7 @@ class OsReading:
             raise StorageFailed(path, "read", error) from error
 
     def modified_time(self, path: str) -> float:
-        """Return when the file was last written: seconds since 1970 by the wall clock."""
+        """Return the time of the last write: seconds since 1970 by the wall clock."""
         try:
             return Path(path).stat().st_mtime
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Regular files of the operating system: opened, read, and asked where they have data."""
+"""Regular files of the operating system: open, read, and find their data ranges."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import stat
 from typing import Final
 
 # Files that are read in one piece are small: term, identity, checkpoint. The largest are the offsets of a RocketMQ
-# store, some 100 MB for two million. A file of 1 TiB, all of it a hole, would end the process for lack of memory.
+# store, about 100 MB for two million. A file of 1 TiB that is a single hole would exhaust the memory of the process.
 READ_SIZE_BYTES_MAX: Final = 256 << 20
 
 
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     """Return a descriptor of a regular file that no child process inherits.
 
-    A FIFO in place of a file would block its reader without end, so nothing else is opened.
+    A FIFO in place of a file would block its reader forever, so nothing else is opened.
 
     Raises:
-        OSError: there is no such file, it cannot be opened, or it is something else.
+        OSError: there is no such file, it cannot be opened, or it is not a regular file.
     """
     return open_with_status(path, flags, mode)[0]
 
@@ -57,7 +57,7 @@ def read_regular(path: str) -> bytes:
 def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, int]]:
     """Return the ranges `[begin, end)` of an open file of `size` bytes that have blocks, from `position` on, in order.
 
-    All of it counts as data on a file system that does not know.
+    On a file system without this information the whole file counts as data.
     """
     ranges: list[tuple[int, int]] = []
     end = position
@@ -67,6 +67,6 @@ def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, in
             end = os.lseek(descriptor, begin, os.SEEK_HOLE)
             ranges.append((begin, end))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # not the end of the data: the file system does not know
+        if error.errno != errno.ENXIO:  # not the end of the data: the file system lacks the information
             return [(position, size)]
     return ranges

@@ -1,8 +1,8 @@
-"""Makes a whole directory tree durable at once: what `Files.sync_tree` is on the operating system.
+"""Makes a whole directory tree durable: the implementation of `Files.sync_tree`.
 
-Thousands of files that were synced before are not synced in less time: for each of them the disk is asked to write what
-it holds in its own memory. Linux makes a whole file system durable with one call. Since 5.8 that call fails if
-something could not be written; before, each file and each directory is synced by itself.
+Syncing thousands of files is slow even if they were synced before: for each of them the disk flushes
+its own cache. Linux makes a whole file system durable with one call. Since 5.8 that call fails if
+something could not be written; on older kernels each file and each directory is synced separately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sync_tree(path: str) -> None:
 
 
 def sync_one_by_one(path: str) -> None:
-    """Make durable all contents and names below `path`, each file and directory by a sync of its own."""
+    """Make all contents and names below `path` durable, with one sync for each file and directory."""
     for directory, _, names in os.walk(path, onerror=_raise_unlisted):
         for name in names:
             sync_path(f"{directory}/{name}", os.O_RDWR)
