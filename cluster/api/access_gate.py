@@ -5,6 +5,7 @@
 | metadata `authorization: Bearer dls1_…` | of a session, until it expires or its user's epoch changes |
 | metadata `authorization: Bearer dla1_…` | of an API token, until it expires or is deleted |
 | none, and a certificate `dledger://<group>/user/<name>` of this broker's group | that user, if it is enabled |
+| none, and a certificate `dledger://<group>/node/<id>` | may do everything, as it has everything |
 | anything else | none: UNAUTHENTICATED, except for methods that are public |
 
 A call looks its user up once, and again when access control has changed; it compares rights with every request. What
@@ -48,6 +49,7 @@ class AccessGate:
         scope: what the process knows beside requests.
         group: of the broker, in certificates of its users.
         clock_s: seconds since 1970.
+        is_closed: all calls are refused while there is no user; otherwise all are admitted then.
     """
 
     def __init__(
@@ -56,11 +58,26 @@ class AccessGate:
         scope: Scope,
         group: str,
         clock_s: Callable[[], int] = lambda: int(time.time()),  # noqa: TID251  (expiries are times of day)
+        *,
+        is_closed: bool = False,
     ) -> None:
         self.access = access
         self.scope = scope
         self.group = group
         self.clock_s = clock_s
+        self.is_closed = is_closed
+
+    def is_open(self, row: MethodRights, access: AccessState) -> bool:
+        """Return whether callers need no credentials for a method now.
+
+        Raises:
+            CallRefused: none are valid: the first user does not exist yet.
+        """
+        if row.audience is Audience.PUBLIC or access.rules.is_enforced:
+            return row.audience is Audience.PUBLIC
+        if self.is_closed:
+            raise _not_authenticated("a broker with a user: the first one does not exist yet, try again later")
+        return True
 
     def admit(self, method: str, context: Context) -> CallAdmission:
         """Return what a call may do.
@@ -88,6 +105,7 @@ class CallAdmission:
         # For which the user was looked up, compared by identity; there is another object after each change.
         self._rules: object = None
         self._user = ""
+        self._is_node = False
         self._expires_s = _NEVER_S
 
     def begin(self) -> None:
@@ -97,7 +115,7 @@ class CallAdmission:
             CallRefused: it may not.
         """
         access = self._gate.access()
-        if self._row.audience is Audience.PUBLIC or not access.rules.is_enforced:
+        if self._gate.is_open(self._row, access):
             return
         self._look_up(access)
         if self._row.audience is not Audience.RIGHTS:
@@ -110,7 +128,7 @@ class CallAdmission:
             CallRefused: it may not.
         """
         access = self._gate.access()
-        if self._row.audience is Audience.PUBLIC or not access.rules.is_enforced:
+        if self._gate.is_open(self._row, access):
             return
         if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
             self._look_up(access)
@@ -126,6 +144,8 @@ class CallAdmission:
             self.check(request)
 
     def _compare(self, access: AccessState, request: Message | None) -> None:
+        if self._is_node:
+            return
         lacking = self._row.lacking(self._user, request, self._gate.scope, access.rules, self._address)
         if lacking is not None:
             raise CallRefused(f"user {self._user!r} lacks {lacking}. Nothing was done", is_authenticated=True)
@@ -171,7 +191,10 @@ class CallAdmission:
         except NoIdentity:
             raise _not_authenticated("credentials") from None
         user = access.users.get(identity.name)
-        is_ours = identity.kind is IdentityKind.USER and identity.group == self._gate.group
+        is_ours = identity.group == self._gate.group
+        self._is_node = is_ours and identity.kind is IdentityKind.NODE
+        if self._is_node:
+            return str(identity)
         if not is_ours or user is None or not user.settings.is_enabled:
             raise _not_authenticated("a certificate of an enabled user of this broker")
         return identity.name

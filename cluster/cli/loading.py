@@ -30,6 +30,7 @@ _PLACES: Final = {
     "top": "cluster.cli.nodes.top:top",
     "context": "cluster.cli.nodes.context:context_app",
     "certs": "cluster.cli.nodes.certs:certs_app",
+    "user": "cluster.cli.nodes.user:user_app",
     "transfer": "cluster.cli.nodes.members:transfer",
     "bench": "cluster.cli.bench.cluster:bench",
     "bench-store": "cluster.cli.bench.store:bench_store",

@@ -50,6 +50,12 @@ class ServerOptions(NodeOptions):
     auto_create_subscription_group: bool = Field(
         default=True, description="false: a group of consumers must be created before it consumes."
     )
+    first_user_file: str = Field(
+        default="",
+        description="File with the first user (`dledger user first` makes it): while the broker has no user, its "
+        "leader creates this one. Set: every call needs a token, or a certificate of a user. Empty: access control is "
+        "off until there is a user.",
+    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

@@ -100,6 +100,7 @@ class BrokerSettings:
         name_servers: `host:port` of each, comma separated; empty: none.
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
+        first_user_file: has the first user; empty: there is none.
         max_message_size: bytes of a body at most.
         has_property_crc: of the records of the base log.
         store: of queues, index and reading; the base log is kept as long as entries.
@@ -111,6 +112,7 @@ class BrokerSettings:
     auto_create_topic_enable: bool
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
+    first_user_file: str
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

@@ -31,6 +31,7 @@ from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.store_host import resolve_store_host
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.access.users import UserSettings
     from cluster.protocol.route_table import Registration
     from cluster.replica.port import Replica
     from dledger.config import Address
@@ -63,6 +65,7 @@ class Broker:
         name_servers: `host:port` of each, comma separated; empty: none.
         registry: for metrics; None: none are shown.
         beside: services that the same server serves.
+        first_user: is created while the broker has no user; until then all calls are refused.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Broker:
         name_servers: str = "",
         registry: CollectorRegistry | None = None,
         beside: Sequence[Served] = (),
+        first_user: UserSettings | None = None,
     ) -> None:
         self._replica = replica
         self._address = address
@@ -89,7 +93,9 @@ class Broker:
             has_topic=lambda name: name in replica.state.topics,
             has_group=lambda name: name in replica.state.groups,
         )
-        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker)
+        is_closed = first_user is not None
+        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed)
+        self._first_user = first_user
         self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
@@ -110,6 +116,9 @@ class Broker:
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
                 self.core.life_digests = self._registrar.life_digests
+            if self._first_user is not None:
+                creating = asyncio.create_task(create_first_user(self.core, self._first_user))
+                stack.push_async_callback(end_tasks, [creating])
             services = [self._service.served(), self._access_service.served(), *self._beside]
             server = await start_grpc_server(self._address, services, gate=self._gate)
             stack.push_async_callback(server.stop, GRACE_S)
@@ -171,6 +180,7 @@ class BrokerConfig:
         address: where clients are served.
         metrics_address: where `/metrics` is served; None: nowhere.
         name_servers: `host:port` of each, comma separated; empty: none.
+        first_user_file: has the first user; empty: there is none.
     """
 
     store: StandaloneConfig
@@ -178,6 +188,7 @@ class BrokerConfig:
     address: Address
     metrics_address: Address | None = None
     name_servers: str = ""
+    first_user_file: str = ""
 
 
 def run_broker(config: BrokerConfig) -> int:
@@ -200,7 +211,14 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
         stack.push_async_callback(replica.stop)
         for note in replica.plain.notes:
             logger.info("recovered %s", note)
-        broker = Broker(replica, config.options, config.address, name_servers=config.name_servers, registry=registry)
+        broker = Broker(
+            replica,
+            config.options,
+            config.address,
+            name_servers=config.name_servers,
+            registry=registry,
+            first_user=first_user_of(config.first_user_file, replica.state),
+        )
         await stack.enter_async_context(broker)
         say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
         await wait_end(stopped, replica.failure)

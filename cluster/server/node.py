@@ -130,6 +130,7 @@ async def _serve_messages(
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
+    from cluster.server.first_user import first_user_of  # noqa: PLC0415
 
     node_config = config.node
     replica = ReplicatedReplica.open(OsFiles(), config, metrics, trace=trace)
@@ -152,6 +153,7 @@ async def _serve_messages(
         name_servers=settings.name_servers,
         registry=registry,
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
+        first_user=first_user_of(settings.first_user_file, replica.state),
     )
     await stack.enter_async_context(broker)
     return replica.failure

@@ -71,6 +71,9 @@ def broker(
     metrics: _Metrics = "",
     flush: _Flush = "sync",
     set_options: _SetOptions = None,
+    first_user: Annotated[
+        str, typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; refuses strangers.")
+    ] = "",
     *,
     auto_create_topics: _AutoCreateTopics = False,
     skip_damaged: _SkipDamaged = False,
@@ -108,6 +111,7 @@ def broker(
         address=address,
         metrics_address=metrics_address,
         name_servers=name_servers,
+        first_user_file=first_user,
     )
     raise typer.Exit(run_broker(config))
 

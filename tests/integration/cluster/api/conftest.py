@@ -45,6 +45,7 @@ class Shop:
         self.stub: Any = None
         self.replica: Any = None
         self.replica_kind = StandaloneReplica
+        self.first_user: Any = None
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
@@ -66,12 +67,13 @@ class Shop:
         self.replica = self.replica_kind.open(self.files, StandaloneConfig(str(self.path), "b", str(address), plain))
         try:
             async with (
-                Broker(self.replica, BrokerOptions("b", **options), address) as broker,
+                Broker(self.replica, BrokerOptions("b", **options), address, first_user=self.first_user) as broker,
                 grpc.aio.insecure_channel(str(address)) as channel,
             ):
                 self.broker = broker
                 self.stub = broker_pb2_grpc.BrokerServiceStub(channel)
-                await self.set_topic(TOPIC)
+                if self.first_user is None:
+                    await self.set_topic(TOPIC)
                 yield self.stub
         finally:
             await self.replica.stop()

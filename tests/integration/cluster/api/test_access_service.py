@@ -15,6 +15,7 @@ from dledger.authentication.scram import ScramClient
 from dledger.authentication.tokens import api_token, digest_of_api_token
 from dledger.authentication.verifier import make_verifier
 from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.waiting import until
 
 SALT = b"s" * 16
 ADMIN = UserSettings("admin", is_super=True, verifier=make_verifier("correct horse", SALT))
@@ -96,6 +97,27 @@ def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
                 with pytest.raises(grpc.aio.AioRpcError, match=r"expected a"):
                     await stub.Get(get, metadata=bearer(ended_token))
             assert (await alice.login("alice", "battery staple")).answer.reason == "NOT_AUTHENTICATED"
+
+    run(story)
+
+
+def test_the_first_user_closes_the_broker_from_its_start(shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.server.first_user._RETRY_S", 0.01)
+    shop.first_user = ADMIN
+
+    async def story() -> None:
+        async with shop.open() as stub, Client(shop) as admin:
+            with pytest.raises(grpc.aio.AioRpcError, match=r"credentials|first one does not exist"):
+                await stub.Status(broker_pb2.BrokerStatusRequest())
+            await until(lambda: shop.replica.state.access.rules.is_enforced)
+            assert not (await admin.login("admin", "correct horse")).answer.code
+            assert [each.user.name for each in (await admin.call("ListUsers")).users] == ["admin"]
+            token = admin.token
+        # It is in the state now: another file is ignored, and tokens outlive the process.
+        shop.first_user = UserSettings("other", is_super=True, verifier=ADMIN.verifier)
+        async with shop.open(), Client(shop) as admin:
+            admin.token = token
+            assert [each.user.name for each in (await admin.call("ListUsers")).users] == ["admin"]
 
     run(story)
 
