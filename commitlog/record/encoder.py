@@ -111,7 +111,7 @@ class PreparedRecords:
         """
         assert not self._has_property_crc
         data = self.encode(0, queue_offsets, store_timestamp)
-        records = list[bytes]()
+        records: list[bytes] = []
         position = 0
         for size in self.sizes:
             _TIMESTAMP.pack_into(data, position + PHYSICAL_OFFSET_POSITION, 0)
@@ -160,7 +160,9 @@ class RecordEncoder:
         Raises:
             IllegalMessage: one cannot be stored; it says what is wrong with it. None is prepared.
         """
-        parts, sizes, timestamp_positions = list[bytes](), list[int](), list[int]()
+        parts: list[bytes] = []
+        sizes: list[int] = []
+        timestamp_positions: list[int] = []
         # The hot loop of a put: names are bound once, nothing is computed twice.
         topics, born_hosts, checksum, mask = self._topics, self._born_hosts, crc32, CRC_MASK
         size_max, has_property_crc = self._max_message_size, self._has_property_crc

@@ -97,7 +97,8 @@ def walk(
         size_bytes_max: stop after this many bytes; at least one record is taken.
         count_max: stop after this many records.
     """
-    starts, sizes = list[int](), list[int]()
+    starts: list[int] = []
+    sizes: list[int] = []
     limit, left = min(position + size_bytes_max, end), count_max
     if header_size:
         position = _walk_entries(view, position, end, limit, count_max, (starts, sizes))

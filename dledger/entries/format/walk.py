@@ -51,7 +51,8 @@ def walk(
         codec: of the log.
     """
     index, term, chain_crc = state.index, state.term, state.chain_crc
-    units, special = list[bytes](), list[int]()
+    units: list[bytes] = []
+    special: list[int] = []
     # The hot loop of followers and of recovery: names are bound once, nothing is computed twice.
     add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
     checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN
@@ -82,8 +83,7 @@ def walk(
         if not (at_chain or body_size) and chain_crc > 0 and _may_be_torn(buffer, offset, next_offset):
             break
         add_unit(pack_unit(magic, offset + displacement, size, at_index, at_term))
-        index, term, chain_crc = at_index + 1, at_term, at_chain
-        is_index_known = True
+        index, term, chain_crc, is_index_known = at_index + 1, at_term, at_chain, True
         offset = next_offset
         count_max -= 1
     if special and special[-1] == len(units):  # the bad entry
