@@ -1,4 +1,7 @@
-"""Passes every disk that a crash may leave to a judge; some are crashed once more while they are judged."""
+"""Passes every disk that a crash may leave to a judge; some are crashed once more while they are judged.
+
+Most operations change little of what a crash may leave: equal disks, of which the same is expected, are judged once.
+"""
 
 import os
 from collections import Counter
@@ -22,7 +25,7 @@ class Crashes:
         second_stride: the same for the images of a second crash.
 
     Attributes:
-        counts: of operations, images and images of a second crash.
+        counts: of operations, images and images of a second crash, and of those among them that were judged before.
         labels: of the image that is being judged; after a second crash, also of the first.
     """
 
@@ -32,8 +35,11 @@ class Crashes:
         self._second_crash_stride = second_crash_stride
         self._stride = stride
         self._second_stride = second_stride
+        # What is expected of the images that were judged last, and their keys.
+        self._owed = None
+        self._judged = set()
 
-    def see(self, place, disk, judge, *, is_end=False):
+    def see(self, place, disk, judge, *, is_end=False, owed=None):
         """Show what a crash may leave of a disk.
 
         Args:
@@ -41,12 +47,17 @@ class Crashes:
             disk: as it is now; it stays so.
             judge: called with (image, callback for each operation on it); opens the image, and raises if it is wrong.
             is_end: all images are shown, whatever the stride.
+            owed: all that the judge compares an image with; None: it is not known, and may be anything each time.
         """
+        if owed is None or owed != self._owed:
+            self._owed, self._judged = owed, set()
         self.counts["operations"] += 1
         images = chain(crash_images(disk, is_every_byte=IS_LONG), (killed(disk),))
         for image in self._sample(images, self.counts["operations"], 1 if is_end else self._stride):
             self.counts["images"] += 1
             is_crashed_again = self.counts["images"] % self._second_crash_stride == 0
+            if not is_crashed_again and not self._is_new(image, self._judged):
+                continue
             try:
                 self._judge(judge, image, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
             except Exception as error:
@@ -65,12 +76,24 @@ class Crashes:
         self.labels.pop()
 
     def _crash_again(self, disk, judge):
+        judged = set()
+
         def see(number):
             for image in self._sample(crash_images(disk), number, self._second_stride):
                 self.counts["images of a second crash"] += 1
-                self._judge(judge, image, nothing)
+                if self._is_new(image, judged):
+                    self._judge(judge, image, nothing)
 
         return see
+
+    def _is_new(self, image, judged):
+        """Note that an image is judged; say whether no equal one was that must give the same."""
+        key = (image.key, TORN_IN_A_SECTOR in image.label)
+        if image.key is not None and key in judged:
+            self.counts["judged before"] += 1
+            return False
+        judged.add(key)
+        return True
 
     @staticmethod
     def _sample(images, begin, stride):

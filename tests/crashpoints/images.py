@@ -24,11 +24,13 @@ TORN_IN_A_SECTOR = "torn inside a sector"
 class Image:
     """One possible disk; `label` says which class of which operations it is.
 
-    The disk is built when it is first asked for: most tests look at a sample of the images only.
+    The disk is built when it is first asked for: most tests look at a sample of the images only. Images with equal keys
+    are equal disks; None: it is not known.
     """
 
     label: str
     build: Callable[[], SimDisk]
+    key: int | None = None
 
     @cached_property
     def disk(self):
@@ -190,17 +192,18 @@ def crash_images(disk, *, is_every_byte=False):
     """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
     for label, without in _without_new_directories(disk):
         for image in crash_images(without, is_every_byte=is_every_byte):
-            yield Image(f"{image.label}, {label}", image.build)
+            yield Image(f"{image.label}, {label}", image.build, image.key)
     if disk.moves:
         before = SimDisk(Random(0), FaultCounts())
         before.directories, before.spares, before.moves = dict(disk.directories), disk.spares, list(disk.moves)
         before.undo_moves()
         for image in crash_images(before, is_every_byte=is_every_byte):
-            yield Image(f"{image.label}, directories not renamed", image.build)
+            yield Image(f"{image.label}, directories not renamed", image.build, image.key)
     seen = set()
     durable = {id(inode): bytes(inode.durable) for inode in reachable(disk)}
     settled = [(label, durable | lost) for label, lost in write_classes(disk, is_every_byte=is_every_byte)]
     spares = dict(disk.spares)
+    frame = (tuple(sorted(disk.directories)), tuple(sorted(spares)))
     for name_label, names in name_classes(disk):
         bound = [(path, name, *file) for path, files in names.items() for name, file in files.items()]
         # Names in an order of their own, so that images compare by their contents in that order.
@@ -208,10 +211,10 @@ def crash_images(disk, *, is_every_byte=False):
         places = hash(tuple(bound[at][:2] for at in order))
         for write_label, contents in settled:
             found = [b"" if is_empty else contents[id(inode)] for _, _, inode, is_empty in bound]
-            key = hash((places, tuple([found[at] for at in order])))
+            key = hash((frame, places, tuple([found[at] for at in order])))
             if key not in seen:
                 seen.add(key)
-                yield Image(f"{write_label}, {name_label}", partial(_build, list(names), bound, found, spares))
+                yield Image(f"{write_label}, {name_label}", partial(_build, list(names), bound, found, spares), key)
 
 
 def _without_new_directories(disk):

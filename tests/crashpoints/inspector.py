@@ -25,7 +25,7 @@ class Inspector:
         self.counts = self.crashes.counts
 
     def see(self, place, disk, promises):
-        self.crashes.see(place, disk, partial(self.open, promises))
+        self.crashes.see(place, disk, partial(self.open, promises), owed=promises)
 
     def open(self, promises, disk, before_operation):
         files = files_on(disk, before_operation)

@@ -139,7 +139,7 @@ class Opening:
         return OpenedBroker(files, clock, end, is_adopting=self.is_adopting)
 
     def see(self, number):
-        self.crashes.see(f"operation {number}", self.disk, self.judge, is_end=number == 0)
+        self.crashes.see(f"operation {number}", self.disk, self.judge, is_end=number == 0, owed=self.expected)
 
     def judge(self, disk, before_operation):
         assert self.finish(disk, before_operation) == self.expected

@@ -123,7 +123,8 @@ class Workload:
     # -------------------------------------------------------------------------------------------- looking at it
 
     def see(self, number):
-        self.crashes.see(f"{self._step}, operation {number}", self.disk, self._open_image)
+        owed = (tuple(self.bodies), self.flushed_count, self.deleted_counts, self.checkpoint, self.now_ms)
+        self.crashes.see(f"{self._step}, operation {number}", self.disk, self._open_image, owed=owed)
 
     def _open_image(self, disk, before_operation):
         files = files_on(disk, before_operation)
