@@ -210,7 +210,12 @@ def _retention_of(
 ) -> NodeRetention:
     store = opened.store
     policy = RetentionPolicy(
-        retention_settings(setup.config).rules, setup.files, opened.directory, store, found_end=store.last_index + 1
+        retention_settings(setup.config).rules,
+        setup.files,
+        opened.directory,
+        store,
+        found_end=store.last_index + 1,
+        last_written_s=opened.last_written_s,
     )
     return NodeRetention(
         policy,

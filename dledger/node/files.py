@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dledger.config import NodeConfig
     from store.fs.ports import Files
 
+_NEWEST_FILES_COUNT = 3
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
@@ -39,6 +41,7 @@ class NodeFiles:
         persistent: the persistent state, from the last two.
         snapshots: of the state machine; None without one.
         peer_directories: the directory's identity, and those of the peers' directories.
+        last_written_s: when the log was written last before it was opened: seconds since 1970; None: not known.
     """
 
     directory: str
@@ -48,6 +51,7 @@ class NodeFiles:
     persistent: PersistentState
     snapshots: SnapshotStore | None
     peer_directories: PeerDirectories
+    last_written_s: float | None
 
     @classmethod
     def open(
@@ -81,13 +85,9 @@ class NodeFiles:
         HardStateFile(files, f"{directory}/{HARD_STATE_NAME}").load()  # refused before anything is changed
         MembershipFile(files, f"{directory}/{MEMBERSHIP_NAME}").load()
         with ExitStack() as on_failure:
-            give_up = VoteGivenUp(
-                files,
-                directory,
-                self_id=config.self_id,
-                settings=config.membership(),
-                draw=draw,
-            )
+            settings = config.membership()
+            give_up = VoteGivenUp(files, directory, self_id=config.self_id, settings=settings, draw=draw)
+            last_written_s = _last_written_s(files, directory)
             store = EntryStore.open(files, directory, sizes, codec, give_up)
             on_failure.callback(store.abandon)
             hard_state = HardStateFile.open(files, directory)
@@ -102,14 +102,14 @@ class NodeFiles:
             note_beginning(LogHeadFile.open(files, directory), store.head)
             take_back_vote(files, directory, config.self_id, hard_state, membership_file)
             memberships = SavedMemberships(membership_file)
-            persistent = memberships.load(store, hard_state, config.membership())
+            persistent = memberships.load(store, hard_state, settings)
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
             if snapshots is not None:
                 on_failure.callback(snapshots.close)
             peer_directories = PeerDirectories.open(files, directory, identity)
             on_failure.pop_all()
         peer_directories.learn(persistent.memberships)
-        return cls(directory, store, hard_state, memberships, persistent, snapshots, peer_directories)
+        return cls(directory, store, hard_state, memberships, persistent, snapshots, peer_directories, last_written_s)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Close all files.
@@ -127,3 +127,12 @@ class NodeFiles:
             self.store.close(committed_index)
         else:
             self.store.abandon()
+
+
+def _last_written_s(files: Files, directory: str) -> float | None:
+    """Return when the log was written last; recovery may write to its files. None: there is none."""
+    data = f"{directory}/data"
+    names = files.list_directory(data) if files.exists(data) else []
+    # The last one or two may have been made ahead and hold nothing.
+    newest = [f"{data}/{name}" for name in names if name.isdecimal()][-_NEWEST_FILES_COUNT:]
+    return max((files.modified_time(path) for path in newest), default=None)

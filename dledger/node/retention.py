@@ -58,6 +58,8 @@ class NodeRetention:
         # and `look` chooses nothing else.
         self._going: list[int] = []
         policy.read_clocks(clocks())
+        if policy.silence_s:
+            logger.info("retention_silence seconds=%.0f", policy.silence_s)
 
     @property
     def used_ratio(self) -> float:

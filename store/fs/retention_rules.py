@@ -9,13 +9,15 @@
 
 The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) have the
 numbers. For both: nothing from the floor on is deleted, and a jump of the clock deletes nothing. Ages are computed from
-the wall clock, because no other clock
-survives a restart. Therefore:
+the wall clock, because no other clock survives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they diverge by more than five minutes between two checks, no
   file expires until the reserved time has passed by the monotonic clock: then every file that existed at the jump is
   old enough by that clock. A jump back is a second jump: files written in between have a wrong time.
 - Files that this process has written are not older than the process, whatever time a wrong clock gave them.
+- The time between the last write before the process started and the start, the *silence*, is part of no file's age: the
+  machine was off, nothing was written, or the clock was set ahead meanwhile, and these cannot be distinguished. Files
+  are kept longer by it, at most for the reserved time after the start.
 - If even the newest file seems old enough when the process starts, either nothing was written for days or the
   clock is wrong. That counts as a jump.
 
@@ -173,13 +175,24 @@ class RetentionPolicy:
         directory: of the log.
         log: open.
         found_end: the end of the log when it was opened: other processes wrote the part before it.
+        last_written_s: the time of their last write, in seconds since 1970, if it is known; None: that of the newest
+            file is used. Opening a log may write to that file.
 
     Attributes:
+        silence_s: seconds between that time and the start, if more than a restart takes; else 0.
         is_disk_full: whether appends must be refused with DISK_FULL, according to the last check.
         is_held_back: whether at the last check the floor alone prevented a deletion.
     """
 
-    def __init__(self, rules: RetentionRules, files: Files, directory: str, log: ExpiringLog, found_end: int) -> None:
+    def __init__(
+        self,
+        rules: RetentionRules,
+        files: Files,
+        directory: str,
+        log: ExpiringLog,
+        found_end: int,
+        last_written_s: float | None = None,
+    ) -> None:
         self._rules = rules
         self._files = files
         self._directory = directory
@@ -189,7 +202,9 @@ class RetentionPolicy:
         self.is_disk_full = self.is_held_back = False
         self._is_clock_trusted = True
         self._found_end = found_end
+        self._last_written_s = last_written_s
         self._began_s: float | None = None
+        self.silence_s = 0.0
 
     @property
     def used_ratio(self) -> float:
@@ -208,10 +223,13 @@ class RetentionPolicy:
 
     def read_clocks(self, now: ClockReading) -> None:
         """Record the clocks: later ones are compared with these. Call it when the process starts."""
-        if self._began_s is None:
-            self._began_s = now.monotonic_s
         newest_path = self._log.newest_path()
         newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
+        if self._began_s is None:
+            self._began_s = now.monotonic_s
+            known_s = newest_s if self._last_written_s is None else min(newest_s, self._last_written_s)
+            silence_s = now.wall_s - known_s
+            self.silence_s = silence_s if silence_s > _JUMP_S else 0.0
         self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
 
     def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
@@ -243,8 +261,9 @@ class RetentionPolicy:
 
     def _written_s(self, now: ClockReading, path: str, end: int) -> float:
         """Return the time of the last write to a file, by the wall clock."""
-        modified_s = self._files.modified_time(path)
-        if end <= self._found_end:
-            return modified_s
         assert self._began_s is not None
-        return max(modified_s, now.wall_s - (now.monotonic_s - self._began_s))
+        modified_s = self._files.modified_time(path)
+        began_s = now.wall_s - (now.monotonic_s - self._began_s)
+        if end > self._found_end:
+            return max(modified_s, began_s)
+        return min(modified_s + self.silence_s, max(modified_s, began_s))

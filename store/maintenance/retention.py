@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MS_PER_S = 1000
+
 
 class DeletableFiles(ExpiringLog, Protocol):
     """The files of a log that retention may delete."""
@@ -38,6 +40,11 @@ class DeletableFiles(ExpiringLog, Protocol):
     @property
     def end_offset(self) -> int:
         """After the last record."""
+        ...
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record, in milliseconds since 1970; -1 when there is none."""
         ...
 
     def delete_before(self, offset: int) -> None:
@@ -64,6 +71,11 @@ class LocalLogFiles:
     def end_offset(self) -> int:
         """After the last record that is written."""
         return self._log.written_offset
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record, in milliseconds since 1970; -1 when there is none."""
+        return self._log.last_store_timestamp
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
         """Return (path, end) of the oldest files, at most this many, without the one that holds the end of the log."""
@@ -115,8 +127,12 @@ class StoreRetention:
         self._expire = expire or store.expire
         self._batch_max = config.delete_file_batch_max
         self._clocks = clocks
-        self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
+        self._policy = RetentionPolicy(
+            config.retention_rules, files, directory, log, log.end_offset, _seconds(log.last_store_timestamp)
+        )
         self._policy.read_clocks(clocks())
+        if self._policy.silence_s:
+            logger.info("retention_silence seconds=%.0f", self._policy.silence_s)
         self.archive = ArchiveFloor(files, config.archive_mark, config.archive_log)
         # Files deleted in this round; at most `_batch_max`.
         self._round_count = 0
@@ -182,6 +198,10 @@ class StoreRetention:
         self.deleted_files_count += 1
         logger.info("deleted_file begin_offset=%d disk_used=%.2f", self._log.begin_offset, self.used_ratio)
         return True
+
+
+def _seconds(timestamp_ms: int) -> float | None:
+    return None if timestamp_ms < 0 else timestamp_ms / _MS_PER_S
 
 
 def _leave_to_caller() -> None:

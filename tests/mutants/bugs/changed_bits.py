@@ -2,16 +2,19 @@
 
 import dledger.entries.recovery
 import store.index.key_index
+import store.maintenance.retention
 import store.queues.offset_by_time
 from dledger.entries.format.entry import HEADER
 from dledger.entries.format.walk import WalkState
 from dledger.entries.recovery import _Cursor
 from store.access.message_store import MessageStore
+from store.fs.retention_rules import RetentionPolicy
 from store.index.file import IndexFile
 from store.queues.consume_queue import ConsumeQueue
 from tests.mutants.mutant import Mutant, Tests
 
 INDEX = "tests/unit/store/index/test_changed_index_bits.py::"
+RETENTION = "tests/unit/store/maintenance/test_retention.py::"
 QUEUE = "tests/unit/store/queues/test_changed_unit_bits.py::"
 
 
@@ -67,6 +70,20 @@ def chain_at_the_head_of_a_file_is_not_proven(patch):
     patch.setattr(dledger.entries.recovery, "_head_cursor", head_cursor)
 
 
+def time_in_which_nothing_was_written_ages_files(patch):
+    original = RetentionPolicy.read_clocks
+
+    def read_clocks(self, now):
+        original(self, now)
+        self.silence_s = 0.0
+
+    patch.setattr(RetentionPolicy, "read_clocks", read_clocks)
+
+
+def time_of_records_is_not_compared_with_that_of_files(patch):
+    patch.setattr(store.maintenance.retention, "_seconds", lambda timestamp_ms: None)
+
+
 MUTANTS = (
     Mutant(
         header_of_an_index_file_alone_expires_it,
@@ -100,5 +117,15 @@ MUTANTS = (
             "tests/unit/dledger/entries/test_recovery_of_files.py"
             "::test_damaged_chain_checksum_at_the_end_of_a_file_is_named_not_the_good_entry_after_it"
         ),
+    ),
+    Mutant(
+        time_in_which_nothing_was_written_ages_files,
+        "a wrong clock deletes nothing",
+        Tests(RETENTION + "test_clock_set_ahead_while_the_store_was_closed_deletes_nothing"),
+    ),
+    Mutant(
+        time_of_records_is_not_compared_with_that_of_files,
+        "a wrong clock deletes nothing",
+        Tests(RETENTION + "test_clock_set_ahead_while_the_store_was_closed_deletes_nothing"),
     ),
 )

@@ -13,6 +13,7 @@ class Policy(SimpleNamespace):
 
     is_disk_full = is_held_back = False
     used_ratio = 0.9
+    silence_s = 0.0
 
     def read_clocks(self, clocks):
         pass

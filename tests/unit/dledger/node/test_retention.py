@@ -97,6 +97,24 @@ def test_start_at_which_even_the_newest_file_seems_old_is_a_jump():
     assert found == [False, False, False, True, True]
 
 
+# The last file was written 60 hours before the start.
+@pytest.mark.parametrize(("hours_after_start", "count"), [(0, 1), (11, 1), (13, 2), (71, 5)])
+def test_time_before_the_start_in_which_nothing_was_written_expires_no_file(log, fill, names, hours_after_start, count):
+    """The clock may have been set ahead by it while the process was down; files are as old as when it was written."""
+    store = log.open()
+    fill(store, 22, 952)
+    for number, base in enumerate(names(f"{log.directory}/data")):
+        written = NOW - (60 + 15 * (5 - number)) * HOUR  # the first file 75 hours before the last one
+        os.utime(log.data_path(base), (written, written))
+    policy = policy_of(log.files, log.directory, store)
+    policy.read_clocks(ClockReading(NOW, 500.0, 4))
+
+    now = ClockReading(NOW + hours_after_start * HOUR, 500.0 + hours_after_start * HOUR, 4)
+
+    assert policy.silence_s == 60 * HOUR
+    assert len(policy.look(now, 1000)) == count
+
+
 class Disk(ForwardingFiles):
     """The real files, on a disk as full as a test says."""
 
@@ -120,6 +138,7 @@ def test_policy_deletes_old_files_and_reports_a_full_disk(log, fill, names):
     for number, base in enumerate(names(f"{log.directory}/data")):
         modified = NOW - (75 - 2 * number) * HOUR
         os.utime(log.data_path(base), (modified, modified))
+    policy.read_clocks(ClockReading(modified, (modified - NOW), 12))
 
     def run(hour, floor=1000, wall=NOW, monotonic=0.0):
         indexes = policy.look(ClockReading(wall, monotonic, hour), floor)

@@ -209,6 +209,29 @@ def test_clock_that_jumps_deletes_nothing(case):
     assert one.run() == 10
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_clock_set_ahead_while_the_store_was_closed_deletes_nothing(case, is_torn):
+    """By less than the reserved time: the newest file still seems young. Opening may write to that file."""
+    one = case()
+    one.clock.pass_s(20 * HOUR)
+    one.put(100)
+    for path in one.log_files()[-2:]:
+        os.utime(path, (one.clock.wall_s, one.clock.wall_s))
+    one.store.close()
+    one.clock.wall_s += 60 * HOUR
+    one.clock.hour = 4
+    if is_torn:
+        newest = one.log_files()[-1]
+        os.utime(newest, (one.clock.wall_s, one.clock.wall_s))
+    one.open()
+
+    assert one.run() == 0, "all but the newest two were written 80 hours ago by the clock, or 20"
+    one.clock.pass_s(51 * HOUR)
+    assert one.run() == 0
+    one.clock.pass_s(2 * HOUR)
+    assert one.run() == 10
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
