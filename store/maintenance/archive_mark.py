@@ -1,12 +1,12 @@
-"""The archive mark: a small file that says up to where a log is archived, and so what a broker may delete.
+"""The archive mark: a small file with the offset up to which a log is archived, and a broker may delete files.
 
 `{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}` (`store.fs.sealed_json`): all messages of the log `log` at
 physical offsets of [begin, end) are in an archive, durably. The archiver writes it (`pipeline.archive.archive`); a
-broker whose option `archive_mark` names it deletes only files that end at or before `end`.
+broker with the option `archive_mark` deletes only files that end at or before `end`.
 
-A mark that is missing, damaged, on a disk that cannot be read, or of a log that is not the broker's deletes nothing:
-the broker's disk may fill up, and then puts are refused, but nothing is lost that was to be kept. Of one that does not
-answer, what it said last holds.
+If the mark is missing, damaged, on a disk that cannot be read, or of another log than the broker's, nothing is deleted:
+the broker's disk may fill up, and then puts are refused, but no data is lost. If its disk does not
+answer, the last value is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOLDER = "_archived"
 
 
 class ArchiveMark(NamedTuple):
-    """What a mark says; see the module's text."""
+    """The content of a mark; see the module's text."""
 
     log: str
     begin: int
@@ -36,7 +36,7 @@ class ArchiveMark(NamedTuple):
 
 
 class UnreadableMark(Exception):
-    """A mark that says nothing; the message says why, for people."""
+    """A mark that cannot be used; the message has the reason, for people."""
 
 
 def mark_path(root: str, log: str) -> str:
@@ -65,7 +65,7 @@ def decode_mark(raw: bytes) -> ArchiveMark:
 
 
 class ArchiveFloor:
-    """Gives a broker's retention the end of what it may delete, as of the last read of the mark; before it, nothing.
+    """Gives a broker's retention the offset of the mark at its last read; before the first read nothing may be deleted.
 
     Args:
         files: the file system.
@@ -73,14 +73,14 @@ class ArchiveFloor:
         log: name of the broker's log in the archive.
 
     Attributes:
-        fault: why nothing may be deleted, or no more than before, for people; empty when the mark was read.
+        fault: the reason why no more may be deleted, for people; empty if the mark was read.
     """
 
     def __init__(self, files: Files, path: str, log: str) -> None:
         self._files = files
         self._path = path
         self._log = log
-        # The mark, or why it says nothing; None: no read has ended yet. Written in the reader's thread, by one
+        # The mark, or the reason why there is none; None: no read has ended yet. Written in the reader's thread, by one
         # assignment, and read in the loop: it needs no lock.
         self._found: ArchiveMark | str | None = None
         # At most one reader at a time.
@@ -90,14 +90,14 @@ class ArchiveFloor:
         self.fault = ""
 
     def look(self) -> None:
-        """Read the mark; takes as long as the disk that it is on."""
+        """Read the mark; may block on its disk."""
         if self._path:
             self._found = self._read_mark()
 
     def look_aside(self) -> None:
-        """Read the mark in a thread of its own; returns at once.
+        """Read the mark in a separate thread; returns at once.
 
-        The mark may be on a file server, where a read can hang: at most one read is under way, the result of the last
+        The mark may be on a file server, where a read can hang: at most one read is running, the result of the last
         one stays valid meanwhile, and nothing waits for it, not even the end of the process.
         """
         if not self._path:
@@ -109,11 +109,11 @@ class ArchiveFloor:
         self._looking.start()
 
     def lowered(self, floor: int, begin: int) -> int:
-        """Return `floor`, or what the mark lowers it to.
+        """Return `floor`, or the lower offset of the mark.
 
         Args:
-            floor: below it the log may be deleted, as far as an archive is not concerned.
-            begin: of the log; what is returned when the mark allows nothing.
+            floor: the offset below which the log may be deleted without an archive.
+            begin: of the log; returned if the mark allows no deletion.
         """
         if not self._path:
             return floor
@@ -143,7 +143,7 @@ class ArchiveFloor:
                 return "does not exist yet"
             mark = decode_mark(raw)
         except StorageFailed as error:
-            # It may be on another disk than the store, or on another machine's: that one fails, and not the store.
+            # It may be on another disk than the store, or on another machine: then that one fails, not the store.
             return f"cannot be read ({error.reason})"
         except UnreadableMark as error:
             return f"says nothing: {error}"

@@ -4,8 +4,9 @@
 a node: period, the setting of it, bound, and the thread. Dispatch follows the log: at once for a read that needs it,
 within 2 ms while a reader waits, otherwise after 100 ms or 1 MiB; a part in each iteration of the loop.
 
-A failed write or sync ends the store for good: `failure` holds it. What a log adds is given as `LogTasks`:
-`store.maintenance.service` has those of a plain log, `cluster.replica.replicated_background` those of a replicated one.
+A failed write or sync stops the store permanently: `failure` has the error. The tasks of a log are passed as
+`LogTasks`: `store.maintenance.service` has those of a plain log, `cluster.replica.replicated_background` those of a
+replicated one.
 
 Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
 """
@@ -43,7 +44,7 @@ STEP_S = 0.005
 # costs a millisecond, so small ones would take as long as all other work. Linearizable reads request dispatch at once.
 _DISPATCH_PACE_S = 0.1
 _DISPATCH_GATHER_SIZE_BYTES = 1 << 20
-# Readers that wait get what came in so short a time together.
+# Appends within this time are dispatched together for waiting readers.
 _DISPATCH_GAP_S = 0.002
 _MS_PER_S = 1000
 # A flush of queues may take this part of the time until the next one is due.
@@ -53,16 +54,16 @@ _STOPPING = "the node is stopping; try another one"
 
 @dataclass(frozen=True, slots=True)
 class LogTasks:
-    """What the owner of the log adds to the background tasks. All are called in the event loop.
+    """The tasks of the log's owner. All are called in the event loop.
 
     Attributes:
         jobs: of the log; they run before those of the store.
-        prepare: does a bounded part of what must come before the next dispatch; returns whether that is all. Raises
+        prepare: does a bounded part of the work before the next dispatch; returns whether it is done. Raises
             StorageFailed: the store must stop.
-        dispatched: called after some of the log, or none, was dispatched; returns whether that may be read and nothing
-            is due.
-        is_dispatch_urgent: returns whether dispatch must run at once, apart from readers that wait for it.
-        failed: called once with the error that ended the store: end the log, too.
+        dispatched: called after a dispatch, even of nothing; returns whether the dispatched part may be read and
+            nothing is due.
+        is_dispatch_urgent: returns whether dispatch must run at once, apart from waiting readers.
+        failed: called once with the error that stopped the store: stop the log, too.
     """
 
     jobs: tuple[PeriodicJob, ...] = ()
@@ -79,11 +80,11 @@ class BackgroundTasks:
         store: open.
         lifecycle: of the store.
         config: of the store.
-        log: what its log adds.
+        log: the tasks of its log.
 
     Attributes:
         store: the store.
-        jobs: all periodic ones, in the order in which those that are due run.
+        jobs: all periodic ones, in the order of execution.
     """
 
     def __init__(
@@ -98,17 +99,17 @@ class BackgroundTasks:
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         # False before `start`, and again after `end` or `fail`: callbacks of the loop may run later and check it first.
         self._is_running = False
-        # At most one flush of queues and index at a time; None: none is under way.
+        # At most one flush of queues and index at a time; None: none is running.
         self._flushing: PacedFlush | None = None
-        # Dispatch finds no room on the disk.
+        # Dispatch failed because the disk is full.
         self._is_held_up = False
-        # A flush of queues found none.
+        # A flush of queues failed because the disk is full.
         self._is_short_of_room = False
         self._dispatching = Debouncer(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
         # Readers that wait, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
-        # The steps that shorten the queues to the log's begin, if under way, and the begin that was used last.
+        # The running steps that delete the part of queues before the log's begin, and the begin that was used last.
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
         lifecycle.retention.leave_expiry()
@@ -125,7 +126,7 @@ class BackgroundTasks:
         self.jobs = (
             *log.jobs,
             PeriodicJob("queues follow the log's begin", EVERY_TICK_MS, self._follow_log_begin),
-            # `FlushPolicy` decides which tick begins a flush, and of how much.
+            # `FlushPolicy` decides which tick begins a flush, and of which queues.
             PeriodicJob("flush of queues and index", EVERY_TICK_MS, self._flush_derived_if_due),
             self._checkpoint_job,
             PeriodicJob("retention", config.clean_resource_interval_ms, self._begin_retention),
@@ -134,12 +135,12 @@ class BackgroundTasks:
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error that ended the store."""
+        """Resolves with the error that stopped the store."""
         return self._failure
 
     @property
     def is_running(self) -> bool:
-        """Whether jobs are begun: from `start` to `begin_end` or a failure."""
+        """Whether jobs run: from `start` to `begin_end` or a failure."""
         return self._is_running
 
     # ------------------------------------------------------------------------------------------- starting and ending
@@ -166,7 +167,7 @@ class BackgroundTasks:
         self._give_up(_STOPPING)
 
     def fail(self, error: Exception) -> None:
-        """End the store: what reached the disk is not known any more, or its log has ended."""
+        """Stop the store: it is not known any more what is on the disk, or its log has stopped."""
         self._is_running = False
         if self._flushing is not None:
             self._flushing.give_up()
@@ -185,13 +186,13 @@ class BackgroundTasks:
                 ready.set_exception(StoreStopped(reason))
 
     def run_in_thread(self, work: Callable[[], object]) -> None:
-        """Run `work` in the thread of the store that is not for the log; an error of it ends the store."""
+        """Run `work` in the thread of the store that is not for the log; an error of it stops the store."""
         self._other_thread.run(work, self._finished)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
-        """Wait until `get` from this offset on may find a message; return False when the time is over.
+        """Wait until `get` from this offset on may find a message; return False after the time limit.
 
         Raises:
             store.errors.IllegalRequest, TooManyWaiters, StoreStopped: see `MessageStore.wait`.
@@ -212,10 +213,10 @@ class BackgroundTasks:
         return True
 
     async def dispatched_to(self, offset: int) -> None:
-        """Return when queues and index hold everything of the log below `offset`.
+        """Return when queues and index have every message of the log before `offset`.
 
         Raises:
-            store.errors.StoreStopped: they never will.
+            store.errors.StoreStopped: the store has stopped before.
         """
         if self.store.derived.dispatcher.offset >= offset:
             return
@@ -227,16 +228,16 @@ class BackgroundTasks:
             self.dispatch_soon()
             await ready
         finally:
-            # A reader that gave up must not cause dispatch any more: while a disk is full many do.
+            # A cancelled reader must not cause dispatch any more: while a disk is full many are cancelled.
             self._awaited.pop(ready, None)
 
     def _reader_waits(self) -> None:
-        """Bring forward what may be what a reader waits for."""
+        """Dispatch soon, because a reader may wait for the next messages."""
         if self.store.derived.dispatcher.behind_bytes:
             self.dispatch_soon()
 
     def _complete_awaited(self) -> None:
-        """Complete the futures that wait for what is dispatched now."""
+        """Resolve the futures whose offset is dispatched now."""
         if not self._awaited:
             return
         offset = self.store.derived.dispatcher.offset
@@ -257,7 +258,7 @@ class BackgroundTasks:
             self._schedule.run_due(now_ms)
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
-        # Also what found no room before.
+        # Also messages that did not fit on the disk before.
         self.dispatch_soon()
 
     def dispatch_soon(self) -> None:
@@ -295,7 +296,7 @@ class BackgroundTasks:
                 self._is_held_up = False
                 logger.info("dispatching_again")
         except DiskFull as error:
-            # The next tick tries again; nothing is lost meanwhile, for what is not dispatched is not deleted.
+            # The next tick tries again; nothing is lost meanwhile, because undispatched messages are not deleted.
             if not self._is_held_up:
                 self._is_held_up = True
                 logger.warning("cannot_dispatch error=%r", str(error))
@@ -303,7 +304,7 @@ class BackgroundTasks:
             self.fail(error)
 
     def _begin_retention(self, _now_ms: int) -> None:
-        # It goes by the look before.
+        # The check uses the result of the previous read.
         self._lifecycle.retention.archive.look_aside()
         self._lifecycle.retention.begin_round()
         self._loop.call_soon(self._expire)
@@ -319,7 +320,7 @@ class BackgroundTasks:
             self.fail(error)
 
     def _follow_log_begin(self, _now_ms: int) -> None:
-        """Shorten queues and index to the log's begin, if it has moved: some of them now, the others in later steps."""
+        """Delete the part of queues and index before the log's begin, if it changed: some now, the rest in steps."""
         if self.store.log.begin_offset == self._begin_offset:
             return
         self._begin_offset = self.store.log.begin_offset
@@ -328,7 +329,7 @@ class BackgroundTasks:
             self._expire_some()
 
     def _expire_some(self) -> None:
-        """Shorten some queues to the log's begin, and continue in the next iteration: all at once would block it."""
+        """Delete that part of some queues, and continue in the next iteration: all at once would block the loop."""
         if not self._is_running:
             return
         turn_end_s = monotonic() + STEP_S
@@ -345,8 +346,8 @@ class BackgroundTasks:
 
     def _flush_derived_if_due(self, now_ms: int) -> None:
         derived, config = self.store.derived, self._config
-        # A single unit that is not synced keeps the checkpoint where it is, up to a minute if nothing else is due.
-        # And what many queues have gathered, each a little, is in memory until it is written.
+        # A single unsynced unit prevents the checkpoint from advancing, for up to a minute if nothing else is due.
+        # And a few units in each of many queues use memory until they are written.
         is_pressing = derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES or (
             derived.dispatcher.offset - derived.durable_offset >= config.redispatch_max_bytes
         )
@@ -358,7 +359,7 @@ class BackgroundTasks:
         if pages_min is None:
             return
         is_thorough = is_pressing or pages_min == 0
-        # The slots of an index file are spread all over it: they are written with a thorough flush only.
+        # The changed slots of an index file are spread over all its pages: they are written only with a thorough flush.
         ticket = derived.begin_flush(0 if is_thorough else pages_min, is_index_due=is_thorough)
         if ticket is not None:
             intervals_ms = config.flush_interval_consume_queue_ms, config.flush_consume_queue_thorough_interval_ms
@@ -374,23 +375,23 @@ class BackgroundTasks:
             if not self._end_flush(ticket):
                 return
             if is_index_due and ticket.index is not None and self._is_running:
-                # The headers of the index follow its items: they are synced by a second ticket.
+                # The headers of the index are written after its items: a second ticket syncs them.
                 following = self.store.derived.begin_headers_flush()
                 if following is not None:
                     self._sync_derived(following, is_index_due=False)
                     return
             if is_index_due or ticket.index is not None:
-                # A start after a crash uses the checkpoint, which may be older than what is synced.
+                # A start after a crash uses the checkpoint, which may be older than the last sync.
                 self._schedule.bring_forward(self._checkpoint_job)
 
         self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)
 
     def _end_flush(self, ticket: DerivedTicket) -> bool:
-        """Take a ticket back; return whether there was room for all that it covers."""
+        """End a ticket; return whether all its units did fit on the disk."""
         try:
             self.store.end_flush(ticket)
         except DiskFull as error:
-            # A later flush tries again. What waits is in memory, and can be read.
+            # A later flush tries again. The waiting units are in memory, and can be read.
             if not self._is_short_of_room:
                 self._is_short_of_room = True
                 logger.warning("cannot_flush_queues error=%r", str(error))
@@ -398,7 +399,7 @@ class BackgroundTasks:
         if self._is_short_of_room:
             self._is_short_of_room = False
             logger.info("flushing_queues_again")
-        # Units may have waited for memory.
+        # Dispatch may have waited for memory.
         self.dispatch_soon()
         return True
 

@@ -1,8 +1,8 @@
-"""Debounces work in the event loop: one run serves every caller that asked before it.
+"""Debounces work in the event loop: one run serves every caller that requested it before.
 
-A run costs nearly as much for one request as for ten. So a request that may wait asks for a run `later`, and shares it
-with all that arrive meanwhile; an urgent one gets a run `at_once`, which serves them too. Requests that wait but come
-in bursts use `soon`: the first has a run at once, later ones share one a moment after it.
+A run costs nearly as much for one request as for ten. So a request that may wait requests a run `later`, and shares it
+with all that arrive meanwhile; an urgent one gets a run `at_once`, which serves them too. Requests that arrive
+in bursts use `soon`: the first gets a run at once, later ones share one shortly after it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Debouncer:
     """Runs work of one kind. Construct it inside the running loop.
 
     Args:
-        work: done in each run; it may ask for the next one.
-        pace_s: a run that is asked for `later` begins within this many seconds.
-        gap_s: this many seconds lie between two runs that were asked for soon.
+        work: done in each run; it may request the next one.
+        pace_s: a run requested by `later` begins within this many seconds.
+        gap_s: the seconds between two runs requested by `soon`.
     """
 
     __slots__ = ("_due_s", "_gap_s", "_last_s", "_loop", "_pace_s", "_scheduled", "_work")

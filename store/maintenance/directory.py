@@ -1,13 +1,13 @@
-"""A store's directory as a whole: which process has it open, how it was closed, up to where its parts are durable.
+"""A store's directory as a whole: the process that has it open, how it was closed, and which part of it is durable.
 
-What is written here holds for RocketMQ, too: the files `lock`, `abort` and `checkpoint` keep their meaning. The
-checkpoint never promises more than what was synced before it was written.
+The files `lock`, `abort` and `checkpoint` have the same meaning for RocketMQ. The
+checkpoint never covers more than what was synced before it was written.
 
-`abort` is written before opening changes anything, and not before: a crash in between must not look like an exit in
-order, but a start that refuses the store, and so changed nothing, must not make the next one take it for killed, which
-has weaker rules for what may be missing. Therefore all that opens a store does so through `StoreRoot.files`.
+`abort` is written just before the first change: a crash after that must not look like a clean
+exit, but a start that refuses the store, and so changed nothing, must not make the next start treat it as killed, which
+has weaker rules for missing files. Therefore all code that opens a store uses `StoreRoot.files`.
 
-Not here: what the parts hold.
+Not here: the content of the parts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class StoreRoot:
 
     Attributes:
         path: of the directory.
-        files: the file system, for all that opens the store: before the first change through it, the store is noted as
-            open.
-        last: how the last process left queues and index.
-        found: the checkpoint that the last process left.
+        files: the file system, for all code that opens the store: before the first change through it, the store is
+            marked as open.
+        last: the state in which the last process left queues and index.
+        found: the checkpoint of the last process.
     """
 
     def __init__(self, files: Files, path: str, lock: DirectoryLock, process_id: int) -> None:
         self._raw_files = files
         self._lock = lock
         self._own_note = str(process_id).encode()
-        # What the process before left in `abort`; None: it closed the store in order.
+        # The content of `abort` from the last process; None: it closed the store cleanly.
         self._found_note = note_in(files, path)
         self._first_change = FirstChange(self._before_first_change)
         self.files = WatchedFiles(files, self._first_change)
@@ -50,7 +50,7 @@ class StoreRoot:
         self.found = found = self._checkpoint.checkpoint
         self.last = LastState(
             self._found_note is None,
-            # Without a seal the times may promise units that were never synced: then they count for nothing.
+            # Without a seal the times may cover units that were never synced: then they are ignored.
             max(found.logics_msg_timestamp, 0) if found.is_sealed else 0,
             max(found.index_msg_timestamp, 0) if found.is_sealed else 0,
             DerivedDigests(found.queues_digest, found.index_digest),
@@ -59,11 +59,11 @@ class StoreRoot:
 
     @classmethod
     def open(cls, files: Files, path: str, process_id: int) -> StoreRoot:
-        """Take a store's directory, which is created if need be; call `note_opened` when the store is open.
+        """Lock a store's directory, which is created if it is missing; call `note_opened` when the store is open.
 
         Raises:
             store.errors.DirectoryLocked: another process has it open.
-            store.errors.WrongFileSize: the checkpoint is none.
+            store.errors.WrongFileSize: the file `checkpoint` is no checkpoint.
             store.errors.StorageFailed: a file cannot be opened or read.
         """
         files.make_directory(path)
@@ -75,10 +75,10 @@ class StoreRoot:
         return root
 
     def note_opened(self) -> None:
-        """Note durably that the store is open, if opening it has changed nothing; from now on it is in use.
+        """Mark the store as open, durably, if opening it has changed nothing; from now on it is in use.
 
         Raises:
-            store.errors.DiskFull: there is no room for the note.
+            store.errors.DiskFull: there is no space for the file.
         """
         self._first_change.announce()
         self._is_opened = True
@@ -98,13 +98,13 @@ class StoreRoot:
         *,
         log_end: int = 0,
     ) -> bool:
-        """Write up to where log, queues and index are durable, into the page cache; return whether that changed.
+        """Write the checkpoint of log, queues and index into the page cache; return whether it has changed.
 
         Args:
             log_timestamp: store timestamp of the last record that is synced; below 0: there is none.
             queues_timestamp: the same of the last message whose unit is synced.
             index_timestamp: the same of the last message whose items are synced.
-            log_end: every record of the log below this offset is synced; 0: not known, or the log may lose its end.
+            log_end: every record of the log below this offset is synced; 0: not known, or the log may be truncated.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -122,9 +122,9 @@ class StoreRoot:
         return self._write(checkpoint)
 
     def write_digests(self, digests: DerivedDigests) -> bool:
-        """Add the digests of closed queues and index to the last checkpoint; return whether that is news.
+        """Add the digests of closed queues and index to the last checkpoint; return whether it has changed.
 
-        Nothing else is asked for again: the files of a replicated log are closed before queues and index are.
+        The rest is not computed again: the files of a replicated log are closed before queues and index.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -133,9 +133,9 @@ class StoreRoot:
         return self._write(before._replace(queues_digest=digests.queues, index_digest=digests.index, is_sealed=True))
 
     def invalidate_derived(self) -> None:
-        """Request a rebuild of queues and index, durably: the next process does it if this one ends before it could.
+        """Request a rebuild of queues and index, durably: the next process does it if this one ends before.
 
-        Before the first change nothing is written yet: then it is part of the note that precedes that change.
+        Before the first change nothing is written yet: then the request is written together with `abort`.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -146,7 +146,7 @@ class StoreRoot:
             self.sync_checkpoint()
 
     def _withdrawn(self) -> StoreCheckpoint:
-        """Return a checkpoint that promises what was found of the log, and nothing of queues and index."""
+        """Return a checkpoint with the found time of the log, and no times of queues and index."""
         before = self._checkpoint.checkpoint
         kept = before.master_flushed_offset, before.confirm_physical_offset
         return StoreCheckpoint(max(self.found.physic_msg_timestamp, 0), 0, 0, *kept, self.found.log_end, is_sealed=True)
@@ -168,13 +168,13 @@ class StoreRoot:
         self._checkpoint.sync()
 
     def close(self, *, is_in_order: bool) -> None:
-        """Give the directory back.
+        """Unlock the directory.
 
         Args:
             is_in_order: everything is dispatched and synced, the checkpoint, too.
 
         Raises:
-            store.errors.StorageFailed: the directory is given back all the same.
+            store.errors.StorageFailed: the directory is unlocked in any case.
         """
         is_untouched = not self._is_opened and self._first_change.is_announced and not self._first_change.is_made
         try:

@@ -1,8 +1,8 @@
 """Decides when written data is flushed: by time, and by the number of pages.
 
 Every `interval_ms` there is a round. In a round a file is flushed if at least `least_pages` pages of it wait; in a
-*thorough* round, every `thorough_interval_ms`, whatever waits. So a busy log is flushed in few large steps, and the
-last bytes before a silence are flushed all the same.
+*thorough* round, every `thorough_interval_ms`, everything that waits. So a busy log is flushed in few large steps, and
+the last bytes before a pause are flushed, too.
 
 | what is flushed            | interval | pages | thorough |
 | -------------------------- | -------- | ----- | -------- |
@@ -25,9 +25,9 @@ class FlushSettings:
     """How often written data is flushed, and how much of it must wait for a flush.
 
     Attributes:
-        interval_ms: from round to round.
-        least_pages: what makes a flush worth while; 0: every round is thorough.
-        thorough_interval_ms: from one thorough round to the next; 0: every round is thorough.
+        interval_ms: time from one round to the next.
+        least_pages: waiting pages that cause a flush; 0: every round is thorough.
+        thorough_interval_ms: time from one thorough round to the next; 0: every round is thorough.
     """
 
     interval_ms: int
@@ -40,11 +40,11 @@ class FlushSettings:
 
 
 class FlushPolicy:
-    """Says when a round is due, and what to flush in it. Times are milliseconds of any clock that never goes back.
+    """Decides when a round is due, and what to flush in it. Times are milliseconds of any monotonic clock.
 
     Args:
         settings: intervals and pages.
-        now_ms: when it begins; the first round is one interval later.
+        now_ms: the current time; the first round is one interval later.
     """
 
     __slots__ = ("_due_ms", "_settings", "_thorough_ms")
@@ -64,7 +64,8 @@ class FlushPolicy:
         """Begin a round if one is due.
 
         Returns:
-            How many pages must wait for a flush (see `is_worth_flushing`); 0 in a thorough round; None: none is due.
+            The pages that must wait for a flush (see `is_worth_flushing`); 0 in a thorough round; None: no round is
+            due.
         """
         if now_ms < self._due_ms:
             return None
@@ -78,7 +79,7 @@ class FlushPolicy:
 def is_worth_flushing(flushed: int, written: int, least_pages: int) -> bool:
     """Return whether the bytes `[flushed, written)` of a file, or of a queue of files, are flushed in a round.
 
-    Pages are counted as RocketMQ does: only whole ones, which the writer has filled.
+    Pages are counted as in RocketMQ: only full ones.
     """
     if least_pages > 0:
         return written // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES >= least_pages

@@ -1,13 +1,13 @@
-"""The lifecycle of an open store: flushes, checkpoints, retention, and an end in order.
+"""The lifecycle of an open store: flushes, checkpoints, retention, and a clean close.
 
 Programs without an event loop call it directly; in an event loop `store.maintenance.background` does.
 
 | class              | log                                                            |
 | ------------------ | -------------------------------------------------------------- |
 | `DerivedLifecycle` | any: its owner flushes and closes it                           |
-| `StoreLifecycle`   | in files of this machine alone: it is flushed and closed, too  |
+| `StoreLifecycle`   | in local files only: it is flushed and closed, too             |
 
-Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that records it.
+Order of a flush: the log, then dispatch, then queues and index, then the checkpoint that records it.
 Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
 """
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 class DerivedLifecycle:
-    """Queues, index and checkpoint of one store, to their end.
+    """The lifecycle of queues, index and checkpoint of one store.
 
     Args:
         store: open.
         root: its directory.
         retention: of its log's files.
-        durable_log_end: returns the offset below which no record can be lost; 0 where none is safe, as in a replicated
-            log, which may be cut or replaced.
-        close_log: closes the log's files, after the store and before the directory is given back.
+        durable_log_end: returns the offset below which no record can be lost; 0 if there is none, as for a replicated
+            log, which may be truncated or replaced.
+        close_log: closes the log's files, after the store and before the directory is unlocked.
 
     Attributes:
-        retention: deletes old files; call its `run` once in a while.
+        retention: deletes old files; call its `run` regularly.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DerivedLifecycle:
         self.retention = retention
 
     def flush(self) -> None:
-        """Bring queues and index to the log's end, and make them durable; then the checkpoint.
+        """Dispatch up to the log's end, make queues and index durable, and save the checkpoint.
 
         Raises:
             store.errors.DiskFull: no room for queues or index; nothing is lost, try again.
@@ -72,7 +72,7 @@ class DerivedLifecycle:
         self.save_checkpoint()
 
     def write_checkpoint(self) -> bool:
-        """Write what is durable into the page cache; return whether that is news, and `sync_checkpoint` due.
+        """Write the checkpoint into the page cache; return whether it has changed, so that `sync_checkpoint` is due.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -106,11 +106,12 @@ class DerivedLifecycle:
         """Close everything as it is.
 
         Args:
-            is_in_order: all was flushed before; False: after a failure that makes any further write or sync unwise.
+            is_in_order: everything was flushed before; False: after a failure, nothing may be written or synced any
+                more.
 
         Raises:
-            store.errors.StorageFailed: the checkpoint could not be saved; everything is closed all the same, and not
-                noted as in order.
+            store.errors.StorageFailed: the checkpoint could not be saved; everything is closed in any case, but not
+                marked as clean.
         """
         is_noted = False
         try:
@@ -121,7 +122,7 @@ class DerivedLifecycle:
             self._close(is_in_order=is_noted)
 
     def _save_last_checkpoint(self) -> None:
-        """Save where queues and index end, so that the next process detects files that were lost meanwhile."""
+        """Save the digests of queues and index, so that the next process detects files that were lost meanwhile."""
         if self._root.write_digests(self._store.derived.digests()):
             self.sync_checkpoint()
 
@@ -132,7 +133,7 @@ class DerivedLifecycle:
 
 
 class StoreLifecycle:
-    """A store whose log is its own, to its end.
+    """The lifecycle of a store with its own log.
 
     Args:
         store: open.
@@ -141,10 +142,10 @@ class StoreLifecycle:
         files: the file system.
         config: of the store.
         log_directory: where the log's files are.
-        clocks: the machine's, unless a test brings others.
+        clocks: the machine's, unless a test passes others.
 
     Attributes:
-        derived: the lifecycle of what follows the log.
+        derived: the lifecycle of queues, index and checkpoint.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class StoreLifecycle:
 
     @property
     def retention(self) -> StoreRetention:
-        """Deletes old files; call its `run` once in a while."""
+        """Deletes old files; call its `run` regularly."""
         return self.derived.retention
 
     def flush_log(self) -> None:
@@ -188,7 +189,7 @@ class StoreLifecycle:
             raise
 
     def flush(self) -> None:
-        """Make everything durable: log, queues and index, brought to the log's end, and the checkpoint.
+        """Make everything durable: the log, queues and index up to the log's end, and the checkpoint.
 
         Raises:
             as `DerivedLifecycle.flush`.
@@ -197,10 +198,10 @@ class StoreLifecycle:
         self.derived.flush()
 
     def close(self) -> None:
-        """Flush and close everything, so that the next start finds it in order.
+        """Flush and close everything cleanly.
 
         Raises:
-            store.errors.StoreError: it could not be flushed; the files are given back as they are.
+            store.errors.StoreError: it could not be flushed; the files are closed as they are.
         """
         is_in_order = False
         try:
@@ -211,7 +212,7 @@ class StoreLifecycle:
             self.abandon(is_in_order=is_in_order)
 
     def save_checkpoint(self) -> None:
-        """Write what is durable, and make that durable; raises as `DerivedLifecycle.save_checkpoint`."""
+        """Write the checkpoint durably; raises as `DerivedLifecycle.save_checkpoint`."""
         self.derived.save_checkpoint()
 
     def abandon(self, *, is_in_order: bool = False) -> None:

@@ -1,9 +1,9 @@
 """The files `lock` and `abort`: the process that has a store open, and whether the last exit was clean.
 
-`lock` holds the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ
+`lock` has the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ
 takes and respects the same lock, so the Java program and this one never have a store open at the same time.
 
-`abort` is there while a store is open, and holds the process's id as text; found at the start it says that the store
+`abort` exists while a store is open, and has the process id as text; if it exists at a start, the store
 was not closed cleanly.
 
 Source: RocketMQ `DefaultMessageStore` (`start`, `createTempFile`, `isTempFileExist`).
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 ABORT_NAME = "abort"
 _LOCK_CONTENT = b"lock"
-# What `abort` is called until it is whole.
+# The suffix of the name of `abort` until it is complete.
 _NEW_SUFFIX = ".new"
 
 
 def lock_store(files: Files, root: str) -> DirectoryLock:
-    """Take a store for this process.
+    """Lock a store for this process.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
@@ -45,14 +45,14 @@ def _holder(files: Files, root: str) -> str:
 
 
 def note_in(files: Files, root: str) -> bytes | None:
-    """Return the note that the store is open; None: the last process closed it cleanly, or it is new."""
+    """Return the content of `abort`; None: the last process closed the store cleanly, or it is new."""
     return files.read_bytes(f"{root}/{ABORT_NAME}")
 
 
 def mark_open(files: Files, root: str, note: bytes) -> None:
-    """Note, durably, that the store is open.
+    """Write `abort`, durably.
 
-    A note that is there already is replaced in one step, so that no crash makes the store look closed cleanly.
+    An existing file is replaced in one step, so that no crash makes the store look closed cleanly.
 
     Args:
         files: the file system.
@@ -60,7 +60,7 @@ def mark_open(files: Files, root: str, note: bytes) -> None:
         note: the id of the process, as text.
 
     Raises:
-        store.errors.DiskFull: there is no room for the note.
+        store.errors.DiskFull: there is no space for the file.
     """
     path = f"{root}/{ABORT_NAME}"
     if files.exists(path + _NEW_SUFFIX):  # left by a crash
@@ -71,7 +71,7 @@ def mark_open(files: Files, root: str, note: bytes) -> None:
 
 
 def mark_closed(files: Files, root: str) -> None:
-    """Note, durably, that everything of the store is synced and right."""
+    """Remove `abort`, durably: everything of the store is synced and correct."""
     path = f"{root}/{ABORT_NAME}"
     if files.exists(path):
         files.remove(path)

@@ -1,8 +1,8 @@
 """Flushes queues and index in short steps in another thread, with pauses in between.
 
 A disk that is busy with thousands of small files delays the syncs of the log, and with them every put. Units of queues
-can wait: they can be made again from the log. So a flush of many queues is spread over a part of the time until the
-next one is due, and each step is so short that few puts meet one.
+can wait: they can be rebuilt from the log. So a flush of many queues is spread over a part of the time until the
+next one is due, and each step is so short that it delays few puts.
 
 Not here: when a flush is due, and which one must not be spread (`store.maintenance.background`).
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from store.fs.storage_thread import Finished, Worker
 
-# Upper bound of a pause, in durations of the step before it: a flush of few queues ends soon.
+# Upper bound of a pause, as a multiple of the step before it, so that a flush of few queues ends soon.
 _PAUSE_RATIO_MAX: Final = 9
 
 
 class SteppedTicket(Protocol):
-    """What is made durable step by step."""
+    """A ticket that is synced in steps."""
 
     @property
     def left_count(self) -> int:
@@ -43,8 +43,8 @@ class PacedFlush:
     Args:
         loop: the running loop.
         worker: runs the steps.
-        ticket: what is flushed.
-        spread_s: how long the flush may take.
+        ticket: of the flush.
+        spread_s: the time over which the flush is spread.
         finished: called once, after the last step or with the error of the one that failed; never after `give_up`.
         now_s: a monotonic clock.
     """
@@ -69,12 +69,12 @@ class PacedFlush:
         self._is_more = True
         # Written and read by the loop alone.
         self._is_given_up = False
-        # Set only between two steps; then no step is under way.
+        # Set only between two steps; then no step is running.
         self._pause: asyncio.TimerHandle | None = None
         self._begin_step()
 
     def hurry(self) -> None:
-        """Make no more pauses, and end the one that is under way."""
+        """Make no more pauses, and end the current one."""
         self._end_s = 0.0
         if self._pause is not None:
             self._pause.cancel()
@@ -92,7 +92,7 @@ class PacedFlush:
         self._worker.run(self._step, self._stepped)
 
     def _step(self) -> None:
-        """Run in the worker. The loop reads what this writes only after it has ended."""
+        """Run in the worker. The loop reads the values that this writes only after it has ended."""
         began_s = self._now_s()
         self._is_more = self._ticket.step()
         self._took_s = self._now_s() - began_s

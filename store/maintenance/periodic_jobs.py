@@ -1,7 +1,7 @@
 """Periodic jobs in an event loop, one after the other in the order of a list.
 
-A job does a bounded part of its work in the loop and leaves the rest to later iterations or to another thread; what
-bounds each one is in docs/architecture.md, "Periodic jobs".
+A job does a bounded part of its work in the loop and leaves the rest to later iterations or to another thread; the
+bound of each one is in docs/architecture.md, "Periodic jobs".
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class PeriodicJob(NamedTuple):
 
     Attributes:
         name: unique in its list.
-        period_ms: from one run to the next; `EVERY_TICK_MS` for each tick.
-        run: takes the time of the monotonic clock in ms. Raises StorageFailed or StoreStopped: the store must stop.
+        period_ms: time from one run to the next; `EVERY_TICK_MS` for each tick.
+        run: gets the time of the monotonic clock in ms. Raises StorageFailed or StoreStopped: the store must stop.
         is_due_at_start: the first run is at the first tick, not a period after it.
     """
 
@@ -32,10 +32,10 @@ class PeriodicJob(NamedTuple):
 
 
 class PeriodicJobs:
-    """Runs the jobs of a list that are due.
+    """Runs those jobs of a list that are due.
 
     Args:
-        jobs: in the order in which those that are due together run.
+        jobs: in the order of execution.
         now_ms: the time now, of the monotonic clock.
     """
 
@@ -44,7 +44,7 @@ class PeriodicJobs:
         self._due_ms = {job: 0 if job.is_due_at_start else now_ms + job.period_ms for job in jobs}
 
     def run_due(self, now_ms: int) -> None:
-        """Run what is due. An error of a job is raised, and the later ones of the list do not run."""
+        """Run the jobs that are due. An error of a job is raised, and later ones of the list do not run."""
         for job, due_ms in self._due_ms.items():
             if now_ms >= due_ms:
                 self._due_ms[job] = now_ms + job.period_ms

@@ -1,11 +1,11 @@
-"""Retention of a message store: old files of the log go, and queues and index follow the log's begin.
+"""Retention of a message store: old files of the log are deleted, then the part of queues and index before its begin.
 
-The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`). What
-is not yet dispatched, and durably so, is never deleted: a queue must not lose its end offset. While the disk is fuller
-than it may be, puts are refused.
+The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`).
+Messages that are not durable in queues and index are never deleted: a queue must not lose its end offset. While the
+disk is too full, puts are refused.
 
-Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files at once,
-here the disk is looked at again after each.
+Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files together,
+here the disk is checked again after each.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DeletableFiles(ExpiringLog, Protocol):
 
 
 class LocalLogFiles:
-    """The files of a log of this machine alone, as `DeletableFiles`: all but the one that holds the last record."""
+    """The files of a local log, as `DeletableFiles`: all but the one with the last record."""
 
     def __init__(self, log: LocalLog[Any]) -> None:
         self._log = log
@@ -78,12 +78,12 @@ class LocalLogFiles:
         return self._log.last_store_timestamp
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most this many, without the one that holds the end of the log."""
+        """Return (path, end) of the oldest files, at most this many, without the file of the log's end."""
         last = self._log.written_offset - 1
         return [(file.path, file.end_offset) for file in self._log.files() if file.end_offset <= last][:count_max]
 
     def newest_path(self) -> str | None:
-        """Return the path of the file that holds the end of the log; None when it holds nothing."""
+        """Return the path of the file with the end of the log; None if the log is empty."""
         last = self._log.written_offset - 1
         return next((file.path for file in self._log.files() if file.begin_offset <= last < file.end_offset), None)
 
@@ -93,21 +93,21 @@ class LocalLogFiles:
 
 
 class StoreRetention:
-    """Looks at the disk once in a while, and deletes what may go.
+    """Checks the disk regularly, and deletes old files.
 
     Args:
-        store: whose queues and index follow, and whose puts are refused.
+        store: its queues and index follow the log, and its puts are refused on a full disk.
         log: the files of its log.
         files: the file system.
-        directory: on the disk that is looked at.
+        directory: on the disk that is checked.
         config: the numbers.
-        clocks: the machine's, unless a test brings others.
-        floor: returns from where on the log is needed; None: what queues and index do not hold durably.
-        expire: has queues and index follow the log; None: that is done at once.
+        clocks: the machine's, unless a test passes others.
+        floor: returns the offset from which on the log is needed; None: that up to which queues and index are durable.
+        expire: deletes the part of queues and index before the log's begin; None: it is deleted at once.
 
     Attributes:
         deleted_files_count: since the store was opened.
-        archive: says what is archived.
+        archive: the offset up to which the log is archived.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class StoreRetention:
 
     @property
     def used_ratio(self) -> float:
-        """How full the disk was at the last look, from 0 to 1."""
+        """Used share of the disk at the last check, from 0 to 1."""
         return self._policy.used_ratio
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether puts are refused until there is more room."""
+        """Whether puts are refused until there is more space."""
         return self._policy.is_disk_full
 
     @property
@@ -155,7 +155,7 @@ class StoreRetention:
 
     @property
     def is_clock_trusted(self) -> bool:
-        """Whether files expired by age at the last look; False after the wall clock jumped."""
+        """Whether files could expire by age at the last check; False after a jump of the wall clock."""
         return self._policy.is_clock_trusted
 
     def leave_expiry(self) -> None:
@@ -163,7 +163,7 @@ class StoreRetention:
         self._expire = _leave_to_caller
 
     def run(self) -> None:
-        """Look, at the archive mark, too, and delete all that may go in one round.
+        """Check the disk and the archive mark, and delete all files that one round may delete.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

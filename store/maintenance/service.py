@@ -1,8 +1,8 @@
 """Runs a message store on a plain log, in an asyncio loop: puts, flushes of the log, and its next file.
 
-A flush that puts wait for begins as soon as one waits; one at a time, so that what is appended meanwhile shares the
-next one (group commit). Other flushes, and the next file, are periodic jobs of the log; everything that follows the log
-is `store.maintenance.background`. A failed write or sync ends the store for good: `failure` holds the error.
+A flush for waiting puts begins as soon as one waits; one at a time, so that messages appended meanwhile share the
+next one (group commit). Other flushes, and the next file, are periodic jobs of the log; everything derived from the log
+is in `store.maintenance.background`. A failed write or sync stops the store permanently: `failure` has the error.
 
 Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
 """
@@ -70,7 +70,7 @@ class StoreService:
         self._is_flush_sync = is_flush_sync
         self._log_thread = StorageThread("store-log")
         self.flush_listener: Callable[[float], None] | None = None
-        # One sync of the log at a time: what is written meanwhile joins the next one (group commit).
+        # One sync of the log at a time: everything written meanwhile is part of the next one (group commit).
         self._is_flushing_log = False
         # Puts that wait for a sync; at most `pending_puts_max`.
         self._pending_count = 0
@@ -90,7 +90,7 @@ class StoreService:
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error that ended the store."""
+        """Resolves with the error that stopped the store."""
         return self.background.failure
 
     def start(self) -> None:
@@ -98,10 +98,10 @@ class StoreService:
         self.background.start()
 
     async def stop(self) -> None:
-        """End: what is under way is finished, everything is flushed, and the store is closed cleanly.
+        """Stop: work in progress is finished, everything is flushed, and the store is closed cleanly.
 
         Raises:
-            store.errors.StoreError: it could not be flushed, or had failed before; the files are given back.
+            store.errors.StoreError: it could not be flushed, or had failed before; the files are closed.
         """
         self.background.begin_end()
         await self._log_thread.stop()
@@ -115,7 +115,7 @@ class StoreService:
         return await self.background.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def dispatched_to(self, offset: int) -> None:
-        """Return when queues and index hold everything below `offset`; see `BackgroundTasks.dispatched_to`."""
+        """Return when queues and index have every message before `offset`; see `BackgroundTasks.dispatched_to`."""
         await self.background.dispatched_to(offset)
 
     # ---------------------------------------------------------------------------------------------------- putting
@@ -125,7 +125,7 @@ class StoreService:
         return await self.put_many((message,))
 
     async def put_many(self, messages: Sequence[Message]) -> PutOutcome:
-        """Put messages as `MessageStore.put_many` does; return what became of them.
+        """Put messages like `MessageStore.put_many`; return the outcome.
 
         Raises:
             as `begin_put`.
@@ -140,7 +140,7 @@ class StoreService:
 
         Raises:
             store.errors.IllegalMessage: nothing was put.
-            store.errors.StorageFailed: whether anything was put is not known; the store has stopped.
+            store.errors.StorageFailed: it is not known whether anything was put; the store has stopped.
         """
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
@@ -160,7 +160,7 @@ class StoreService:
         return future
 
     def _watch(self, pending: PendingPut, future: asyncio.Future[PutOutcome]) -> None:
-        """Complete the future when the put ends or its time is over; a future that was cancelled is left alone."""
+        """Resolve the future when the put ends or its time limit is over, unless it was cancelled."""
         time_limit_ms = self._config.sync_flush_timeout_ms
 
         def end(outcome: PutOutcome) -> None:
@@ -180,7 +180,7 @@ class StoreService:
         pending.when_done(end)
 
     def _appended(self) -> None:
-        """Have what was appended just now flushed, or dispatched if puts do not wait for a flush."""
+        """Request a flush of the messages just appended, or their dispatch if puts do not wait for a flush."""
         if self._is_flush_sync:
             self._flush_log_soon()
         else:
@@ -194,7 +194,7 @@ class StoreService:
             self.background.run_in_thread(job.make)
 
     def _flush_log_soon(self) -> None:
-        """Flush what waits, unless a flush is under way: then what came meanwhile joins the next one."""
+        """Flush waiting messages, unless a flush is running: they are part of the next one."""
         if self._is_flushing_log or not self.background.is_running:
             return
         try:

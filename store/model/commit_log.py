@@ -1,10 +1,10 @@
-"""The log as the message store sees it: the port `CommitLog`.
+"""The port of the message store's log, `CommitLog`.
 
 Two implementations: the plain log of one machine (`commitlog.plain.commit_log`) and the replicated one
-(`commitlog.replicated.commit_log`). All methods belong to the thread that owns the store.
+(`commitlog.replicated.commit_log`). All methods are for the thread that owns the store.
 
 Offsets are bytes of the log. A record's *physical offset* is that of its first byte; in the replicated log 48 bytes of
-entry header are before it, which belong to no record.
+entry header precede it, which are not part of a record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PutStatus(StrEnum):
-    """What became of a put, in RocketMQ's words (`org.apache.rocketmq.store.PutMessageStatus`)."""
+    """The status of a put, with RocketMQ's names (`org.apache.rocketmq.store.PutMessageStatus`)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -35,7 +35,7 @@ class PutStatus(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where one message is.
+    """The place of one message.
 
     Attributes:
         physical_offset: of its record.
@@ -51,16 +51,16 @@ class Place(NamedTuple):
 
 
 class PutOutcome(NamedTuple):
-    """What became of one append: of all its messages alike.
+    """The outcome of one append, the same for all its messages.
 
     Attributes:
         status: RocketMQ's name for it.
-        certainty: whether it happened.
+        certainty: whether it was executed.
         places: of each message; empty unless `certainty` is APPENDED.
-        detail: why not, in a sentence; empty when it went well.
-        repeated_count: how many of the messages had been put before, and were recognised (`store.access.dedupe`).
-        queue_ids: of each message, where such are among them: those may be in another queue than the one that they
-            were put to now; else empty.
+        detail: the reason of a failure, in a sentence; empty after success.
+        repeated_count: the number of messages that had been put before, and were recognised (`store.access.dedupe`).
+        queue_ids: of each message, if some were repeated: those may be in another queue than the one to which they
+            were put now; else empty.
         store_hosts: of each message, likewise: an earlier leader may have stored it; None: this node did.
     """
 
@@ -74,11 +74,11 @@ class PutOutcome(NamedTuple):
 
 
 class RawLog(NamedTuple):
-    """Bytes of a log as they are stored.
+    """Stored bytes of a log.
 
     Attributes:
         data: of one file; valid until the log changes.
-        header_size: of what is in front of each record: an entry's header, or nothing.
+        header_size: of the bytes before each record: an entry's header, or 0.
     """
 
     data: memoryview
@@ -86,10 +86,10 @@ class RawLog(NamedTuple):
 
 
 class PendingPut:
-    """An append under way: it ends once, in the owner's thread. The log ends it, the caller waits.
+    """An append in progress: the log ends it, once, in the owner's thread, and the caller waits.
 
     Attributes:
-        outcome: None while it is under way.
+        outcome: None while it is in progress.
     """
 
     __slots__ = ("_callbacks", "outcome")
@@ -119,7 +119,7 @@ class CommitLog(Protocol):
 
     @property
     def begin_offset(self) -> int:
-        """Where the oldest record that is kept may begin."""
+        """The offset at or before which the oldest record begins."""
         ...
 
     @property
@@ -143,37 +143,37 @@ class CommitLog(Protocol):
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
-        Store timestamps never go back along the log, so everything before is older.
+        Store timestamps never decrease along the log, so everything before is older.
         """
         ...
 
     def peek(self, physical_offset: int, size: int) -> StoredMessage | None:
-        """Return the record at `physical_offset` for a look at its fields; None when none can be read there.
+        """Return the record at `physical_offset`, to read its fields; None if none can be read there.
 
         Checksums are not compared, so that it takes no longer for large bodies.
         """
         ...
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """Append messages one after the other, all or none, with the queue offsets that the store has given them.
+        """Append messages in order, all or none, with the queue offsets that the store has assigned.
 
         Raises:
-            store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
+            store.errors.IllegalMessage: nothing was appended; the error has the number of the message and the reason.
             store.errors.DiskFull: nothing was appended.
             store.errors.StorageFailed: whether anything was appended is unknown; the node must stop.
         """
         ...
 
     def read(self, physical_offset: int, size: int) -> StoredMessage | None:
-        """Return the record of `size` bytes at `physical_offset`; None when it is no longer, or not yet, to be read.
+        """Return the record of `size` bytes at `physical_offset`; None if it is deleted, or may not be read yet.
 
         Raises:
-            store.errors.CorruptData: no such record is there, or its checksum is wrong.
+            store.errors.CorruptData: there is no such record, or its checksum is wrong.
         """
         ...
 
     def find(self, physical_offset: int) -> StoredMessage | None:
-        """Return the record at `physical_offset`, whatever its size; None when none may be read there.
+        """Return the record at `physical_offset`, of any size; None if none may be read there.
 
         Raises:
             store.errors.CorruptData: no record begins there, or its checksum is wrong.
@@ -184,18 +184,18 @@ class CommitLog(Protocol):
         """Return the columns of about `size_bytes_max` of records from `offset` on; None at the end.
 
         Args:
-            offset: `begin_offset`, the `next_offset` of another batch, or where a record is known to begin.
+            offset: `begin_offset`, the `next_offset` of another batch, or a known begin of a record.
             size_bytes_max: at least one record is taken.
         """
         ...
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """Return bytes of `[offset, end)` as they are stored, of one file; None when none of them may be read.
+        """Return stored bytes of `[offset, end)`, of one file; None if none of them may be read.
 
         Args:
             offset: anywhere in the log.
             end: after the last byte wanted.
-            size_bytes_max: fewer are returned at a file's end, and at the end of what may be read.
+            size_bytes_max: fewer are returned at a file's end, and at the end of the readable part.
         """
         ...
 

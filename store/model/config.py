@@ -14,14 +14,14 @@ _PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class MessageStoreConfig:
-    """Settings of queues, index, reading, flushing and retention; those of the log are the log's.
+    """Settings of queues, index, reading, flushing and retention; the log has its own settings.
 
     Attributes:
         mapped_file_size_consume_queue: bytes of a consume-queue file; a multiple of 20. Fixed for the life of the data.
         max_hash_slot_num: slots of an index file. Fixed for the life of the data.
         max_index_num: items of an index file, one of which is never used. Fixed for the life of the data.
         message_index_enable: False: no key is indexed, and queries by key find nothing.
-        max_transfer_bytes_on_message_in_memory: of one `get`, while what it reads is likely in memory.
+        max_transfer_bytes_on_message_in_memory: of one `get` of messages that are likely in memory.
         max_transfer_count_on_message_in_memory: messages of one `get`, likewise.
         max_transfer_bytes_on_message_in_disk: of one `get` that reads older messages.
         max_transfer_count_on_message_in_disk: messages of one `get` that reads older messages.
@@ -49,10 +49,10 @@ class MessageStoreConfig:
         disk_max_used_space_ratio: used percentage of the disk above which old files are deleted at any hour; 10 to 95.
         disk_space_clean_forcibly_ratio: percentage above which young files are deleted, too; 30 to 85.
         disk_space_warning_level_ratio: percent above which puts are refused; 35 to 90.
-        clean_file_forcibly_enable: False: young files never go.
-        delete_file_batch_max: files that go in one look.
-        archive_mark: file that says up to where the log is archived (`store.maintenance.archive_mark`); what is not
-            archived is never deleted, however full the disk. Empty: there is no archive.
+        clean_file_forcibly_enable: False: young files are never deleted.
+        delete_file_batch_max: files deleted in one run.
+        archive_mark: file with the offset up to which the log is archived (`store.maintenance.archive_mark`); what is
+            not archived is never deleted, however full the disk. Empty: there is no archive.
         archive_log: name of the log in that archive.
     """
 
@@ -93,7 +93,7 @@ class MessageStoreConfig:
     archive_log: str = ""
 
     def __post_init__(self) -> None:
-        """Check what must fit together."""
+        """Check the values and the relations between them."""
         assert self.mapped_file_size_consume_queue % _QUEUE_UNIT_SIZE == 0, self.mapped_file_size_consume_queue
         assert self.max_hash_slot_num > 0, self.max_hash_slot_num
         assert self.max_index_num > 1, self.max_index_num

@@ -1,7 +1,7 @@
 """The messages of a range of the log as columns for queues and index, one row a message.
 
-A `CommitLog` makes it from records (`commitlog.record.scan`), consume queues and the index are built from it; so that
-neither loops over messages one by one.
+A `CommitLog` creates it from records (`commitlog.record.scan`), and consume queues and the index are built from it, so
+neither processes messages one by one.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class DispatchBatch:
     """Consecutive records of the log. All columns have one row a message, in the order of the log.
 
     Attributes:
-        begin_offset: where the range begins in the log.
-        next_offset: where the next one begins; also after blanks and what was skipped.
+        begin_offset: of the range in the log.
+        next_offset: begin of the next range, after blanks and skipped bytes.
         physical_offsets: of each record.
         sizes: bytes of each record.
         queue_offsets: as stored.
-        tags_codes: what the queue's unit holds: the hash of TAGS, or a delivery time.
+        tags_codes: for the queue's unit: the hash of TAGS, or a delivery time.
         store_timestamps: milliseconds since 1970.
         queues: the queues that occur, in order of first occurrence.
-        queue_numbers: each message's queue, as a place in `queues`.
-        is_queued: whether it is in its queue (not so: prepared and rolled-back messages).
+        queue_numbers: each message's queue, as an index of `queues`.
+        is_queued: whether it is in its queue (False for prepared and rolled-back messages).
         key_hashes: of the keys to be indexed, of all messages one after the other: abs(Java's hash of `topic#key`),
-            UNIQ_KEY before KEYS in their order; repeated keys are there repeatedly.
-        key_rows: the message (its row) that each key belongs to, ascending.
-        skipped: what could not be read.
+            UNIQ_KEY before KEYS in their order; repeated keys occur repeatedly.
+        key_rows: the row of each key's message, ascending.
+        skipped: the ranges that could not be read.
     """
 
     begin_offset: int

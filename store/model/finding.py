@@ -24,20 +24,20 @@ class Area(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Bytes that are not what must be there.
+    """Wrong bytes in a file.
 
     Attributes:
-        area: which part of the store it belongs to.
+        area: the part of the store.
         path: the file, or the directory.
         position: within the file, in bytes.
         expected: what should be there.
         found: what is there.
-        meaning: what that means.
+        meaning: the consequence.
         remedy: what to do next, as a sentence.
         is_unfinished: a crash or a running program left it, and the next start of the store repairs it; else
             it is damage.
         count: of records, units or items concerned.
-        is_accepted: it is damage that an operator has accepted; nothing is left to do.
+        is_accepted: it is damage that an operator has accepted; no action is needed.
     """
 
     area: Area
@@ -52,7 +52,7 @@ class Finding:
     is_accepted: bool = False
 
     def __str__(self) -> str:
-        # Names of files and of topics may hold anything.
+        # Names of files and topics may have any characters.
         return printable(
             f"{self.path}: at byte {self.position}: expected {self.expected}, found {self.found}; {self.meaning}. "
             f"{self.remedy}"

@@ -1,7 +1,7 @@
-"""Java's `String.hashCode`, which tags and keys are found by, for one text; `java_hashes` does it for thousands.
+"""Java's `String.hashCode` of one text, by which tags and keys are found; `java_hashes` does it for thousands.
 
 The hash of the UTF-16 units s[0] … s[n-1] is s[0]*31^(n-1) + … + s[n-1] in 32 bits. NumPy is not needed here: clients
-hash a key a message, and a command that only talks to a broker must not wait for it to be loaded.
+hash a key for each message, and a command that only calls a broker must not wait until NumPy is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHORT_POWERS: Final = tuple(pow(FACTOR, exponent, MODULUS) for exponent in reve
 def java_hash(text: str) -> int:
     """Return Java's hash of `text`: 32 bits, signed."""
     if text.isascii() and len(text) <= _SHORT_LENGTH_MAX:
-        # One multiplication a character without a loop of ours: every put with a UNIQ_KEY takes this way.
+        # One multiplication for each character, without a Python loop: every put with a UNIQ_KEY uses this.
         data = text.encode()
         value: int = sum(map(mul, data, _SHORT_POWERS[_SHORT_LENGTH_MAX - len(data) :])) % MODULUS
         return value - MODULUS if value & _SIGN else value
@@ -49,5 +49,5 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def key_prefix_hash(topic: str) -> int:
-    """Return the hash, unsigned, of what is before a key of `topic`: `topic#`."""
+    """Return the unsigned hash of the prefix of keys of `topic`: `topic#`."""
     return java_hash(topic + KEY_SEPARATOR) % MODULUS

@@ -1,6 +1,6 @@
-"""Java's `String.hashCode` of thousands of texts at once; `store.model.java_hash` says what it is, for one.
+"""Java's `String.hashCode` of thousands of texts at once; see `store.model.java_hash` for one text.
 
-For a text of plain ASCII the UTF-16 units are its bytes, and that is the way of this form; other texts are hashed one
+For a text of plain ASCII the UTF-16 units are its bytes, which this module uses; other texts are hashed one
 by one.
 
 Many texts that are in one run of bytes P are hashed with one cumulative sum: 31 has an inverse modulo 2^32, so that
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# Bytes that one call of `java_hashes` takes: its tables have that length (1 MiB each) and stay in the cache.
+# Bytes of one call of `java_hashes`: its tables have that length (1 MiB each) and stay in the CPU cache.
 TEXTS_SIZE_MAX: Final = 1 << 18
 _ASCII_END: Final = 0x80
-# From here on it is faster to hash them at once.
+# From this number on it is faster to hash them together.
 _MANY: Final = 12
 
 
@@ -53,7 +53,7 @@ def java_hashes(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArra
     powers, inverses = _tables()
     sums = np.zeros(len(data) + 1, np.uint32)
     np.cumsum(data * inverses[: len(data)], dtype=np.uint32, out=sums[1:])
-    # Of an empty text the difference is 0, whatever it is multiplied with.
+    # For an empty text the difference is 0, whatever the factor.
     hashes: NDArray[np.uint32] = (sums[ends] - sums[begins]) * powers[ends - 1]
     if len(data) and data.max() >= _ASCII_END:
         for row in np.flatnonzero(_has_other_than_ascii(data, begins, ends)):
@@ -83,7 +83,7 @@ def key_hashes(
             text = data[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
             lengths[row] = len(text.encode("utf-16-be")) // 2
     hashes = (prefixes * powers[lengths] + java_hashes(data, begins, ends)).view(np.int32)
-    # The absolute value of the lowest number is, in 32 bits, itself: so it is the only negative one left.
+    # The absolute value of -2^31 is itself in 32 bits: it is the only negative number left.
     positive: NDArray[np.int32] = np.maximum(np.abs(hashes), 0)
     return positive
 

@@ -1,7 +1,7 @@
-"""A log that lives in files of this machine alone: what its owner does for it beside reading and appending.
+"""The port of a log in local files: flushes, the next file and deletion, in addition to reading and appending.
 
-The plain log is one (`commitlog.plain.commit_log`). The replicated log is none: its node flushes it and deletes its
-files. Everything belongs to the owner's thread, but `sync` and `make`, which any thread may call.
+The plain log implements it (`commitlog.plain.commit_log`). The replicated log does not: its node flushes it and deletes
+its files. All methods are for the owner's thread, except `sync` and `make`, which any thread may call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LogFile(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Its path."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class LogFile(Protocol):
 
 
 class LocalLog(CommitLog, Protocol[SyncableT]):
-    """A log in files of its own."""
+    """A log in local files."""
 
     @property
     def written_offset(self) -> int:
@@ -54,7 +54,7 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
         ...
 
     def begin_flush(self) -> SyncableT | None:
-        """Return a ticket for all that was written; None when nothing waits.
+        """Return a ticket for everything written; None if everything is durable.
 
         Raises:
             store.errors.StorageFailed: a write failed before; the store must stop.
@@ -62,11 +62,11 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
         ...
 
     def end_flush(self, ticket: SyncableT) -> None:
-        """Take a synced ticket back; the appends that it covers end."""
+        """Record that a ticket was synced; its appends end."""
         ...
 
     def prepare_next_file(self) -> NextFile | None:
-        """Return the job that makes the next file, when it is time to.
+        """Return the job that creates the next file, when it is due.
 
         Raises:
             store.errors.StorageFailed: the last one failed; the store must stop.
@@ -74,7 +74,7 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
         ...
 
     def delete_before(self, offset: int) -> None:
-        """Delete, durably, the files that end at or before `offset`; never the one that holds the last record.
+        """Delete, durably, the files that end at or before `offset`; never the one with the last record.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

@@ -1,6 +1,6 @@
-"""The nouns of stored messages: what a client puts, where it is put, what comes back.
+"""Messages, queues and hosts as plain values.
 
-Not here: bytes. A message is encoded and decoded by the log that holds it (`commitlog.record.record`).
+Not here: bytes. A message is encoded and decoded by its log (`commitlog.record.record`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QueueKey(NamedTuple):
 
 
 class Host(NamedTuple):
-    """Where a message came from, or is stored: 4 or 16 address bytes and a port (0 to 65535)."""
+    """The origin of a message, or the node that stored it: 4 or 16 address bytes and a port (0 to 65535)."""
 
     address: bytes
     port: int
@@ -47,11 +47,11 @@ class Message(NamedTuple):
         body: the payload; may be empty.
         queue_id: of the topic.
         properties: names and values, in the order in which they are stored; TAGS, KEYS and UNIQ_KEY among them.
-        flag: the client's own; 32 bits, signed.
+        flag: for applications, not interpreted; 32 bits, signed.
         sys_flag: the bits of RocketMQ's `MessageSysFlag`; those for IPv6 hosts are set by the encoder.
         born_timestamp: milliseconds since 1970 by the client's clock.
         born_host: the client.
-        reconsume_times: how often it was given back.
+        reconsume_times: how often a consumer group returned it.
         prepared_transaction_offset: physical offset of the half message that this one commits or rolls back.
     """
 
@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
 
 class StoredMessage(Protocol):
-    """A message as the log holds it: decoded when asked, and valid as long as the file that it is in is mapped.
+    """A message in the log: its fields are decoded on access, and it is valid as long as its file is mapped.
 
     `commitlog.record.record.Record` is the one implementation.
     """
@@ -94,12 +94,12 @@ class StoredMessage(Protocol):
         ...
 
     def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Return whether it says that it is the message at this offset of this queue; the topic is UTF-8."""
+        """Return whether its fields have this topic, queue and queue offset; the topic is UTF-8."""
         ...
 
     @property
     def physical_offset(self) -> int:
-        """Where the record begins, as it says itself."""
+        """The offset of the record, from its own field."""
         ...
 
     @property
@@ -124,5 +124,5 @@ class StoredMessage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Names and values as RocketMQ's decoder gives them."""
+        """Names and values, as from RocketMQ's decoder."""
         ...

@@ -22,14 +22,14 @@ ID_LENGTHS: Final = (32, 56)
 
 
 class MessageId(NamedTuple):
-    """What an offset message id says."""
+    """The parts of an offset message id."""
 
     store_host: Host
     physical_offset: int
 
 
 def encode_message_id(store_host: Host, physical_offset: int) -> str:
-    """Return the id of the message that `store_host` holds at `physical_offset`, in capital letters."""
+    """Return the id of the message of `store_host` at `physical_offset`, in capital letters."""
     return (store_host.address + _TAIL.pack(store_host.port, physical_offset)).hex().upper()
 
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class QueueEnds(NamedTuple):
-    """Where the queues end.
+    """The ends of the queues.
 
     Attributes:
-        offset: everything of the log below is taken into account, and nothing after.
+        offset: of the log: exactly the messages before it are counted.
         next_offsets: of each queue, the offset of its next message.
     """
 

@@ -11,7 +11,7 @@
 | 7 | 0x80 | the body is an inner batch |
 | 8 to 10 | 0x100, 0x200, 0x300 | compressed with LZ4, Zstandard, zlib; 0 is zlib too |
 
-All bits of RocketMQ have their name here, also those that nothing reads.
+All bits of RocketMQ are named here, including unused ones.
 
 Source: RocketMQ `MessageSysFlag`, `CompressionType`.
 """
@@ -35,7 +35,7 @@ INNER_BATCH: Final = 0x80
 COMPRESSION_SHIFT: Final = 8
 COMPRESSION_MASK: Final = 0x700
 
-# Where COMMIT differs from PREPARED and ROLLBACK: both of those have this bit, none and COMMIT have not.
+# PREPARED and ROLLBACK have this bit; none and COMMIT do not.
 _NOT_QUEUED: Final = TRANSACTION_PREPARED_TYPE
 
 
@@ -45,7 +45,7 @@ def transaction_type(sys_flag: int) -> int:
 
 
 def has_queue_offset(sys_flag: int) -> bool:
-    """Return whether such a message takes a place in its queue; a prepared or rolled-back one takes none.
+    """Return whether such a message has a queue offset; a prepared or rolled-back one has none.
 
     Source: RocketMQ `CommitLog`: `doAppend` stores queue offset 0 for those.
     """
@@ -53,7 +53,7 @@ def has_queue_offset(sys_flag: int) -> bool:
 
 
 def is_indexed(sys_flag: int) -> bool:
-    """Return whether the keys of such a message are found; those of a rollback are not.
+    """Return whether the keys of such a message are indexed; those of a rollback are not.
 
     Source: RocketMQ `IndexService.buildIndex`.
     """

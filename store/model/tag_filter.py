@@ -1,7 +1,7 @@
 """The filter of a reader by tags: `*`, or tags with `||` between them.
 
-A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
-(`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are distinguished
+A queue's unit has only the hash of the tag, so a broker first excludes units by the hash, many at once
+(`store.model.tags_codes`), and then compares the real tags of the rest: two tags with one hash are distinguished
 here, not by the client.
 
 Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
@@ -18,7 +18,7 @@ from store.model.message import TAGS, StoredMessage
 
 ALL_TAGS = "*"
 _OR = "||"
-# Bounded, for every unit is compared with every tag.
+# Bounded, because every unit is compared with every tag.
 _TAGS_MAX = 256
 _EXPRESSION_LENGTH_MAX = 8_192
 
@@ -44,7 +44,7 @@ class TagFilter:
         """
         if expression is None:
             return EVERYTHING
-        # Before anything is done with it: cutting a long one into pieces would delay the server.
+        # First of all: splitting a long expression would block the server.
         if len(expression) > _EXPRESSION_LENGTH_MAX:
             expected = f"at most {_EXPRESSION_LENGTH_MAX} characters"
             raise IllegalRequest("tags expression", expected, f"{len(expression)}: {expression[:80]!r}…")

@@ -1,4 +1,4 @@
-"""Names of topics and groups, the topics with a meaning of their own, and the delay levels.
+"""Names of topics and groups, special topics, and the delay levels.
 
 Source: RocketMQ `TopicValidator`, `Validators`, `MixAll`, `MessageStoreConfig.messageDelayLevel`.
 """
@@ -18,14 +18,14 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
 
-# Represents all topics that a put would create: a broker that does so has it in its registration.
+# Represents all topics that a put would create: a broker with that setting registers it.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
-# Of what a leader of the replicated log writes for itself; no client may put to it, none sees it.
+# The topic of a leader's own entries in the replicated log; clients can neither put to it nor read it.
 DLEDGER_TOPIC: Final = "rmq_sys_dledger"
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -41,18 +41,18 @@ SYSTEM_TOPICS: Final = frozenset(
     }
 )
 
-# An ordinary topic is at most this long, so that its length fits the one signed byte of a V1 record.
+# The longest ordinary topic: its length fits into the signed byte of a V1 record.
 TOPIC_LENGTH_MAX: Final = 127
 # Topics for retries and dead letters are made of a prefix and a group's name.
 RETRY_TOPIC_LENGTH_MAX: Final = 255
 GROUP_LENGTH_MAX: Final = 120
 
-# Only these characters: none of them means anything in a path, and each is one byte.
+# Only these characters: none of them is special in a path, and each is one byte.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _CHARACTERS: Final = "letters, digits and % | _ -"
 
 _SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
-# How long a message of level 1, 2, … 18 waits, in milliseconds.
+# The delay of a message of level 1, 2, … 18, in milliseconds.
 DELAY_LEVELS_MS: Final = (
     *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
     *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
@@ -61,7 +61,7 @@ DELAY_LEVELS_MS: Final = (
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Return whether `topic` takes messages that a group has given back, or has given up."""
+    """Return whether `topic` is for messages that a group has returned, or given up (retry and dead-letter topics)."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -85,7 +85,7 @@ def check_topic(topic: str) -> None:
 
 
 def is_topic_name(topic: str) -> bool:
-    """Return whether `check_topic` lets this name pass."""
+    """Return whether `check_topic` accepts this name."""
     try:
         check_topic(topic)
     except IllegalMessage:
@@ -96,13 +96,13 @@ def is_topic_name(topic: str) -> bool:
 def is_storable_topic(topic: str) -> bool:
     """Return whether a stored message may have this topic, which names directories: it is no longer than the longest.
 
-    RocketMQ's own store takes ordinary topics of more than 127 characters, so there are stores that hold them.
+    RocketMQ's own store accepts ordinary topics of more than 127 characters, so there are stores with such topics.
     """
     return len(topic) <= RETRY_TOPIC_LENGTH_MAX and _NAME.fullmatch(topic) is not None
 
 
 def check_stored_topic(topic: str) -> None:
-    """Raise unless messages that are stored already may be read under this name; see `is_storable_topic`.
+    """Raise unless stored messages may have this topic; see `is_storable_topic`.
 
     Raises:
         IllegalMessage: it is empty, longer than the longest, holds other characters than letters, digits and % | _ -,
@@ -132,12 +132,12 @@ def _check_name(what: str, name: str, length_max: int) -> None:
 
 
 def delivery_time(store_timestamp: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
-    """Return when a message of this delay level is due, in milliseconds since 1970; a level above the last is the last.
+    """Return the delivery time for a delay level, in milliseconds since 1970; levels above the last count as the last.
 
     Args:
         store_timestamp: when it was appended.
         level: from 1.
-        levels_ms: how long each level waits.
+        levels_ms: the delay of each level.
 
     Source: RocketMQ `DefaultMessageStore.computeDeliverTimestamp`, `CommitLog.checkMessageAndReturnSize`.
     """

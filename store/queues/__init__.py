@@ -1,4 +1,4 @@
-"""Consume queues: the files that say, for each message of a queue, where it is in the log.
+"""Consume queues: files with the offset in the log of each message of a queue.
 
 Loading queues, appending units, keeping units in memory until they are written, merging queues in log order. Dispatch
 decides which units are added and maintenance decides when they are flushed; neither is here. `store.dispatch` and

@@ -1,10 +1,10 @@
-"""One consume queue: the positions in the log of the messages of a queue, in order.
+"""One consume queue: the offsets in the log of the messages of a queue, in order.
 
 The unit of queue offset n is at byte 20 * n of the queue's files; the newest units may not be in files yet
-(`store.queues.pending_units`). The queue is a function of the log: after a crash it is cut to its certain part, and the
+(`store.queues.pending_units`). The queue is derived from the log: after a crash it is cut to its certain part, and the
 rest is dispatched again. After the last unit all bytes are zero.
 
-Not here: many queues (`store.queues.consume_queues`), and what is done with a message whose queue offset is not the
+Not here: many queues (`store.queues.consume_queues`), and the rules for a message whose queue offset is not the
 next one (`store.queues.out_of_order_units`).
 
 Source: RocketMQ `ConsumeQueue`.
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]
 
-# The blanks of one queue that are prepared in memory; more of them go into files at once.
+# The blanks of one queue that are kept in memory; more of them are written to files at once.
 _BLANKS_PENDING_BYTES_MAX = 1 << 20
-# Blanks written at once; also bounds what is read at once when blanks are stepped over.
+# Blanks written together; also bounds the units that are read together when blanks are skipped.
 _CHUNK_COUNT = 1 << 14
 _PAGE_SIZE_BYTES = 4096
 
@@ -43,13 +43,13 @@ class ConsumeQueue:
     Args:
         key: topic and number.
         queue: its files.
-        pending: takes what is appended.
-        names: makes its directory, where the queue itself must write.
+        pending: gets the appended units.
+        names: creates its directory, if the queue itself must write.
 
     Attributes:
         key: topic and number.
         is_begun: it has files, or will have. A queue without them may still end above 0: see `begin_later`.
-        min_offset: the first message that the log still holds; `max_offset` when there is none.
+        min_offset: the first message that is still in the log; `max_offset` if there is none.
         max_offset: after the last unit.
         max_physical_offset: after the last message that has a unit; 0 when there is none.
     """
@@ -76,7 +76,7 @@ class ConsumeQueue:
         self.max_offset = 0
         # Physical offsets of messages ascend along the queue: `search` and `sound_end` rely on it.
         self.max_physical_offset = 0
-        # Where the message of `min_offset` begins in the log; -1: not known.
+        # The offset in the log of the message of `min_offset`; -1: not known.
         self._first_place = -1
         self._queue = queue
         self._pending = pending
@@ -89,7 +89,7 @@ class ConsumeQueue:
 
     @property
     def begin_offset(self) -> int:
-        """The first offset that the files have room for; what is before `min_offset` is not in the log any more."""
+        """The first offset in the files; messages before `min_offset` are not in the log any more."""
         return self._units.begin_offset
 
     # ----------------------------------------------------------------------------------------------------- loading
@@ -97,14 +97,14 @@ class ConsumeQueue:
     def load(self) -> list[str]:
         """Open the files and find the first and the last unit, as a queue that was closed cleanly has them.
 
-        After a crash `truncate` must follow, which looks at every unit that may be wrong.
+        After a crash `truncate` must follow, which checks every unit that may be wrong.
 
         Returns:
             What was repaired, one sentence each.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
-            store.errors.CorruptData: units are missing in the middle; a queue can be built again from the log.
+            store.errors.CorruptData: units are missing in the middle; a queue can be rebuilt from the log.
         """
         notes = self._queue.load()
         self.is_begun = bool(self._queue.mapped_files)
@@ -122,12 +122,12 @@ class ConsumeQueue:
         return notes
 
     def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:
-        """Take up files that a look at their directory has found in order; the result is that of `load`.
+        """Use files whose metadata showed that they are in order; the result is that of `load`.
 
         Args:
             files: in order.
-            seen: what the look has shown.
-            is_kept: `truncate` follows: what was seen serves it, too.
+            seen: the state of the queue from the metadata.
+            is_kept: `truncate` follows, and uses the metadata, too.
         """
         self._queue.take_up(files)
         self.is_begun = bool(files)
@@ -151,7 +151,7 @@ class ConsumeQueue:
     def units(self, begin: int, count_max: int) -> Units:
         """Return the units from `begin` on as columns, blanks included; fewer at the queue's end, none outside of it.
 
-        They are copies: they stay right whatever becomes of the queue.
+        They are copies, which stay valid when the queue changes.
         """
         parts = [decode_units(view, position, count) for view, position, count in self._ranges(begin, count_max)]
         if len(parts) == 1:
@@ -208,7 +208,7 @@ class ConsumeQueue:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, units: bytes | memoryview, max_physical_offset: int) -> None:
-        """Put units after the last one; files are to hold them later.
+        """Add units after the last one; they are written to files later.
 
         Args:
             units: at least one.
@@ -241,15 +241,15 @@ class ConsumeQueue:
         self._pending.begin(self.key, self.begin_offset, queue_offset - self.begin_offset)
 
     def fill_gap(self, queue_offset: int) -> None:
-        """Make blank what lies between the last unit and `queue_offset`.
+        """Fill the gap between the last unit and `queue_offset` with blanks.
 
         Raises:
-            store.errors.DiskFull: it may be longer than it was; call it again.
+            store.errors.DiskFull: a part may be filled; call it again.
         """
         if self.min_offset == self.max_offset:
             self.min_offset = queue_offset
         while True:
-            # Before any are added: each further try on a full disk would add more.
+            # Before any are added: each further attempt on a full disk would add more.
             if self._units.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
                 self._units.settle(self.max_offset)
             if self.max_offset >= queue_offset:
@@ -259,7 +259,7 @@ class ConsumeQueue:
             self.max_offset += count
 
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
-        """Put another unit in the place of one that is wrong."""
+        """Replace a wrong unit."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
         self._units.settle(self.max_offset)
         self._units.newest = None
@@ -270,13 +270,13 @@ class ConsumeQueue:
     # ---------------------------------------------------------------------------------------------------- cutting
 
     def cut(self, queue_offset: int, *, is_durable: bool = True) -> None:
-        """Give up, durably, the units from `queue_offset` on.
+        """Remove, durably, the units from `queue_offset` on.
 
-        A queue that began at 0 and is left without units is left without files, too; any other one keeps its first
-        file, which says where the queue ends.
+        If no units are left, a queue that began at 0 has no files any more; any other queue keeps its first
+        file, which shows the end of the queue.
 
         Args:
-            queue_offset: of the first unit to give up.
+            queue_offset: of the first unit to remove.
             is_durable: False: the caller syncs what `files` then says is dirty, and a queue that is left without
                 units may keep a file until `remove_unused`.
         """
@@ -292,7 +292,7 @@ class ConsumeQueue:
         data_end = 0 if holder is None else self._units.data_end(holder, queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
         if holder is not None and not is_durable:
-            # Also where nothing was left to overwrite: zeros that a process before has written may not be durable.
+            # Even if nothing was left to overwrite: zeros that an earlier process has written may not be durable.
             self._queue.mark_dirty(holder)
         self.max_offset = queue_offset
         if self.min_offset >= queue_offset:
@@ -302,9 +302,9 @@ class ConsumeQueue:
         self._units.newest = None
 
     def _empty(self) -> None:
-        """Overwrite all units of the only file. The queue is as new, but for that file: see `remove_unused`."""
+        """Overwrite all units of the only file. The queue is then like a new one, except for that file."""
         (file,) = self._queue.mapped_files
-        # Whole pages: of a part of one the system would have to read the other part first.
+        # Whole pages: for a part of a page the system would have to read the other part first.
         data_end = min(-(-self._units.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
         self._queue.truncate(0, data_end, is_durable=False)
         self._queue.mark_dirty(file)
@@ -314,14 +314,14 @@ class ConsumeQueue:
     def remove_unused(self) -> None:
         """Remove, durably, the file that was kept when the queue was emptied, if nothing was appended since.
 
-        To make a file again takes longer than to overwrite it, and after a crash thousands of queues may be emptied and
+        Creating a file again takes longer than overwriting it, and after a crash thousands of queues may be emptied and
         filled again.
         """
         if not self.is_begun and self._queue.mapped_files:
             self.remove_all()
 
     def remove_all(self) -> None:
-        """Remove all files; the queue is then as new."""
+        """Remove all files; the queue is then like a new one."""
         self._pending.drop(self.key, self._queue.directory)
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
@@ -336,13 +336,13 @@ class ConsumeQueue:
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
         """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
 
-        It asks only that the units of messages below `physical_offset` are all there; after them may be whatever a
-        crash made of what was not synced.
+        The units of messages below `physical_offset` must all be there; after them may be anything that a
+        crash left of unsynced units.
 
         Args:
-            physical_offset: where dispatching will continue.
-            is_message: called with (queue, queue offset, physical offset, size): whether that message is there.
-                The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
+            physical_offset: at which dispatch will continue.
+            is_message: called with (queue, queue offset, physical offset, size): returns whether there is that message.
+                The last unit that is kept may be torn; without this it is not detected.
             is_durable: see `cut`.
         """
         self._units.settle(self.max_offset)
@@ -353,17 +353,17 @@ class ConsumeQueue:
         last = self.message_before(end)
         if is_message is not None and last is not None and not is_message(self.key, last, *self._units.unit(last)[:2]):
             last = self.message_before(last)
-        # Blanks after the last message belong to one that is given up; those before the first one stay, for they say
-        # where the queue ends.
+        # Blanks after the last message belong to a removed one; those before the first one are kept, because they show
+        # the end of the queue.
         self.cut(end if last is None else last + 1, is_durable=is_durable)
 
     @property
     def newest(self) -> UnitTail | None:
-        """All units of the last file as they were found, while the store is opened; None: look into the files."""
+        """All units of the last file from its metadata, while the store is opened; None: read the files."""
         return self._units.newest
 
     def keep_all(self, is_message: IsMessage | None) -> bool:
-        """Keep all units, as `truncate` does where each of them can be right; return False where it must decide.
+        """Keep all units if each of them may be correct, as `truncate` would; return False if `truncate` must decide.
 
         Args:
             is_message: see `truncate`.
@@ -376,14 +376,14 @@ class ConsumeQueue:
         return True
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
-        """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
+        """Return whether the log has the message of the last unit (for `is_message` see `truncate`)."""
         last = self.message_before(self.max_offset)
         return last is None or is_message(self.key, last, *self._units.unit(last)[:2])
 
     def expire(self, log_begin: int) -> None:
-        """Delete files of which no message is in the log any more, and set `min_offset` to the first that is.
+        """Delete files without messages in the log, and set `min_offset` to the first message in it.
 
-        The last file stays, so that `max_offset` is not forgotten.
+        The last file is kept, because it shows `max_offset`.
         """
         in_first_file = (self.min_offset - self.begin_offset) * UNIT_SIZE < self._queue.file_size
         if self._first_place >= log_begin and in_first_file:
@@ -399,7 +399,7 @@ class ConsumeQueue:
             if last is not None and not self._is_expired(last, log_begin):
                 break
             expired_end = file.end_offset
-        # All at once: `_message_before` must not look past a file that is gone.
+        # All together: `_message_before` must not search beyond a deleted file.
         self._queue.remove_before(expired_end)
         if expired_end > self.begin_offset * UNIT_SIZE:
             self._units.begin_offset = expired_end // UNIT_SIZE
@@ -429,7 +429,7 @@ class ConsumeQueue:
     def search(self, is_after: Callable[[int], bool], begin: int, end: int | None = None) -> int:
         """Return the first offset from `begin` on that `is_after`; `max_offset` if none.
 
-        With `end`, only offsets below it are looked at, and it is returned if none of them `is_after`.
+        With `end`, only offsets below it are searched, and it is returned if none of them `is_after`.
 
         `is_after` must be false up to some message and true from there on. A blank counts as the message after it.
         """

@@ -1,7 +1,7 @@
 """All consume queues of a store; a batch of the log is appended queue by queue.
 
-Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never followed nor made:
-not from the file system, and not from the log.
+Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never opened or created,
+whether it is in the file system or in the log.
 
 Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 """
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
 _PAGE_SIZE_BYTES = 4096
-# One of this many files that may be open is for writing.
+# One in this many open files is for writing.
 _WRITING_PART = 4
 
 
 class ConsumeQueues:
-    """The queues of one store. Construct, then `load`.
+    """The queues of one store. Construct it, then call `load`.
 
     Args:
         files: the file system.
@@ -75,24 +75,24 @@ class ConsumeQueues:
         self._writer = UnitWriter(files, self._directory, self._file_size, self._pending, count_max // _WRITING_PART)
         self._pending.when_dropped = self._writer.forget
         self._pool = FilePool(files, count_max)
-        # A queue is removed only by `remove_all` and `close`: one without files may still have an end above 0.
+        # A queue is removed only by `remove_all` and `close`: a queue without files may still have an end above 0.
         self._queues: dict[QueueKey, ConsumeQueue] = {}
-        # Never before `flushed`. It falls when queues are cut, and `flushed` with it.
+        # Never before `flushed`. It decreases when queues are cut, and `flushed` with it.
         self._dispatched = Dispatched()
         self._progress = DerivedFlushProgress()
 
     # ----------------------------------------------------------------------------------------------------- queues
 
     def load(self, on_damage: OnDamage | None = None, *, is_truncated_next: bool = False) -> list[str]:
-        """Open all queues that are there, as they were closed cleanly; after a crash `truncate` must follow.
+        """Open all existing queues, as they were closed cleanly; after a crash `truncate` must follow.
 
         Args:
-            is_truncated_next: it will: nothing is believed to be on the disk that is only in the system's memory.
+            is_truncated_next: `truncate` will follow: data that is only in the page cache is not trusted.
             on_damage: called with a queue before its files are removed, because they cannot be those of a queue; that
-                queue is then empty, and to be built again from the log. None: the error is raised instead.
+                queue is then empty, and must be rebuilt from the log. None: the error is raised instead.
 
         Returns:
-            What was repaired, and what was found that belongs to no queue, one sentence each.
+            Repairs, and files that belong to no queue, one sentence each.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see `ConsumeQueue.load`.
@@ -123,7 +123,7 @@ class ConsumeQueues:
 
     @property
     def max_physical_offset(self) -> int:
-        """After the last message that has a unit in any queue; 0 when there is none."""
+        """The offset after the last message that has a unit in any queue; 0 if there is none."""
         return max((queue.max_physical_offset for queue in self._queues.values()), default=0)
 
     def _add(self, key: QueueKey) -> ConsumeQueue:
@@ -136,30 +136,30 @@ class ConsumeQueues:
         return f"{self._directory}/{key.topic}/{key.queue_id}"
 
     def digest(self) -> int:
-        """Return a checksum of where each queue with units ends; other files, or files that lost units, change it."""
+        """Return a checksum of the end of each queue with units; other files, or files that lost units, change it."""
         queues = self._queues.items()
-        # One that ends above 0 without files (`ConsumeQueue.begin_later`) is not there when they are loaded again.
+        # A queue that ends above 0 without files (`ConsumeQueue.begin_later`) will not exist after loading.
         ends = sorted((key, queue.max_offset) for key, queue in queues if queue.is_begun and queue.max_offset)
         return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
-        """Return whether the unit that leads furthest into the log is that of a message; True when there is none."""
+        """Return whether the unit with the highest physical offset is that of a message; True if there is none."""
         last = max(self._queues.values(), key=lambda queue: queue.max_physical_offset, default=None)
         return last is None or last.is_last_unit(is_message)
 
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> Sequence[OutOfOrderUnit]:
-        """Bring the queues to what a range of the log says, in memory; what they hold already stays.
+        """Add the units of a range of the log, in memory; existing units are kept.
 
-        What is added is written and synced by a flush; where there is no flush, from time to time here.
+        A flush writes and syncs the units; without flushes, this call does so from time to time.
 
         Returns:
-            Messages whose queue offset is out of line, with what was done (`store.queues.out_of_order_units` has the
-            rules), and messages of queues that cannot be.
+            Messages whose queue offset is not the next one, with the action (`store.queues.out_of_order_units` has the
+            rules), and messages of queues that cannot exist.
 
         Raises:
-            store.errors.DiskFull: some queues may have taken it; give the same batch again.
+            store.errors.DiskFull: some queues may have got their units; call it again with the same batch.
             store.errors.StorageFailed: the node must stop.
         """
         if self.is_full:
@@ -187,24 +187,24 @@ class ConsumeQueues:
         return place(queue, rows)
 
     def _make(self, key: QueueKey) -> ConsumeQueue | None:
-        """Make a queue; None when there can be no such queue."""
+        """Create a queue; None if its name is not permitted."""
         if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= QUEUE_ID_MAX:
             return None
         return self._add(key)
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of units that wait to be written."""
+        """The bytes of units that are not written yet."""
         return self._pending.size_bytes
 
     @property
     def pending_count(self) -> int:
-        """Queues with units that wait to be written."""
+        """The number of queues with units that are not written yet."""
         return self._pending.filling_count
 
     @property
     def is_full(self) -> bool:
-        """Whether this many wait to be written that some must be before more are added."""
+        """Whether units must be written before more are added."""
         return self._pending.size_bytes >= PENDING_BYTES_MAX
 
     def next_offsets(self) -> dict[QueueKey, int]:
@@ -228,16 +228,16 @@ class ConsumeQueues:
     def extend_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
         """Raise the end of each queue to the offset given for it: the messages in between have expired.
 
-        A queue that has messages in the log gets blank units; any other one is this long in memory only, until its next
-        message: the caller must give the same offsets again after each start. One queue a step. Between steps the
-        caller must look at `is_full`, and flush first.
+        A queue that has messages in the log gets blank units; any other queue has this end in memory only, until its
+        next message: the caller must pass the same offsets again after each start. One queue a step. Between steps the
+        caller must check `is_full`, and flush first.
 
         Args:
             next_offsets: by queue.
             log_begin: messages before are expired.
 
         Raises:
-            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.DiskFull: some queues may have their new end; call it again with the same arguments.
             store.errors.StorageFailed: the node must stop.
         """
         for key, next_offset in next_offsets.items():
@@ -245,7 +245,7 @@ class ConsumeQueues:
             if queue is None or queue.max_offset >= next_offset:
                 continue
             if queue.max_physical_offset <= log_begin:
-                # No unit of it points into the log.
+                # None of its units points into the log.
                 queue.begin_later(next_offset)
             else:
                 queue.fill_gap(next_offset)
@@ -267,8 +267,8 @@ class ConsumeQueues:
             for queue in self._queues.values():
                 if not (queue.key in intact and queue.keep_all(is_message)):
                     queue.truncate(physical_offset, is_message, is_durable=False)
-            # All at once, for there may be thousands, and also what an earlier process has written and this one has
-            # nothing to change about: it counts as durable from now on.
+            # All together, because there may be thousands; including files that an earlier process has written and this
+            # one does not change: they count as durable from now on.
             self._files.sync_tree(self._directory)
         for queue in self._queues.values():
             queue.files.take_dirty()
@@ -281,18 +281,18 @@ class ConsumeQueues:
             queue.remove_unused()
 
     def expire(self, log_begin: int) -> None:
-        """Shorten the queues to the log's begin: delete files without remaining messages, and set `min_offset`."""
+        """Delete the part of the queues before the log's begin: files without remaining messages; set `min_offset`."""
         for _ in self.expire_in_steps(log_begin):
             continue
 
     def expire_in_steps(self, log_begin: int) -> Iterator[None]:
-        """Shorten the queues to the log's begin, one queue a step: a thousand take a while."""
+        """Delete the part of the queues before the log's begin, one queue a step, because many queues take long."""
         for queue in list(self._queues.values()):
             queue.expire(log_begin)
             yield
 
     def remove_all(self) -> None:
-        """Remove the files of all queues, durably; their directories stay."""
+        """Remove the files of all queues, durably; their directories are kept."""
         for queue in self._queues.values():
             queue.remove_all()
         self._queues.clear()
@@ -304,19 +304,19 @@ class ConsumeQueues:
 
     @property
     def flushed(self) -> Dispatched:
-        """All of the log up to here has durable units."""
+        """Every message of the log up to here has a durable unit."""
         return self._progress.flushed
 
     @property
     def dispatched(self) -> Dispatched:
-        """All of the log up to here was appended since `load`."""
+        """Every message of the log up to here was appended since `load`."""
         return self._dispatched
 
     def begin_flush(self, pages_min: int = 0) -> UnitsTicket | None:
-        """Return a ticket for what was appended since the last one; None when that is nothing, or one is out.
+        """Return a ticket for the units added since the last one; None if there are none, or a ticket is open.
 
         Args:
-            pages_min: leave out queues that were given less than this many pages; then `flushed` does not move on.
+            pages_min: skip queues with fewer new pages; then `flushed` does not advance.
         """
         pending = self._pending
         if pending.is_writing:
@@ -336,10 +336,10 @@ class ConsumeQueues:
         return self._progress.begin(UnitsTicket(dispatched, self._pool, files, directories, self._writer, tails))
 
     def end_flush(self, ticket: UnitsTicket) -> None:
-        """Take a ticket back that was synced.
+        """Record that a ticket was synced.
 
         Raises:
-            store.errors.DiskFull: there was no room for all of it; nothing is lost, and a later ticket covers it again.
+            store.errors.DiskFull: not all units did fit; nothing is lost, and a later ticket covers them again.
         """
         self._pending.end_writing(is_written=ticket.no_room is None)
         if self._pending.is_disturbed or ticket.no_room is not None:
@@ -349,16 +349,16 @@ class ConsumeQueues:
             raise ticket.no_room
 
     def flush(self) -> None:
-        """Make everything durable here and now, as before closing.
+        """Make everything durable, in this thread.
 
         Raises:
-            store.errors.DiskFull: there was no room for all of it; nothing is lost, try again.
+            store.errors.DiskFull: not all units did fit; nothing is lost, try again.
             store.errors.StorageFailed: the node must stop.
         """
         flush_all(self)
 
     def close(self) -> None:
-        """Close all files; what was not flushed is not in them."""
+        """Close all files; units that were not flushed are not in them."""
         for queue in self._queues.values():
             queue.files.close()
         self._queues.clear()

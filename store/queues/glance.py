@@ -1,8 +1,8 @@
-"""Reads the state of a queue from its files' metadata, if they are ordinary, without opening or searching them.
+"""Reads the state of a queue from its files' metadata, if they have the usual form, without opening or searching them.
 
-Ordinary are files of the right sizes and names without a gap, whose data is in one piece, full but for the last one,
-with a message as first and as last unit. Of anything else `seen_queue` says nothing, and `ConsumeQueue.load` looks
-closely, refuses or repairs; both come to the same result where both have one.
+Usual are files of correct sizes and names without a gap, whose data is contiguous, full except for the last one,
+with a message as first and as last unit. For all others `seen_queue` returns None, and `ConsumeQueue.load` opens,
+refuses or repairs them; if both have a result, it is the same.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _ZEROS: Final = bytes(GLANCE_SIZE_BYTES + UNIT_SIZE)
 
 
 class SeenQueue(NamedTuple):
-    """A queue as its files show it.
+    """The state of a queue, from the metadata of its files.
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
         max_offset: after its last unit.
         max_physical_offset: after the message of its last unit; 0: there is none.
-        first_place: where the message of its first unit begins in the log; -1: there is none.
+        first_place: offset in the log of the message of its first unit; -1: there is none.
         newest_begin: the queue offset at which `newest` begins.
-        newest: the units at the end of its last file; none where it has none.
-        is_newest_whole: they are all of that file.
+        newest: the units at the end of its last file; empty if it has none.
+        is_newest_whole: they are all units of that file.
     """
 
     begin_offset: int = 0
@@ -110,7 +110,7 @@ def _used(data: bytes, size: int) -> tuple[bytes, int]:
     """
     count = -(-len(data) // UNIT_SIZE)
     data = data.ljust(count * UNIT_SIZE, b"\0")
-    # As `store.queues.queue_units.used_count` searches, so that both have the same result whatever the file holds.
+    # Like the search of `store.queues.queue_units.used_count`, so that both have the same result for any file.
     low, high = 0, -(-size // UNIT_SIZE)
     while low < high:
         middle = (low + high) // 2
@@ -126,6 +126,6 @@ def _used(data: bytes, size: int) -> tuple[bytes, int]:
 
 
 def _size_of(units: bytes, position: int) -> int:
-    """Return the size that the unit at a position names."""
+    """Return the size field of the unit at a position."""
     size: int = _SIZE.unpack_from(units, position + _SIZE_AT)[0]
     return size

@@ -1,6 +1,6 @@
-"""Finds, of many queues at once, those of which nothing has to be cut: one pass of numpy instead of one for each queue.
+"""Finds, among many queues, those of which nothing has to be cut: one pass of NumPy instead of one for each queue.
 
-Not here: what is cut of the others (`ConsumeQueue.truncate`, which comes to the same result for those found here).
+Not here: cutting the others (`ConsumeQueue.truncate`, which has the same result for those found here).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def are_intact(queues: Sequence[bytes | bytearray], physical_offset: int) -> Bools:
-    """Return of which queues all units can be right (`Units.sound_count`), are not blank, and begin below an offset.
+    """Return a mask of the queues whose units all may be correct, are not blank, and point below an offset.
 
     Args:
-        queues: of each the units of its last file, at least one.
+        queues: for each the units of its last file, at least one.
         physical_offset: in the log.
     """
     if not queues:

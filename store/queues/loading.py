@@ -1,4 +1,4 @@
-"""Finds the queues of a store when it is opened: by one look at each, closely where something is not ordinary.
+"""Finds the queues of a store when it is opened: by the metadata of their files, or by opening unusual ones.
 
 Source: RocketMQ `ConsumeQueueStore.load`.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store.fs.ports import FileGlance, Files
     from store.queues.consume_queue import ConsumeQueue
 
-# Is called with a queue whose files are damaged.
+# Called with a queue whose files are damaged.
 OnDamage = Callable[[QueueKey], None]
 
 
@@ -31,9 +31,9 @@ class QueueLoading:
         pool: opens files of queues.
         directory: of all queues.
         file_size: bytes of each file.
-        add: makes the queue of a key, in place of the one that there may be, without files yet.
+        add: creates the queue of a key, without files yet, and replaces an existing one.
         on_damage: see `ConsumeQueues.load`.
-        is_truncated_next: `truncate` follows; what is in the system's memory of the files may not be on the disk.
+        is_truncated_next: `truncate` follows; the page cache of the files may not be on the disk.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class QueueLoading:
         self._damaged: list[tuple[QueueKey, str, StoreError]] = []
 
     def run(self) -> list[str]:
-        """Open all; return what was repaired, and what belongs to no queue, one sentence each."""
+        """Open all; return repairs, and files that belong to no queue, one sentence each."""
         keys, notes = self._keys()
         directories = [f"{self._directory}/{key.topic}/{key.queue_id}" for key in keys]
         looks = self._files.glance(directories, is_cache_trusted=not self._is_truncated_next)
         for key, directory, files in zip(keys, directories, looks, strict=True):
             notes += self._load(key, directory, files)
-        # After all others: where one queue is refused, the damaged ones stay as they are, too.
+        # After all others: if one queue is refused, the damaged ones are not changed, either.
         notes += [self._give_up(*damaged) for damaged in self._damaged]
         return notes
 
@@ -85,7 +85,7 @@ class QueueLoading:
         return keys, notes
 
     def _load(self, key: QueueKey, directory: str, files: Sequence[FileGlance]) -> list[str]:
-        """Open one queue; one whose files are damaged stays empty, and is noted in `_damaged`."""
+        """Open one queue; if its files are damaged, it is empty, and recorded in `_damaged`."""
         queue = self._add(key)
         seen = seen_queue(files, self._file_size)
         if seen is not None:
@@ -102,7 +102,7 @@ class QueueLoading:
             return []
 
     def _give_up(self, key: QueueKey, directory: str, error: StoreError) -> str:
-        """Remove the damaged files of a queue, so that it is built again from the log; return a note."""
+        """Remove the damaged files of a queue, so that it is rebuilt from the log; return a note."""
         assert self._on_damage is not None, error
         self._on_damage(key)
         for name in reversed(self._files.list_directory(directory)):
@@ -112,7 +112,7 @@ class QueueLoading:
         return f"{_fault_of(error)}; the queue is built again from the log"
 
     def _is_damage(self, error: WrongFileSize) -> bool:
-        """Return whether a file has a wrong size by itself, and not because the store was written with another one."""
+        """Return whether only this file has a wrong size, so that the store was not written with another file size."""
         if error.found_bytes % UNIT_SIZE or not error.found_bytes:
             return True
         paths = (

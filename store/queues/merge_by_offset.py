@@ -1,10 +1,10 @@
-"""Chooses the messages of several queues that come first in the log, up to a number of messages or bytes.
+"""Selects the first messages of several queues in the order of the log, up to a number of messages or bytes.
 
 The physical offsets of a queue ascend. So a position in the log splits each queue, and a limit of messages or bytes
-determines one position. The messages before it are close together in the log, however different the queues are in
+determines one position. The messages before it are close together in the log, even if the queues differ in
 length.
 
-A thousand queues take a while. So the work is split into steps, each of which reads one queue: a caller with an event
+Many queues take long. So the work is split into steps, each of which reads one queue: a caller with an event
 loop runs other tasks between them; `at_once` is for every other caller.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # (begin, end) -> physical offset and size of each unit.
 Units = Callable[[int, int], tuple[Int64s, Int32s]]
-# With a limit of bytes: messages that are examined one by one, and the most that are taken at once.
+# With a limit of bytes: the most messages of one result.
 _ROWS_MAX: Final = 1 << 19
 # Messages at the begin of a range whose sizes are read, to estimate the size of all.
 _SAMPLE_MAX: Final = 1 << 10
@@ -63,8 +63,8 @@ class LogWindow(NamedTuple):
     Attributes:
         begin: of the first one.
         end: after the last one.
-        size_bytes: of all together, about: the first of each range show how large the others are.
-        messages: how many, blanks included.
+        size_bytes: the estimated total, from the first messages of each range.
+        messages: their number, blanks included.
     """
 
     begin: int
@@ -213,7 +213,7 @@ def _last_real(each: UnitRange) -> int | None:
 
 
 def _bisect(each: UnitRange, low: int, high: int, place: int) -> int:
-    """Return the first unit of `[low, high)` that is at or after `place`; `high` when there is none."""
+    """Return the first unit of `[low, high)` that points to `place` or after it; `high` if there is none."""
     while low < high:
         middle = (low + high) // 2
         if _unit(each, middle)[0] < place:

@@ -1,8 +1,8 @@
 """Finds the message of a queue for a time. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`.
 
-No checksum covers a unit: one that leads to no message of this queue offset says nothing about times. The message after
-it decides then; where none of the next messages can be read, the search takes them for newer. So damage can make the
-result too low, never too high: a reader that begins there gets more messages, and a report of those that are damaged.
+No checksum covers a unit: if it does not point to the message of its queue offset, its time is unknown. The message
+after it decides then; if none of the next messages can be read, the search treats them as newer. So damage can make the
+result too low, never too high: a reader that begins there gets more messages, and a report of the damaged ones.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from store.queues.unit import BLANK_SIZE
 if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue
 
-# Is called with (queue offset, physical offset, size) of a unit; None: no such message can be read there.
+# Called with (queue offset, physical offset, size) of a unit; None: no such message can be read there.
 StoreTimestampOf = Callable[[int, int, int], int | None]
 
-# Units that are looked at in place of one that is damaged.
+# Units that are read instead of a damaged one.
 NEIGHBOURS_MAX = 16
 _NEWEST = 1 << 63
 
 
 class Boundary(Enum):
-    """Which message a time selects (RocketMQ `BoundaryType`)."""
+    """The message that a time selects (RocketMQ `BoundaryType`)."""
 
     LOWER = "lower"  # the first message stored at that time or later
     UPPER = "upper"  # the last message stored at that time or earlier
@@ -51,7 +51,7 @@ def offset_by_time(
 
     begin = queue.min_offset
     if any(place < log_begin for place, _, _ in queue.unit_tuples(begin, 1)):
-        # Files of the log were deleted, and the queue has not followed yet.
+        # Files of the log were deleted, but the queue's units not yet.
         begin = max(begin, queue.first_offset_from(log_begin))
     if boundary is Boundary.LOWER:
         return queue.search(lambda at: time_of(at) >= timestamp, begin)

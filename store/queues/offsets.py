@@ -1,6 +1,6 @@
 """The next offset of every queue: assigned to messages that are put, and never twice.
 
-An assigned offset is not used again, whatever the outcome of the append: an append of unknown outcome may have
+An assigned offset is not used again, whatever the outcome of the append: an append with an unknown outcome may have
 happened. Offsets are taken back only if certainly nothing was appended, and before the next `take`. Offsets without
 a message are filled with blank units when the next message of the queue is dispatched.
 
@@ -17,7 +17,7 @@ from store.model.sys_flag import has_queue_offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# What a prepared or rolled-back message is stored with: it is in no queue.
+# Stored in a prepared or rolled-back message, which is in no queue.
 NO_QUEUE_OFFSET = 0
 
 
@@ -25,8 +25,8 @@ class QueueOffsets:
     """The table.
 
     Args:
-        max_offset_of: the offset after the last message of a queue, as dispatch has built it; asked once a queue,
-            when everything in the log is dispatched.
+        max_offset_of: returns the offset after the last message of a queue, according to dispatch; called once for each
+            queue, when everything in the log is dispatched.
     """
 
     __slots__ = ("_max_offset_of", "_next")
@@ -44,7 +44,7 @@ class QueueOffsets:
         return offset
 
     def take(self, messages: Sequence[Message]) -> list[int]:
-        """Give an offset to each message."""
+        """Assign an offset to each message."""
         offsets: list[int] = []
         table = self._next
         for message in messages:
@@ -66,5 +66,5 @@ class QueueOffsets:
                 self._next[message.topic, message.queue_id] = offset
 
     def forget(self) -> None:
-        """Ask the queues again: the log was cut, or another node led it."""
+        """Drop all offsets, so that the queues are asked again: the log was truncated, or another node led it."""
         self._next.clear()

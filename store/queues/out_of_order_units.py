@@ -1,6 +1,6 @@
 """Rules for messages whose queue offset is not the next one.
 
-The log decides; the rules, in order:
+The log is authoritative; the rules, in order:
 
 1. A message before the last one of its queue was dispatched earlier. Its unit is compared: a wrong one is
    overwritten, unless it points to a later message that got the same queue offset (rule 4).
@@ -41,10 +41,10 @@ class OutOfOrderUnit:
 
     Attributes:
         key: its queue.
-        queue_offset: as the record says.
+        queue_offset: of the record.
         physical_offset: of the record.
-        expected: the queue offset that would have been in order, or what else would be right.
-        action: what was done, in words.
+        expected: the next queue offset, or another description of the correct value.
+        action: of dispatch, in words.
     """
 
     key: QueueKey
@@ -58,7 +58,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
     """Apply these messages to a queue; return those that were out of order.
 
     Raises:
-        store.errors.DiskFull: some may be placed; give all of them again.
+        store.errors.DiskFull: some may have been added; call it again with all of them.
         store.errors.StorageFailed: the node must stop.
     """
     known_count = int(np.searchsorted(rows.physical_offsets, queue.max_physical_offset))
@@ -81,7 +81,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
 
 
 def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int | None) -> str | None:
-    """Return why a run of messages gets no units; None: it gets them."""
+    """Return the reason why a run of messages gets no units; None: it gets them."""
     expected = queue.max_offset
     is_new = not queue.is_begun and not queue.max_offset
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
@@ -101,7 +101,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
         queue.begin_at(queue_offset)
     elif queue_offset < queue.max_offset:
         queue.cut(queue_offset)
-    if not queue.is_begun:  # cut to nothing
+    if not queue.is_begun:  # cut to length 0
         queue.begin_at(queue_offset)
     queue.fill_gap(queue_offset)
 

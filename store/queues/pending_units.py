@@ -1,10 +1,10 @@
-"""Units of consume queues that no file holds yet: dispatch adds them in memory, another thread writes and syncs them.
+"""Units of consume queues in memory: dispatch adds them here, another thread writes and syncs them to files.
 
-So dispatch touches no disk, however many queues there are. Units of a queue are in up to three places, one after
-the other: its files, the tail that is being written, and the tail that is being filled. All of it can be made again
-from the log, and a start after a crash goes by what was synced; so nothing is lost with a process but a little work.
+So dispatch accesses no disk, whatever the number of queues. Units of a queue are in up to three places, in this
+order: its files, the tail that is being written, and the tail that is being filled. All of them can be rebuilt
+from the log, and a start after a crash relies on synced data only; so a crash costs only a little work.
 
-Everything belongs to the owner's thread but what `store.queues.unit_writer` does with the tails that are being written.
+All methods are for the owner's thread, except `store.queues.unit_writer`, which uses the tails that are being written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from store.model.message import QueueKey
 
-# This many bytes of units (838,860 messages) are written without waiting for the time to flush,
+# From this many bytes of units (838,860 messages) on, they are flushed before the interval ends,
 FLUSH_ABOVE_BYTES = 16 << 20
-# and beyond this many nothing is added before some are written.
+# and from this many on, no more are added before some are written.
 PENDING_BYTES_MAX = 64 << 20
 _BLANKS_COUNT = 1 << 14
 _BLANKS = memoryview(BLANK * _BLANKS_COUNT)
@@ -32,9 +32,10 @@ class UnitTail:
 
     Attributes:
         begin_offset: the queue offset of the first one.
-        blank_count: this many blank ones come first, up to a file of them; they take no memory.
-        data: the bytes of the others; empty: a file is made all the same, whose name holds the end of the queue.
-        is_taken: its owner writes it by itself; `lock` of `PendingUnits` is held to look at it and to set it.
+        blank_count: the number of blank ones at its begin, at most a file of them; they take no memory.
+        data: the bytes of the others; empty: a file is created in any case, because its name shows the end of the
+            queue.
+        is_taken: its owner writes it itself; read and set with `lock` of `PendingUnits`.
     """
 
     __slots__ = ("begin_offset", "blank_count", "data", "is_taken")
@@ -47,7 +48,7 @@ class UnitTail:
 
     @property
     def end_offset(self) -> int:
-        """After the last one."""
+        """The queue offset after the last one."""
         return self.data_offset + len(self.data) // UNIT_SIZE
 
     @property
@@ -64,7 +65,7 @@ class UnitTail:
     def parts(self, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Yield (queue offset, bytes) of its units of `[begin, end)`, in order.
 
-        While a view of `data` lives, nothing can be added.
+        While a view of `data` exists, nothing can be added.
         """
         begin, end = max(begin, self.begin_offset), min(end, self.end_offset)
         while begin < min(end, self.data_offset):
@@ -82,8 +83,8 @@ class PendingUnits:
     Attributes:
         lock: held while the tail of one queue is written, or taken.
         size_bytes: of those that are being filled.
-        is_disturbed: a tail was taken from those that are being written.
-        settled: queues into whose files the owner wrote directly, and which are not synced yet.
+        is_disturbed: the owner took a tail from those that are being written.
+        settled: queues whose files the owner has written directly, and which are not synced yet.
         when_dropped: called with the directory of a queue that loses its files.
     """
 
@@ -98,23 +99,23 @@ class PendingUnits:
         # One tail for each queue that got units since the last flush began. It begins where the queue's tail in
         # `_writing` ends, or else where its files end. Changed by the owner's thread only.
         self._filling: dict[QueueKey, UnitTail] = {}
-        # The tails of the flush that is running; None without one. Their data does not grow meanwhile: the writer's
+        # The tails of the running flush; None without one. Their data does not grow meanwhile, because the writer's
         # thread reads it.
         self._writing: dict[QueueKey, UnitTail] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits to be written; what is being written aside."""
+        """Whether no units wait to be written, apart from those that are being written."""
         return not self._filling
 
     @property
     def filling_count(self) -> int:
-        """Of how many queues units wait to be written."""
+        """The number of queues with units that wait to be written."""
         return len(self._filling)
 
     @property
     def is_writing(self) -> bool:
-        """Whether tails are handed out to be written."""
+        """Whether tails are being written."""
         return self._writing is not None
 
     def tails_of(self, key: QueueKey) -> Sequence[UnitTail]:
@@ -140,7 +141,7 @@ class PendingUnits:
         self.size_bytes += len(units)
 
     def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, UnitTail]:
-        """Hand out the tails that are at least this long; further units go into others. `end_writing` must follow."""
+        """Return the tails of at least this size; further units go into new ones. `end_writing` must follow."""
         assert self._writing is None
         if size_bytes_min:
             chosen = {key: tail for key, tail in self._filling.items() if len(tail.data) >= size_bytes_min}
@@ -163,13 +164,13 @@ class PendingUnits:
                 continue
             later = self._filling.get(key)
             self.size_bytes += len(tail.data)
-            # A copy, also where nothing is added: the error of the full disk keeps a view of the bytes for as long as
-            # it lives, and bytes with a view cannot grow.
+            # A copy, even if nothing is added: the exception of the full disk keeps a view of the bytes as long as
+            # it exists, and bytes with a view cannot grow.
             tail.data = tail.data + (b"" if later is None else later.data)
             self._filling[key] = tail
 
     def take(self, key: QueueKey) -> Sequence[UnitTail]:
-        """Return the tails of a queue, which the owner then writes or drops itself."""
+        """Return and remove the tails of a queue, which the owner then writes or drops itself."""
         tails = self.tails_of(key)
         if not tails:
             return ()
@@ -184,7 +185,7 @@ class PendingUnits:
         return tails
 
     def drop(self, key: QueueKey, directory: str) -> None:
-        """Forget the tails of a queue whose files are about to be removed from a directory."""
+        """Drop the tails of a queue whose files are about to be removed from a directory."""
         self.take(key)
         self.when_dropped(directory)
 

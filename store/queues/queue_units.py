@@ -1,6 +1,7 @@
-"""Positions of the units of one queue: in its files, in the tail being written, in the tail being filled.
+"""Finds the units of one queue: in its files, in the tail being written, in the tail being filled.
 
-Files that the writer has made are opened when they are read. Not here: what units mean (`store.queues.consume_queue`).
+Files that the writer has created are opened when they are read. Not here: the meaning of units
+(`store.queues.consume_queue`).
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ UnitTuple = tuple[int, int, int]
 
 
 class QueueUnits:
-    """The units of one queue, by their places.
+    """The units of one queue.
 
     Args:
         key: the queue.
-        queue: its files, as far as they are known.
-        pending: holds its tails.
-        names: makes its directory, where tails must be written at once.
+        queue: its known files.
+        pending: has its tails.
+        names: creates its directory, if tails must be written at once.
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
-        newest: the units at the end of its files, as they were found when the queue was loaded; None: read the files.
+        newest: the units at the end of its files from the metadata, when the queue was loaded; None: read the files.
             Kept only while a store is opened.
     """
 
@@ -82,7 +83,7 @@ class QueueUnits:
         return unit
 
     def _file_of(self, queue_offset: int) -> MappedFile:
-        """Return the file that holds a unit which is in no tail."""
+        """Return the file of a unit that is in no tail."""
         offset = queue_offset * UNIT_SIZE
         file = self._queue.find(offset)
         if file is None:
@@ -92,13 +93,13 @@ class QueueUnits:
         return file
 
     def settle(self, max_offset: int) -> None:
-        """Write all pending units to files, at once: rare operations need all of them there.
+        """Write all pending units to files now, because rare operations need all of them there.
 
         Args:
-            max_offset: where the queue ends.
+            max_offset: the end of the queue.
 
         Raises:
-            store.errors.DiskFull: the queue holds what it held.
+            store.errors.DiskFull: the queue has the same units as before.
         """
         begin = self.begin_offset * UNIT_SIZE
         tails = self._pending.tails_of(self._key)
@@ -118,7 +119,7 @@ class QueueUnits:
             self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
 
     def _units_of(self, file: MappedFile) -> Units:
-        """Return all units of a file that are not zero, and zeros between them; tails aside."""
+        """Return all units of a file up to the last one that is not zero, without tails."""
         newest = self.newest
         if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
             return decode_units(memoryview(newest.data), 0, len(newest.data) // UNIT_SIZE)
@@ -126,7 +127,7 @@ class QueueUnits:
         return decode_units(file.view(), 0, -(-data_size // UNIT_SIZE))
 
     def sound_end(self, physical_offset: int) -> int:
-        """Return the queue offset after the units that are sound and point below `physical_offset`; tails aside."""
+        """Return the queue offset after the units that may be correct and point below `physical_offset`; no tails."""
         files = self._queue.mapped_files
         for file in reversed(files):
             begin = file.begin_offset // UNIT_SIZE
@@ -136,7 +137,7 @@ class QueueUnits:
                 units = self._units_of(file)
                 is_above = units.physical_offsets >= physical_offset
                 end = min(int(is_above.argmax()) if is_above.any() else len(is_above), units.sound_count())
-                # A file may begin with blanks: it counts if a message that begins below is in it.
+                # A file may begin with blanks: it counts if it has a message that begins below.
                 if is_below or not units.is_blank[:end].all():
                     return begin + end
         return self.begin_offset
@@ -155,7 +156,7 @@ class QueueUnits:
     def _write_tail(self, tail: UnitTail) -> None:
         self.newest = None
         offset = tail.begin_offset * UNIT_SIZE
-        # All of it first, and a file also for a tail without units.
+        # All of it first, and a file even for a tail without units.
         self._queue.reserve(offset, max(tail.end_offset * UNIT_SIZE, offset + UNIT_SIZE))
         for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
             self._write(queue_offset, units)
@@ -175,7 +176,7 @@ class QueueUnits:
 
 
 def check_full(files: Sequence[MappedFile]) -> None:
-    """Refuse files that are not full although a later one has units: they were emptied by a disk or a program.
+    """Refuse files that are not full although a later one has units: a disk or a program has emptied them.
 
     Raises:
         CorruptData: one has no unit at its begin or at its end.
@@ -189,7 +190,7 @@ def check_full(files: Sequence[MappedFile]) -> None:
 def used_count(file: MappedFile) -> int:
     """Return the number of units in a file, which is zero after the last one."""
     view = file.view()
-    # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
+    # Reading a hole costs more than anything else here, and a queue's file is mostly holes.
     ranges = file.file.data_ranges(0)
     low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
     high = min(high, file.file.size // UNIT_SIZE)

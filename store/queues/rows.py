@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     """Messages of one queue, in the order of the log.
 
     Attributes:
-        queue_offsets: as the records say.
+        queue_offsets: of the records.
         physical_offsets: ascending.
         ends: after each record.
         units: the bytes of their units.
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]:
-    """Yield (queue, its messages, whether their queue offsets go up by one) of all messages that are in queues."""
+    """Yield (queue, its messages, whether their queue offsets are consecutive) for all messages that are in queues."""
     if len(batch.queues) == 1 and len(batch) and batch.is_queued.all():
         yield batch.queues[0], *_only_queue(batch)
         return
