@@ -13,6 +13,7 @@ from cluster.client.broker_calls import BrokerCalls
 from cluster.client.name_server_calls import ask_each, list_brokers
 from cluster.client.routing.finder import RouteFinder
 from cluster.client.routing.queue_choice import readable_queues, writable_queues
+from cluster.client.token_file import token_of_environment
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.routes import routes_of
 from cluster.v1 import broker_pb2 as pb
@@ -56,16 +57,19 @@ class Targets:
         timeout_s: of each call to a broker.
 
     Raises:
-        ValueError: an address is not `host:port`.
+        ValueError: an address is not `host:port`; or the file of a token that the environment names cannot be used.
     """
 
     def __init__(self, brokers: str, name_servers: str, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._name_servers = tuple(parse_endpoints(name_servers)) if name_servers else ()
         self._stack = ExitStack()
+        self._token = token_of_environment()
         self._targets: dict[str, BrokerTarget] = {}
         if not name_servers:
-            self._targets[""] = BrokerTarget("", self._stack.enter_context(BrokerCalls(brokers, timeout_s)))
+            self._targets[""] = BrokerTarget(
+                "", self._stack.enter_context(BrokerCalls(brokers, timeout_s, self._token))
+            )
 
     def __enter__(self) -> Self:
         """Open nothing yet."""
@@ -180,7 +184,7 @@ class Targets:
 
     def _target(self, broker: str, nodes: Iterable[_Node]) -> BrokerTarget:
         if broker not in self._targets:
-            calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s)
+            calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s, self._token)
             self._targets[broker] = BrokerTarget(broker, self._stack.enter_context(calls))
         return self._targets[broker]
 

@@ -7,6 +7,7 @@ It asks the leader, and again while there is none that is ready. Programs take `
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -16,6 +17,7 @@ import grpc
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
+from cluster.v1.access_pb2_grpc import AccessServiceStub
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from commitlog.record.record import Record, decode
 from dledger.client.endpoints import parse_endpoints
@@ -26,12 +28,14 @@ from dledger.security.channels import open_channel
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 _SIZE_BYTES_MAX: Final = 16 << 20
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
 
 Response = TypeVar("Response")
+# Makes the stub of a service of a broker.
+Service = Callable[[grpc.Channel], Any]
 
 
 class BrokerCalls:
@@ -40,12 +44,14 @@ class BrokerCalls:
     Args:
         brokers: `host:port`, comma separated.
         timeout_s: of each call, and how long a leader is waited for.
+        token: of a session or an API, sent with each call; empty: none.
 
     Raises:
         ValueError: an address is not `host:port`.
     """
 
-    def __init__(self, brokers: str, timeout_s: float) -> None:
+    def __init__(self, brokers: str, timeout_s: float, token: str = "") -> None:
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._addresses = list(parse_endpoints(brokers))
         self._timeout_s = timeout_s
         self._channels: dict[str, grpc.Channel] = {}
@@ -66,10 +72,21 @@ class BrokerCalls:
         Raises:
             RequestFailed: see its message.
         """
+        return self._ask_leader(BrokerServiceStub, method, request)
+
+    def ask_access(self, method: Callable[[AccessServiceStub], Callable[..., Response]], request: Any) -> Response:
+        """Return the response to a request about users and rights, or of a login.
+
+        Raises:
+            RequestFailed: see its message.
+        """
+        return self._ask_leader(AccessServiceStub, method, request)
+
+    def _ask_leader(self, service: Service, method: Callable[[Any], Callable[..., Response]], request: Any) -> Response:
         deadline, backoff = time.monotonic() + self._timeout_s, Backoff()
         while True:
             try:
-                return self._try_each(lambda address: self._ask(address, method, request))
+                return self._try_each(lambda address: self._ask(address, service, method, request))
             except RequestFailed as failure:
                 pause_s = backoff.next_s()
                 is_passing = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
@@ -78,10 +95,11 @@ class BrokerCalls:
             time.sleep(pause_s)
 
     def _ask(
-        self, address: str, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any
+        self, address: str, service: Service, method: Callable[[Any], Callable[..., Response]], request: Any
     ) -> Response:
         try:
-            response = method(self._stub(address))(request, timeout=self._timeout_s)
+            stub = service(self._channel(address))
+            response = method(stub)(request, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
         check_answer(response.answer, address)  # type: ignore[attr-defined]
@@ -119,7 +137,8 @@ class BrokerCalls:
         return chain(list(islice(responses, 1)), responses)
 
     def _responses(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
-        stream = self._stub(address).Subscribe(request)
+        stub: Any = BrokerServiceStub(self._channel(address))
+        stream = stub.Subscribe(request, metadata=self._metadata)
         try:
             for response in stream:
                 check_answer(response.answer, address)
@@ -172,9 +191,6 @@ class BrokerCalls:
         if address not in self._channels:
             self._channels[address] = open_channel(address, PLAIN, _OPTIONS)
         return self._channels[address]
-
-    def _stub(self, address: str) -> Any:
-        return BrokerServiceStub(self._channel(address))
 
 
 def records_in(data: bytes) -> Iterator[Record]:

@@ -45,6 +45,7 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_ENDPOINTS",
         "DLEDGER_NAME_SERVERS",
         "DLEDGER_SPARK_MASTER",
+        "DLEDGER_TOKEN_FILE",
     }
 )
 _EXPECTED = {

@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.local.children import start_child
 from cluster.local.node import choose_ports
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class BrokerProcess:
@@ -18,16 +22,20 @@ class BrokerProcess:
         path: of its store; its log is next to it.
         name: of the broker.
         name_servers: where it registers, if anywhere.
+        options: of its command.
         settings: what it is given by `--set`.
     """
 
-    def __init__(self, path: Path, name: str = "b", name_servers: str = "", **settings: int) -> None:
+    def __init__(
+        self, path: Path, name: str = "b", name_servers: str = "", options: Sequence[str] = (), **settings: int
+    ) -> None:
         (port,) = choose_ports(1, None)
         self.path = path
         self.name = name
         self.address = f"127.0.0.1:{port}"
         self._log = Path(f"{path}.log")
         self._name_servers = name_servers
+        self._options = options
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
 
@@ -42,6 +50,7 @@ class BrokerProcess:
         command += ["--listen", self.address, "--name", self.name]
         if self._name_servers:
             command += ["--name-servers", self._name_servers]
+        command += self._options
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         with self._log.open("a") as output:

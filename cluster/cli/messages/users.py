@@ -1,0 +1,310 @@
+"""`dledger user`: users of a broker, their passwords and tokens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
+from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers
+from cluster.cli.message_common import Broker, BrokerNames, Cluster
+from cluster.cli.rows import AsJson, print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.client.broker_calls import BrokerCalls
+
+user_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Create, list and delete users of brokers; log in. Commands send the token in the file that "
+    "DLEDGER_TOKEN_FILE names.",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user: letters, digits and _ . @ -")]
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="Name of the token among those of its user.")]
+Generate = Annotated[
+    bool, typer.Option("--generate", help="Make a random password and print it, in place of a question.")
+]
+
+
+def first(
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Is created with mode 0600; it must not exist.")],
+    *,
+    is_generated: Generate = False,
+) -> None:
+    """Make the file of a broker's first user, an administrator.
+
+    The file has a verifier, from which the password cannot be recovered. Copy it to each node, and name it there with
+    the setting first_user_file. The broker then refuses every call without a token or a certificate of a user.
+
+    Examples:
+        dledger user first admin first-user
+        dledger server --config n0.toml --set first_user_file=first-user
+    """
+    from cluster.access.model import IllegalAccessChange, check_subject_name
+
+    try:
+        check_subject_name("NAME", name)
+    except IllegalAccessChange as error:
+        fail(str(error), EXIT_USAGE)
+    password, verifier = _new_password(name, is_generated=is_generated)
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as output:
+            output.write(f"{name}:{verifier}\n")
+    except OSError as error:
+        fail(f"{file}: cannot be created: {error.strerror}", EXIT_FAILED)
+    notes.print(f"{file}: the first user is {name}", highlight=False)
+    if is_generated:
+        # The only output, so that it can be piped; it is not stored anywhere.
+        typer.echo(password)
+
+
+def login(
+    context: typer.Context,
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Takes the token, with mode 0600.")],
+    broker: Broker = "",
+) -> None:
+    """Log in to a broker, and keep the token in a file.
+
+    The password is asked for, and never sent. The token is valid for an hour.
+
+    Examples:
+        dledger user login admin ~/.dledger-token
+        export DLEDGER_TOKEN_FILE=~/.dledger-token
+    """
+    import secrets
+
+    from cluster.client.token_file import write_token
+    from cluster.v1 import access_pb2 as pb
+    from dledger.authentication.scram import ScramClient, ServerRefused
+    from dledger.authentication.verifier import IllegalCredential
+
+    # Another token, which may have ended, is no obstacle.
+    os.environ.pop("DLEDGER_TOKEN_FILE", None)
+    password = _asked(f"Password of {name}")
+    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
+        try:
+            scram = ScramClient(name, password, secrets.token_urlsafe(24))
+            begun = _ask(target.calls, "StartLogin", pb.StartLoginRequest(client_first=scram.first))
+            final = scram.final(begun.server_first)
+            ended = _ask(target.calls, "FinishLogin", pb.FinishLoginRequest(client_final=final))
+            scram.check(ended.server_final)
+        except (ServerRefused, IllegalCredential) as error:
+            fail(str(error))
+        write_token(file, ended.token)
+    notes.print(f"logged in as {name}: {file} has the token", highlight=False, soft_wrap=True)
+
+
+def create(
+    context: typer.Context,
+    name: Name,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    roles: Annotated[
+        list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the user; may be given several times.")
+    ] = None,
+    *,
+    is_super: Annotated[bool, typer.Option("--super", help="An administrator: everything is allowed.")] = False,
+    without_password: Annotated[
+        bool, typer.Option("--without-password", help="The user has tokens or a certificate only.")
+    ] = False,
+    is_generated: Generate = False,
+) -> None:
+    """Create a user. Without roles and policies it may do nothing: see `dledger acl`.
+
+    The broker gets a verifier, from which the password cannot be recovered.
+
+    Examples:
+        dledger user create alice --role readers
+        dledger user create ci --without-password
+        dledger user create root2 --super --generate
+    """
+    from cluster.v1 import access_pb2 as pb
+
+    password, verifier = ("", "") if without_password else _new_password(name, is_generated=is_generated)
+    message = pb.AccessUser(name=name, is_super=is_super, roles=roles or ())
+    request = pb.SetUserRequest(user=message, verifier=verifier, is_new=True)
+
+    def change(calls: BrokerCalls) -> str:
+        _ask(calls, "SetUser", request)
+        return f"user {name} created"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+    if is_generated and password:
+        typer.echo(password)
+
+
+def set_password(
+    context: typer.Context,
+    name: Name,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    is_generated: Generate = False,
+) -> None:
+    """Set a user's password, which ends all its sessions.
+
+    Examples:
+        dledger user password alice
+    """
+    from cluster.v1 import access_pb2 as pb
+
+    password, verifier = _new_password(name, is_generated=is_generated)
+
+    def change(calls: BrokerCalls) -> str:
+        listed = _ask(calls, "ListUsers", pb.ListUsersRequest(name=name))
+        request = pb.SetUserRequest(user=listed.users[0].user, verifier=verifier, access_version=listed.access_version)
+        _ask(calls, "SetUser", request)
+        return f"user {name} has another password"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+    if is_generated:
+        typer.echo(password)
+
+
+def delete(
+    context: typer.Context,
+    name: Name,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Delete a user: its sessions and tokens end at once.
+
+    Examples:
+        dledger user delete alice
+    """
+    from cluster.v1 import access_pb2 as pb
+
+    def change(calls: BrokerCalls) -> str:
+        _ask(calls, "DeleteUser", pb.DeleteUserRequest(name=name))
+        return f"user {name} deleted"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+def list_users(context: typer.Context, broker: Broker = "", *, as_json: AsJson = False) -> None:
+    """List the users of a broker, with roles and tokens.
+
+    Examples:
+        dledger user list
+        dledger user list --json
+    """
+    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=False) as (target,):
+        rows = [_row_of(each) for each in _all_users(target.calls)]
+    columns = {"user": "user", "kind": "kind", "roles": "roles", "policies": "policies", "credentials": "credentials"}
+    print_rows(columns, rows, as_json=as_json)
+
+
+def create_token(
+    context: typer.Context,
+    name: Name,
+    token_id: TokenId,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Takes the token, with mode 0600.")],
+    broker: Broker = "",
+) -> None:
+    """Make an API token of a user, for a program. The broker keeps its digest alone.
+
+    Examples:
+        dledger user create-token ci build token-of-ci
+    """
+    import secrets
+
+    from cluster.client.token_file import write_token
+    from cluster.v1 import access_pb2 as pb
+    from dledger.authentication.tokens import API_TOKEN_SIZE, api_token, digest_of_api_token
+
+    token = api_token(secrets.token_bytes(API_TOKEN_SIZE))
+    digest = digest_of_api_token(token) or b""
+    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
+        # First the file: a token that nothing has would have to be deleted.
+        write_token(file, token)
+        _ask(target.calls, "AddToken", pb.AddTokenRequest(user=name, id=token_id, digest=digest))
+    notes.print(f"{file} has token {token_id} of user {name}", highlight=False, soft_wrap=True)
+
+
+def delete_token(context: typer.Context, name: Name, token_id: TokenId, broker: Broker = "") -> None:
+    """Delete an API token of a user: it ends at once.
+
+    Examples:
+        dledger user delete-token ci build
+    """
+    from cluster.v1 import access_pb2 as pb
+
+    def change(calls: BrokerCalls) -> str:
+        _ask(calls, "DeleteToken", pb.DeleteTokenRequest(user=name, id=token_id))
+        return f"token {token_id} of user {name} deleted"
+
+    change_chosen(context, Choice(broker, "", None, ""), change)
+
+
+def _ask(calls: BrokerCalls, method: str, request: Any) -> Any:
+    return calls.ask_access(lambda stub: getattr(stub, method), request)
+
+
+def _all_users(calls: BrokerCalls) -> Iterator[Any]:
+    from cluster.v1 import access_pb2 as pb
+
+    after = ""
+    while True:
+        page = _ask(calls, "ListUsers", pb.ListUsersRequest(after=after))
+        yield from page.users
+        if not page.has_more:
+            return
+        after = page.users[-1].user.name
+
+
+def _row_of(state: Any) -> dict[str, Any]:
+    user = state.user
+    credentials = ["password"] * state.has_password + [f"token {each.id}" for each in state.tokens]
+    return {
+        "user": user.name,
+        "kind": ("disabled " if user.is_disabled else "") + ("super" if user.is_super else "normal"),
+        "roles": ", ".join(user.roles),
+        "policies": len(user.policies),
+        "credentials": ", ".join(credentials),
+    }
+
+
+def _new_password(name: str, *, is_generated: bool) -> tuple[str, str]:
+    """Return a password, and the text of its verifier."""
+    import secrets
+
+    from dledger.authentication.verifier import SALT_SIZE, IllegalCredential, make_verifier
+
+    password = secrets.token_urlsafe(24) if is_generated else _asked(f"New password of {name}", is_new=True)
+    try:
+        return password, make_verifier(password, secrets.token_bytes(SALT_SIZE)).text()
+    except IllegalCredential as error:
+        fail(str(error), EXIT_USAGE)
+
+
+def _asked(question: str, *, is_new: bool = False) -> str:
+    password: str = typer.prompt(question, hide_input=True, confirmation_prompt=is_new, err=True)
+    return password
+
+
+for _name, _command in (
+    ("first", first),
+    ("login", login),
+    ("create", create),
+    ("password", set_password),
+    ("delete", delete),
+    ("list", list_users),
+    ("create-token", create_token),
+    ("delete-token", delete_token),
+):
+    user_app.command(_name, help=help_of(_command))(_command)

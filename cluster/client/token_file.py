@@ -1,0 +1,71 @@
+"""Files with one token of a session or an API: mode 0600, one line.
+
+Commands find their token in the file that `DLEDGER_TOKEN_FILE` names. The token itself is never in the environment,
+which child processes and `/proc` show, nor on a command line.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from dledger.authentication.tokens import API_PREFIX, SESSION_PREFIX, TOKEN_LENGTH_MAX
+
+VARIABLE: Final = "DLEDGER_TOKEN_FILE"
+_MODE: Final = 0o600
+_FOREIGN_BITS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class TokenFileUnusable(ValueError):
+    """The file of a token is missing, readable by other users, or has something else in it; log in again."""
+
+
+def token_of_environment() -> str:
+    """Return the token in the file that the environment names; empty: it names none.
+
+    Raises:
+        TokenFileUnusable: the file cannot be used.
+    """
+    path = os.environ.get(VARIABLE, "")
+    return read_token(Path(path)) if path else ""
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file.
+
+    Raises:
+        TokenFileUnusable: the file cannot be used. What it has is not shown.
+    """
+    how = "`dledger user login NAME FILE` makes one"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(TOKEN_LENGTH_MAX + 2) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        raise TokenFileUnusable(f"{path}: expected a file with a token: {error.strerror}; {how}") from error
+    if not stat.S_ISREG(mode) or mode & _FOREIGN_BITS:
+        expected = "a regular file that only its owner may read (chmod 600)"
+        raise TokenFileUnusable(f"{path}: expected {expected}, found mode {stat.filemode(mode)}")
+    token = content.decode("ascii", errors="replace").strip()
+    if not token.startswith((SESSION_PREFIX, API_PREFIX)) or len(token) > TOKEN_LENGTH_MAX or not token.isascii():
+        raise TokenFileUnusable(f"{path}: expected one line with a token, found something else; {how}")
+    return token
+
+
+def write_token(path: Path, token: str) -> None:
+    """Write a token into a file of mode 0600, in place of what it had.
+
+    Raises:
+        TokenFileUnusable: it cannot be written.
+    """
+    spare = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{token}\n")
+        spare.replace(path)
+    except OSError as error:
+        raise TokenFileUnusable(f"{path}: cannot be written: {error.strerror}") from error

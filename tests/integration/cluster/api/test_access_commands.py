@@ -1,0 +1,104 @@
+"""`dledger user` and `dledger acl` against a closed broker: from the first user's file to a user with rights."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.cli.app import app
+from tests.integration.cluster.api.conftest import SMALL
+from tests.support.brokers.process import BrokerProcess
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ADMIN, ALICE = "correct horse", "battery staple"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Return a broker with a first user; it is ended after the test."""
+    file = tmp_path / "first-user"
+    made = CliRunner().invoke(app, ["user", "first", "admin", str(file)], input=f"{ADMIN}\n{ADMIN}\n")
+    assert made.exit_code == 0, made.output
+    process = BrokerProcess(tmp_path / "store", options=["--first-user", str(file)], **SMALL)
+    process.start()
+    yield process
+    process.kill()
+
+
+def run(broker: BrokerProcess, *arguments: str, token: Path | None = None, text: str = "", code: int = 0) -> str:
+    environment = {} if token is None else {"DLEDGER_TOKEN_FILE": str(token)}
+    done = CliRunner().invoke(app, [*arguments, "--broker", broker.address], input=text, env=environment)
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_from_the_first_user_to_a_user_with_rights(broker: BrokerProcess, tmp_path: Path) -> None:
+    admin, alice, program = (tmp_path / name for name in ("admin", "alice", "program"))
+
+    def is_logged_in() -> bool:
+        command = ["user", "login", "admin", str(admin), "--broker", broker.address]
+        return CliRunner().invoke(app, command, input=f"{ADMIN}\n").exit_code == 0
+
+    assert "NAME" in run(broker, "user", "login", "--help")
+    assert "credentials" in run(broker, "topic", "list", code=1)
+    # The broker serves before it has created the user.
+    wait_until(is_logged_in)
+    assert admin.stat().st_mode & 0o777 == 0o600
+    assert "wrong" in run(broker, "user", "login", "admin", str(admin), text="wrong password\n", code=1)
+
+    run(broker, "topic", "create", "orders", token=admin)
+    run(broker, "user", "create", "alice", token=admin, text=f"{ALICE}\n{ALICE}\n")
+    run(broker, "user", "login", "alice", str(alice), text=f"{ALICE}\n")
+    assert "lacks" in run(broker, "offsets", "orders", token=alice, code=1)
+    assert "denied by default" in run(broker, "acl", "explain", "alice", "Topic:orders", "Get", token=admin, code=1)
+
+    run(broker, "acl", "grant", "readers", "Topic:ord*", "Sub,Get,List", "--role", token=admin)
+    run(broker, "acl", "grant", "alice", "Topic:orders", "Pub", token=admin)
+    assert "deny All on Topic:orders" not in run(broker, "acl", "explain", "alice", "Topic:orders", "Pub", token=admin)
+    rows = [json.loads(line) for line in run(broker, "acl", "list", "--json", token=admin).splitlines()]
+    assert [(row["of"], row["name"], row["actions"], row["resource"]) for row in rows] == [
+        ("user", "alice", "Pub", "Topic:orders"),
+        ("role", "readers", "Sub,Get,List", "Topic:ord*"),
+    ]
+    run(broker, "acl", "grant", "alice", "Topic:*", "All", "--deny", token=admin)
+    assert "deny All" in run(broker, "acl", "explain", "alice", "Topic:orders", "Pub", token=admin, code=1)
+    run(broker, "acl", "revoke", "alice", "Topic:*", token=admin)
+    run(broker, "acl", "grant", "alice", "Topic:*", "Get,List", token=admin)
+    run(broker, "offsets", "orders", token=alice)
+
+    run(broker, "user", "create", "ci", "--without-password", "--role", "readers", token=admin)
+    run(broker, "user", "create-token", "ci", "build", str(program), token=admin)
+    run(broker, "offsets", "orders", token=program)
+    users = [json.loads(line) for line in run(broker, "user", "list", "--json", token=admin).splitlines()]
+    assert [(row["user"], row["kind"], row["credentials"]) for row in users] == [
+        ("admin", "super", "password"),
+        ("alice", "normal", "password"),
+        ("ci", "normal", "token build"),
+    ]
+    run(broker, "user", "delete-token", "ci", "build", token=admin)
+    assert "expected a token" in run(broker, "offsets", "orders", token=program, code=1)
+    run(broker, "user", "password", "alice", "--generate", token=admin)
+    assert "log in again" in run(broker, "offsets", "orders", token=alice, code=1)
+    run(broker, "user", "delete", "alice", token=admin)
+    assert "no administrator is left" in run(broker, "user", "delete", "admin", token=admin, code=1)
+
+
+def test_a_token_file_that_others_may_read_is_refused(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("dls1_secret\n")
+    file.chmod(0o644)
+    shown = run(broker, "topic", "list", token=file, code=2)
+    assert "chmod 600" in shown
+    file.chmod(0o600)
+    file.write_text("a password\n")
+    shown = run(broker, "topic", "list", token=file, code=2)
+    assert "one line with a token" in shown
+    assert "a password" not in shown
+    assert "No such file" in run(broker, "topic", "list", token=tmp_path / "missing", code=2)
