@@ -15,6 +15,8 @@ from typer.main import get_command
 
 from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, fail
 from cluster.cli.contexts import NAME_VARIABLE, Context, ContextError, load_contexts
+from cluster.cli.tls import TLS_SETTINGS, security_of, tls_options
+from dledger.security.settings import PLAIN, Security
 
 # By the variable that an option is also taken from: the setting of a context.
 SETTINGS: Final = {
@@ -22,6 +24,7 @@ SETTINGS: Final = {
     "DLEDGER_BROKER": "endpoints",
     "DLEDGER_NAME_SERVERS": "name_servers",
     "DLEDGER_GROUP": "group",
+    **TLS_SETTINGS,
 }
 _PLACES: Final = ("DLEDGER_ENDPOINTS", "DLEDGER_BROKER", "DLEDGER_NAME_SERVERS")
 # They serve; name servers are those that they register with.
@@ -69,6 +72,9 @@ def add_context_option(command: Any) -> Any:
             add_context_option(each)
     elif command.name not in _SERVING and any(each.envvar in _PLACES for each in command.params):
         command.params.append(_context_option())
+        # Commands on messages cannot use TLS yet.
+        if any(each.envvar == "DLEDGER_ENDPOINTS" for each in command.params):
+            command.params.extend(tls_options())
     return command
 
 
@@ -150,14 +156,20 @@ def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group
     """Return the nodes of one group, or of all brokers that name servers know: whichever the options mean."""
     if winner(context, "endpoints", "name_servers") == "endpoints":
         if not endpoints.startswith(_BY_NAME_SERVERS):
-            return [LogNodes(endpoints, group)]
+            return [LogNodes(endpoints, group, security_of(context))]
         name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
+    _refuse_tls(context)
     found = brokers_of(name_servers)
     chosen = [each for each in found if group in (each.group, DEFAULT_GROUP)]
     if not chosen:
         names = ", ".join(each.group for each in found)
         fail(f"no broker of the name servers {name_servers} is called {group}: they know {names}", EXIT_USAGE)
     return chosen
+
+
+def _refuse_tls(context: typer.Context) -> None:
+    if security_of(context) != PLAIN:
+        fail("name servers do not use TLS yet: name nodes with --endpoints, or leave --tls-ca away", EXIT_USAGE)
 
 
 def winner(context: typer.Context, *names: str) -> str:
@@ -185,21 +197,25 @@ class LogNodes(NamedTuple):
     Attributes:
         endpoints: `host:port` of nodes, comma separated.
         group: the replication group.
+        security: of connections to them.
     """
 
     endpoints: str
     group: str
+    security: Security = PLAIN
 
 
-def log_nodes(endpoints: str, group: str) -> LogNodes:
+def log_nodes(context: typer.Context, endpoints: str, group: str) -> LogNodes:
     """Return the nodes for a command on a log; if the context has name servers, these are asked for the nodes.
 
     Args:
+        context: of the command.
         endpoints: the value of `--endpoints`.
         group: the group; of several brokers the one of that name is taken.
     """
     if not endpoints.startswith(_BY_NAME_SERVERS):
-        return LogNodes(endpoints, group)
+        return LogNodes(endpoints, group, security_of(context))
+    _refuse_tls(context)
     name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
     brokers = brokers_of(name_servers)
     by_name = {broker.group: broker for broker in brokers}

@@ -53,6 +53,7 @@ class Context:
         endpoints: `host:port` of nodes of one group (a log or a broker), comma separated; empty with name servers.
         name_servers: `host:port` of all name servers, comma separated; empty with endpoints.
         group: the replication group, or the broker's name; empty: not set.
+        tls_ca, tls_cert, tls_key: absolute paths of the files that `--tls-ca`, `--tls-cert` and `--tls-key` name.
         description: for people.
     """
 
@@ -60,6 +61,9 @@ class Context:
     endpoints: str = ""
     name_servers: str = ""
     group: str = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
     description: str = ""
 
     def settings(self) -> dict[str, str]:
@@ -262,6 +266,10 @@ def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
     for key, value in context.settings().items():
         if len(value) > _TEXT_MAX or not value.isprintable():
             raise ContextError(f"{place_of(key)}{key}: expected at most {_TEXT_MAX} printable characters")
+        if key.startswith("tls_") and not Path(value).is_absolute():
+            raise ContextError(f"{place_of(key)}{key}: expected an absolute path, found {value!r}")
+        if key.startswith("tls_") and context.name_servers:
+            raise ContextError(f"{place_of(key)}{key}: name servers do not use TLS yet; set endpoints instead")
     from dledger.client.endpoints import parse_endpoints
 
     try:

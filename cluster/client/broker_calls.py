@@ -30,6 +30,8 @@ from dledger.security.settings import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from dledger.security.settings import Security
+
 _SIZE_BYTES_MAX: Final = 16 << 20
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
 
@@ -45,15 +47,17 @@ class BrokerCalls:
         brokers: `host:port`, comma separated.
         timeout_s: of each call, and how long a leader is waited for.
         token: of a session or an API, sent with each call; empty: none.
+        security: of the connections.
 
     Raises:
         ValueError: an address is not `host:port`.
     """
 
-    def __init__(self, brokers: str, timeout_s: float, token: str = "") -> None:
+    def __init__(self, brokers: str, timeout_s: float, token: str = "", *, security: Security = PLAIN) -> None:
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._addresses = list(parse_endpoints(brokers))
         self._timeout_s = timeout_s
+        self._security = security
         self._channels: dict[str, grpc.Channel] = {}
         self._answered: set[str] = set()
 
@@ -189,7 +193,7 @@ class BrokerCalls:
 
     def _channel(self, address: str) -> grpc.Channel:
         if address not in self._channels:
-            self._channels[address] = open_channel(address, PLAIN, _OPTIONS)
+            self._channels[address] = open_channel(address, self._security, _OPTIONS)
         return self._channels[address]
 
 

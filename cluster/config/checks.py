@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from cluster.config.options import NodeOptions
+    from cluster.config.broker_options import ServerOptions
     from dledger.config import Address
 
     # Yields (option to correct, what is wrong).
-    Check = Callable[[NodeOptions], Iterator[tuple[str, str]]]
+    Check = Callable[[ServerOptions], Iterator[tuple[str, str]]]
 
 
-def relation_faults(options: NodeOptions, good: AbstractSet[str]) -> Iterator[tuple[str, str]]:
+def relation_faults(options: ServerOptions, good: AbstractSet[str]) -> Iterator[tuple[str, str]]:
     """Yield every fault between options: the option to correct, and what is wrong.
 
     Args:
@@ -33,23 +33,23 @@ def relation_faults(options: NodeOptions, good: AbstractSet[str]) -> Iterator[tu
             yield from check(options)
 
 
-def _self_is_a_peer(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _self_is_a_peer(options: ServerOptions) -> Iterator[tuple[str, str]]:
     ids = [peer.id for peer in options.peers]
     if options.self_id not in ids:
         yield "self_id", f"expected one of the ids in peers ({', '.join(ids)}), found {options.self_id!r}"
 
 
-def _joining_node_knows_others(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _joining_node_knows_others(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.is_joining and len(options.peers) < 2:
         yield "is_joining", "expected members of the group in peers beside this node: name all that you know"
 
 
-def _peers_are_few(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _peers_are_few(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if len(options.peers) > MEMBERS_MAX:
         yield "peers", f"expected at most {MEMBERS_MAX} peers, found {len(options.peers)}"
 
 
-def _peers_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     for peer_id, count in Counter(peer.id for peer in options.peers).items():
         if count > 1:
             yield "peers", f"the id {peer_id!r} is listed {count} times: give every node its own"
@@ -58,7 +58,7 @@ def _peers_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
             yield "peers", f"the address {place} is listed {count} times: give every node its own"
 
 
-def _ports_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     taken = {_place(peer.address): f"peer {peer.id}" for peer in options.peers}
     for name, address in (("client_address", options.client_address), ("metrics_address", options.metrics_address)):
         place = _place(address)
@@ -73,32 +73,50 @@ def _place(address: Address) -> str:
     return f"{'127.0.0.1' if host == 'localhost' else host}:{address.port}"
 
 
-def _heartbeats_fit(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _heartbeats_fit(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.heart_beat_time_interval_ms >= options.min_election_timeout_ms:
         expected = f"expected less than min_election_timeout_ms ({options.min_election_timeout_ms}), best a fifth of it"
         found = f"found {options.heart_beat_time_interval_ms}: followers would depose every leader"
         yield "heart_beat_time_interval_ms", f"{expected}, {found}"
 
 
-def _timeouts_spread(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _timeouts_spread(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.min_election_timeout_ms >= options.max_election_timeout_ms:
         expected = f"expected more than min_election_timeout_ms ({options.min_election_timeout_ms}), best twice that"
         found = f"found {options.max_election_timeout_ms}: nodes would start elections at the same time again and again"
         yield "max_election_timeout_ms", f"{expected}, {found}"
 
 
-def _clean_after_check(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _clean_after_check(options: ServerOptions) -> Iterator[tuple[str, str]]:
     check, force = options.disk_space_ratio_to_check_expired, options.disk_space_ratio_to_force_clean
     if check > force:
         text = f"expected at most disk_space_ratio_to_force_clean ({force}), found {check}: old files go first"
         yield "disk_space_ratio_to_check_expired", text
 
 
-def _bounds_nest(options: NodeOptions) -> Iterator[tuple[str, str]]:
+def _bounds_nest(options: ServerOptions) -> Iterator[tuple[str, str]]:
     one, total = options.max_in_flight_size_bytes, options.max_in_flight_total_size_bytes
     if one > total:
         expected = f"expected at most max_in_flight_total_size_bytes ({total})"
         yield "max_in_flight_size_bytes", f"{expected}, found {one}"
+
+
+def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    if options.client_tls == "off":
+        return
+    needed = ["tls_certificate_file", "tls_key_file"]
+    for name in [*needed, "tls_authority_file"] if options.client_tls == "mutual" else needed:
+        if not getattr(options, name):
+            yield name, f"must be set for client_tls = {options.client_tls!r}; `dledger certs` makes such files"
+
+
+def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    """Name servers ask a broker's nodes at their clients' port whether they lead."""
+    if options.client_tls != "off" and options.name_servers:
+        yield (
+            "client_tls",
+            "expected off with name_servers, which do not use TLS yet; give clients the nodes' addresses",
+        )
 
 
 _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
@@ -110,5 +128,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
     (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
+    (frozenset({"client_tls", "tls_certificate_file", "tls_key_file", "tls_authority_file"}), _tls_has_files),
+    (frozenset({"client_tls", "name_servers"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

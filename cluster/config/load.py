@@ -26,6 +26,7 @@ from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
+from dledger.security.credentials import CertificateFiles
 from store.model.config import MessageStoreConfig
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_ENDPOINTS",
         "DLEDGER_NAME_SERVERS",
         "DLEDGER_SPARK_MASTER",
+        "DLEDGER_TLS_CA",
+        "DLEDGER_TLS_CERT",
+        "DLEDGER_TLS_KEY",
         "DLEDGER_TOKEN_FILE",
     }
 )
@@ -128,12 +132,16 @@ class ServerConfig:
         metrics_address: where `/metrics` is served.
         trace_file: takes the events of the core; empty for none.
         broker: of a node whose log holds messages; None for a log of raw entries.
+        client_certificates: files for TLS on `node.client_address`; None: plain connections.
+        is_client_certificate_required: clients must show a certificate.
     """
 
     node: NodeConfig
     metrics_address: Address
     trace_file: str = ""
     broker: BrokerSettings | None = None
+    client_certificates: CertificateFiles | None = None
+    is_client_certificate_required: bool = False
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -256,7 +264,18 @@ def _config_of(options: ServerOptions) -> ServerConfig:
     settings = {name: getattr(options, name) for name in node_names}
     node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
     broker = _broker_of(options) if options.broker else None
-    return ServerConfig(node, options.metrics_address, options.trace_file, broker)
+    is_mutual = options.client_tls == "mutual"
+    # Of TLS without certificates of clients, the authority is not needed, and its file may be for the nodes.
+    authority = options.tls_authority_file if is_mutual else ""
+    files = CertificateFiles(authority, options.tls_certificate_file, options.tls_key_file)
+    return ServerConfig(
+        node,
+        options.metrics_address,
+        options.trace_file,
+        broker,
+        client_certificates=None if options.client_tls == "off" else files,
+        is_client_certificate_required=is_mutual,
+    )
 
 
 def _broker_of(options: ServerOptions) -> BrokerSettings:

@@ -68,6 +68,29 @@ class NodeOptions(BaseModel):
         default=Address("127.0.0.1", 20931),
         description="Where the page /metrics is served to Prometheus.",
     )
+    client_tls: Literal["off", "on", "mutual"] = Field(
+        default="off",
+        description="TLS on client_address. off: plain connections. on: this node shows a certificate. mutual: clients "
+        "must show one of tls_authority_file, too. It does not protect the connections between nodes. Not possible "
+        "with name_servers yet.",
+    )
+    tls_certificate_file: str = Field(
+        default="",
+        examples=["certs/default.node.n0.crt"],
+        description="Certificate of this node in PEM, with intermediate ones after it; `dledger certs node` makes one. "
+        "This file and the two others are read again within ten seconds after a change.",
+    )
+    tls_key_file: str = Field(
+        default="",
+        examples=["certs/default.node.n0.key"],
+        description="Its private key, without a password, mode 0600.",
+    )
+    tls_authority_file: str = Field(
+        default="",
+        examples=["certs/authority.crt"],
+        description="Certificates of the authority that signs those of clients and other nodes; two during a change of "
+        "the authority.",
+    )
     read_mode: Literal["read_index", "lease"] = Field(
         default=_NODE.read_mode,
         description="How a leader makes sure that it still leads before it serves a linearizable read. read_index: it "

@@ -33,6 +33,7 @@ from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.store_host import resolve_store_host
+from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from cluster.protocol.route_table import Registration
     from cluster.replica.port import Replica
     from dledger.config import Address
+    from dledger.security.server_port import PortSecurity
 
 # How soon a change of nodes is registered; a change of role or topics is registered at once.
 _REGISTRATION_INTERVAL_S: Final = 0.5
@@ -66,6 +68,7 @@ class Broker:
         registry: for metrics; None: none are shown.
         beside: services that the same server serves.
         first_user: is created while the broker has no user; until then all calls are refused.
+        security: of all connections to `address`.
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class Broker:
         registry: CollectorRegistry | None = None,
         beside: Sequence[Served] = (),
         first_user: UserSettings | None = None,
+        security: PortSecurity = PLAIN,
     ) -> None:
         self._replica = replica
         self._address = address
         self._beside = beside
+        self._security = security
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
@@ -120,7 +125,7 @@ class Broker:
                 creating = asyncio.create_task(create_first_user(self.core, self._first_user))
                 stack.push_async_callback(end_tasks, [creating])
             services = [self._service.served(), self._access_service.served(), *self._beside]
-            server = await start_grpc_server(self._address, services, gate=self._gate)
+            server = await start_grpc_server(self._address, services, security=self._security, gate=self._gate)
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self

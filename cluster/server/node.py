@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.trace_file import TraceFile
+from cluster.server.security import client_port_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
+    from dledger.security.server_port import PortSecurity
     from store.model.message import Host
 
 _APPEND_REFUSAL: Final = (
@@ -63,14 +65,15 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     async with AsyncExitStack() as stack:
         stack.enter_context(metrics_page(config.metrics_address, registry))
         trace = _trace_of(config, stack)
+        security = await client_port_security(config, registry, stack)
         if config.broker is None:
-            failure = await _serve_entries(config, metrics, trace, stack)
+            failure = await _serve_entries(config, metrics, trace, security, stack)
         else:
             store_host = await resolve_store_host(config.node.client_address)
             if not await _bootstrap(config, store_host, registry, stopped):
                 return
             replica_config = replicated_config(config, config.broker, store_host)
-            failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, stack)
+            failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, security, stack)
         say_ready(
             self_id=config.node.self_id,
             peers=config.node.self_address,
@@ -81,13 +84,17 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
 
 
 async def _serve_entries(
-    config: ServerConfig, metrics: NodeMetrics, trace: Callable[[str], None] | None, stack: AsyncExitStack
+    config: ServerConfig,
+    metrics: NodeMetrics,
+    trace: Callable[[str], None] | None,
+    security: PortSecurity,
+    stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of raw entries; return what ends with the error after which the process must stop."""
     node = Node(config.node, metrics, trace=trace)
     stack.push_async_callback(node.stop)
     await node.start()
-    server = await start_server(node, config.node.client_address)
+    server = await start_server(node, config.node.client_address, security)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
 
@@ -123,6 +130,7 @@ async def _serve_messages(
     metrics: NodeMetrics,
     registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
+    security: PortSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return what ends with the error after which the process must stop."""
@@ -154,6 +162,7 @@ async def _serve_messages(
         registry=registry,
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
         first_user=first_user_of(settings.first_user_file, replica.state),
+        security=security,
     )
     await stack.enter_async_context(broker)
     return replica.failure

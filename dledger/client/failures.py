@@ -13,6 +13,8 @@ unknown", with two exceptions that prove that no node has seen the request:
 
 from __future__ import annotations
 
+import re
+
 import grpc
 
 from dledger.client.outcomes import AppendUnknown, Refused
@@ -23,6 +25,14 @@ _NEVER_CONNECTED = (
     "errors resolving",
     "DNS resolution failed",
     "empty address list",
+)
+
+_BAD_CERTIFICATE = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
+_TLS_REASONS = (
+    ("Hostname Verification Check failed", "TLS: its certificate does not have the host of this address"),
+    ("WRONG_VERSION_NUMBER", "TLS: it does not use TLS"),
+    # All that a client sees of a server that refuses it, in TLS 1.3 even for a bad certificate.
+    ("Socket closed", "Socket closed: it may require TLS, or another certificate of this client"),
 )
 
 # One entry of the largest size and its neighbours; the node itself bounds what it takes and sends.
@@ -61,9 +71,19 @@ def describe(address: str, code: grpc.StatusCode, details: str, service: str = "
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{address} answers gRPC but has no {service}: is this the node's client_address?"
     if never_left(code, details):
-        # gRPC nests its reasons; the innermost says it in words: "Connection refused".
-        return f"{address} is not reachable ({details.rpartition(': ')[2].rstrip(']')})"
+        return f"{address} is not reachable ({_reason(details)})"
     return f"{address}: {code.name} {details}".rstrip()
+
+
+def _reason(details: str) -> str:
+    """Return why no connection could be made."""
+    if found := _BAD_CERTIFICATE.search(details):
+        return f"TLS: its certificate is refused: {found[1]}"
+    for mark, text in _TLS_REASONS:
+        if mark in details:
+            return text
+    # gRPC nests its reasons; the innermost says it in words: "Connection refused".
+    return details.rpartition(": ")[2].rstrip("]")
 
 
 def failure_of_append(address: str, code: grpc.StatusCode, details: str) -> Refused | AppendUnknown:

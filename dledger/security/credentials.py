@@ -110,6 +110,34 @@ def load_certificates(
     return Loaded(tls, _peers_of(tls, files, expected), min(map(expiry_of, read)))
 
 
+def load_client_tls(files: CertificateFiles, *, server_name: str = "", now: Callable[[], datetime] = utc_now) -> Tls:
+    """Read the files of a client.
+
+    Args:
+        files: the authority that signs the servers' certificates, empty for the roots that gRPC has; the client's own
+            certificate and key, both empty for a client without one.
+        server_name: see `Tls`.
+        now: the wall clock.
+
+    Raises:
+        CertificateFault: a file cannot be used.
+        ValueError: a certificate without a key, or a key without a certificate.
+    """
+    authority = read_certificates(files.authority) if files.authority else None
+    certificate = read_certificates(files.certificate) if files.certificate else None
+    key = read_key(files.key) if files.key else None
+    tls = Tls(
+        authority.content if authority else b"",
+        certificate.content if certificate else b"",
+        key.content if key else b"",
+        server_name,
+    )
+    if certificate is not None:
+        _check_dates(certificate, now())
+        _peers_of(tls, files, None)
+    return tls
+
+
 def _check_dates(certificate: PemFile, now: datetime) -> None:
     for begin, end in validity_of(certificate):
         if now >= end:

@@ -16,9 +16,10 @@ from dledger.security.settings import Plain, Tls
 # Returns the certificates that the next handshakes use. A thread of gRPC calls it at each handshake, so it returns what
 # is prepared: it must not wait, read files, or start processes.
 CurrentTls = Callable[[], Tls]
+PortSecurity = Plain | Tls | CurrentTls
 
 
-def add_server_port(server: grpc.aio.Server, address: str, security: Plain | Tls | CurrentTls) -> int:
+def add_server_port(server: grpc.aio.Server, address: str, security: PortSecurity) -> int:
     """Listen on `address` when `server` starts; return the port.
 
     Args:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import ServiceDescriptor
 
     from dledger.config import Address
+    from dledger.security.server_port import PortSecurity
     from dledger.service.call_gate import CallGate
 
 # Above the largest batch of our client (8 MiB), so that a batch or body that is slightly too large gets a typed
@@ -85,6 +86,7 @@ async def start_grpc_server(
     address: Address,
     services: Sequence[Served],
     *,
+    security: PortSecurity = PLAIN,
     options: Sequence[tuple[str, Any]] = SERVER_OPTIONS,
     calls_max: int = CALLS_MAX,
     request_limit_s: float = REQUEST_LIMIT_S,
@@ -100,6 +102,7 @@ async def start_grpc_server(
     Args:
         address: to listen on.
         services: in addition to health and reflection.
+        security: of all connections of this port.
         options: of gRPC.
         calls_max: calls at the same time; gRPC refuses more.
         request_limit_s: how long a call with one request may take to send it.
@@ -120,7 +123,7 @@ async def start_grpc_server(
         each.add(each.servicer, server)
     await _add_standard_services(server, [each.service.full_name for each in services])
     try:
-        add_server_port(server, str(address), PLAIN)
+        add_server_port(server, str(address), security)
     except RuntimeError as error:
         raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
     await server.start()

@@ -40,6 +40,7 @@ import grpc.aio
 from dledger.errors import CallRefused, ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
+from dledger.security.settings import PLAIN
 from dledger.service.admin import AdminService
 from dledger.service.answers import hint, refuse_log_request, status_response
 from dledger.service.grpc_server import Served, start_grpc_server
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from dledger.entries.format.entry import Entry
     from dledger.node.log_reader import LogCursor
     from dledger.node.node import Node
+    from dledger.security.server_port import PortSecurity
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -86,13 +88,13 @@ def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
     ]
 
 
-async def start_server(node: Node, address: Address) -> grpc.aio.Server:
+async def start_server(node: Node, address: Address, security: PortSecurity = PLAIN) -> grpc.aio.Server:
     """Serve a log of raw entries on `address`; stop it with `await server.stop(grace)`, before the node.
 
     Raises:
         dledger.service.grpc_server.ServerNotStarted: the address is taken or wrong.
     """
-    return await start_grpc_server(address, log_services(node))
+    return await start_grpc_server(address, log_services(node), security=security)
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):

@@ -22,12 +22,16 @@ from dledger.security.settings import PLAIN
 if TYPE_CHECKING:
     from grpc import Future
 
+    from dledger.security.settings import Security
+
 BrokerStatuses = Mapping[str, BrokerStatusResponse]
 
 
-def broker_statuses(endpoints: Iterable[str], timeout_s: float) -> dict[str, BrokerStatusResponse]:
+def broker_statuses(
+    endpoints: Iterable[str], timeout_s: float, security: Security = PLAIN
+) -> dict[str, BrokerStatusResponse]:
     """Return the status of each node that keeps messages; nodes that do not answer are left out."""
-    channels = {endpoint: open_channel(endpoint, PLAIN, CHANNEL_OPTIONS) for endpoint in endpoints}
+    channels = {endpoint: open_channel(endpoint, security, CHANNEL_OPTIONS) for endpoint in endpoints}
     try:
         asked: dict[str, Future[BrokerStatusResponse]] = {
             endpoint: BrokerServiceStub(channel).Status.future(BrokerStatusRequest(), timeout=timeout_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,6 +59,9 @@ def list_contexts(*, as_json: AsJson = False) -> None:
             "name_servers": each.name_servers or None,
             "where": (each.endpoints or each.name_servers).replace(" ", "").split(","),
             "group": each.group or None,
+            "tls_ca": each.tls_ca or None,
+            "tls_cert": each.tls_cert or None,
+            "tls_key": each.tls_key or None,
             "description": each.description or None,
         }
         for each in known.by_name.values()
@@ -129,6 +133,13 @@ def add_context(
     group: Annotated[
         str, typer.Option("--group", "-g", help="The replication group; for nodes of a broker, the broker's name.")
     ] = "",
+    tls_ca: Annotated[
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS; the authority that signs the nodes.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate to show to the nodes.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
     description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A line for people.")] = "",
     *,
     use: Annotated[bool, typer.Option("--use", help="Also make it the current context.")] = False,
@@ -143,7 +154,12 @@ def add_context(
         dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use
         dledger context add audit --endpoints 10.0.1.7:20921,10.0.1.8:20921 --group audit
     """
-    context = Context(name, endpoints, name_servers, group, description)
+    tls = {
+        setting: str(path.absolute())
+        for setting, path in (("tls_ca", tls_ca), ("tls_cert", tls_cert), ("tls_key", tls_key))
+        if path is not None
+    }
+    context = Context(name, endpoints, name_servers, group, description=description, **tls)
     with _reported_errors():
         check_context(context)
         with changed_contexts() as changes:

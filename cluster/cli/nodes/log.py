@@ -47,6 +47,7 @@ FormatOption = Annotated[
 
 
 def append(
+    context: typer.Context,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to append; default: standard input.")
     ] = None,
@@ -74,7 +75,7 @@ def append(
             sources = open_sources(files or [])
         except OSError as error:
             fail(f"{error.filename} cannot be read: {error.strerror}", EXIT_USAGE)
-        with _client(endpoints, group, deadline) as client:
+        with _client(context, endpoints, group, deadline) as client:
             ingest = Ingest(client)
             begin = time.monotonic()
             _append_all(ingest, sources, block_size)
@@ -114,6 +115,7 @@ def _report(ingest: Ingest, duration_s: float, endpoints: str) -> None:
 
 
 def get(
+    context: typer.Context,
     index: Annotated[int, typer.Argument(min=0, help="Index of the entry.")],
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -128,7 +130,7 @@ def get(
         dledger get 41
         dledger get 41 --format jsonl
     """
-    with reported_errors(endpoints), _client(endpoints, group, deadline) as client:
+    with reported_errors(endpoints), _client(context, endpoints, group, deadline) as client:
         entries = list(client.read(index, max_entries=1, include_internal=True))
         if not entries:
             fail(f"there is no entry {index} yet: `dledger status` shows the end of the log")
@@ -148,6 +150,7 @@ def get(
 
 
 def tail(
+    context: typer.Context,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
@@ -164,7 +167,7 @@ def tail(
         dledger tail -n 100
         dledger tail -f --format jsonl | jq .index
     """
-    with reported_errors(endpoints), _client(endpoints, group, deadline) as client:
+    with reported_errors(endpoints), _client(context, endpoints, group, deadline) as client:
         log = client.status()
         begin = max(log.begin_index, log.commit_index + 1 - count - _TAIL_SLACK)
         last = deque(client.read(begin, max_bytes=0), maxlen=count) if count else deque[Entry]()
@@ -177,11 +180,13 @@ def tail(
                 raise typer.Exit from None
 
 
-def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
+def _client(context: typer.Context, endpoints: str, group: str, deadline_s: float) -> LogClient:
     from dledger.client import LogClient
 
-    nodes = log_nodes(endpoints, group)
-    return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks())
+    nodes = log_nodes(context, endpoints, group)
+    return LogClient(
+        nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks(), security=nodes.security
+    )
 
 
 def _print(entries: Iterable[Entry], style: BodyFormat) -> None:

@@ -63,6 +63,7 @@ members_app = typer.Typer(
 
 
 def list_members(
+    context: typer.Context,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
@@ -75,7 +76,7 @@ def list_members(
         dledger members list
         dledger members list --json | jq 'select(.state != "ok")'
     """
-    nodes = log_nodes(endpoints, group)
+    nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         response = admin.members()
     rows = [_row(member, response) for member in response.members]
@@ -87,6 +88,7 @@ def list_members(
 
 
 def add(
+    context: typer.Context,
     member: Annotated[
         str, typer.Argument(metavar="ID-HOST:PORT", help="The node's self_id, a dash, and where its peers reach it.")
     ],
@@ -107,7 +109,7 @@ def add(
         peer = parse_peer(member)
     except ValueError as error:
         fail(f"{member!r}: {error}, for example n3-10.0.0.4:20911", EXIT_USAGE)
-    nodes = log_nodes(endpoints, group)
+    nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.add(peer.id, str(peer.address))
         response = admin.members()
@@ -123,6 +125,7 @@ def add(
 
 
 def promote(
+    context: typer.Context,
     member_id: MemberId,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -135,13 +138,14 @@ def promote(
     Examples:
         dledger members promote n3 --deadline 600
     """
-    nodes = log_nodes(endpoints, group)
+    nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.promote(member_id)
     typer.echo(f"{member_id} votes")
 
 
 def remove(
+    context: typer.Context,
     member_id: MemberId,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -156,13 +160,14 @@ def remove(
     Examples:
         dledger members remove n2
     """
-    nodes = log_nodes(endpoints, group)
+    nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.remove(member_id)
     typer.echo(f"{member_id} is no member any more: stop its node; its files can be deleted")
 
 
 def transfer(
+    context: typer.Context,
     member_id: MemberId,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -175,7 +180,7 @@ def transfer(
     Examples:
         dledger transfer n1
     """
-    nodes = log_nodes(endpoints, group)
+    nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.transfer(member_id)
     typer.echo(f"{member_id} leads")
@@ -192,7 +197,7 @@ def _admin(nodes: LogNodes, deadline_s: float) -> Iterator[AdminClient]:
 
     with (
         reported_errors(nodes.endpoints),
-        AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s) as admin,
+        AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, security=nodes.security) as admin,
     ):
         try:
             yield admin

@@ -66,17 +66,18 @@ def status(
 def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
     """Print the nodes of one group; return why it has no leader, or nothing."""
     try:
-        answers = _ask(nodes.endpoints, nodes.group, timeout)
+        answers = _ask(nodes, timeout)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     from cluster.cli.nodes.broker_status import broker_statuses, broker_table
 
     leader = _leader_of(answers)
-    brokers = broker_statuses([each for each, answer in answers.items() if not isinstance(answer, str)], timeout)
+    alive = [each for each, answer in answers.items() if not isinstance(answer, str)]
+    brokers = broker_statuses(alive, timeout, nodes.security)
     is_standalone = False
     if all(isinstance(answer, str) for answer in answers.values()):
         # A broker without a group has no log of entries: it has no LogService, and no leader.
-        found = broker_statuses(answers, timeout)
+        found = broker_statuses(answers, timeout, nodes.security)
         brokers = {each: status for each, status in found.items() if status.role == "STANDALONE"}
         is_standalone = len(brokers) == len(answers)
     if as_json:
@@ -103,18 +104,18 @@ def _why_no_leader(endpoints: str, answers: dict[str, StatusResponse | str]) -> 
     return "no node leads: fewer than a majority can reach one another, or an election is under way"
 
 
-def _ask(endpoints: str, group: str, timeout_s: float) -> dict[str, StatusResponse | str]:
+def _ask(nodes: LogNodes, timeout_s: float) -> dict[str, StatusResponse | str]:
     """Ask the given nodes, and then those that they name."""
     from dledger.client import LogClient
 
-    with LogClient(endpoints, group=group) as client:
+    with LogClient(nodes.endpoints, group=nodes.group, security=nodes.security) as client:
         client.find_leader()
         answers = client.statuses(timeout_s)
     leader = _leader_of(answers)
     named = [] if leader is None else [peer.client_address for peer in leader.peers if peer.client_address]
     unasked = [address for address in named if address not in answers]
     if unasked:
-        with LogClient(unasked, group=group) as client:
+        with LogClient(unasked, group=nodes.group, security=nodes.security) as client:
             answers |= client.statuses(timeout_s)
     return answers
 

@@ -145,6 +145,7 @@ class Sampler:
 
     def __init__(self, asked: Sequence[LogNodes], timeout_s: float) -> None:
         self._addresses = {each.group: each.endpoints.split(",")[:NODES_MAX] for each in asked[:GROUPS_MAX]}
+        self._securities = {each.group: each.security for each in asked[:GROUPS_MAX]}
         self._timeout_s = timeout_s
         self._rates = _Rates()
         self._lags: dict[tuple[str, str, str], ConsumerRow] = {}
@@ -154,11 +155,12 @@ class Sampler:
         """Ask all nodes once; return what they say, and rates since the last sample."""
         groups: list[GroupRow] = []
         for group, addresses in self._addresses.items():
-            with LogClient(addresses, group=group) as client:
+            security = self._securities[group]
+            with LogClient(addresses, group=group, security=security) as client:
                 answers = client.statuses(self._timeout_s)
             at_s = time.monotonic()
             alive = [address for address, answer in answers.items() if not isinstance(answer, str)]
-            brokers = broker_statuses(alive, self._timeout_s)
+            brokers = broker_statuses(alive, self._timeout_s, security)
             found = self.group_row(group, answers, brokers, at_s)
             groups.append(found)
             self._learn(group, answers)
@@ -260,7 +262,7 @@ class Sampler:
     def _take_lags(self, broker: str, leader: str) -> None:
         """Ask a leader for the lag of the next pairs of consumer group and topic; keep the others as they were."""
         try:
-            with BrokerCalls(leader, self._timeout_s) as calls:
+            with BrokerCalls(leader, self._timeout_s, security=self._securities[broker]) as calls:
                 groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
                 pairs = [(each, topic) for each in groups for topic in each.topics]
                 self._forget_others(broker, pairs)

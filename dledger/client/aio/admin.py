@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Self
 import grpc.aio
 
 from dledger.client.administration import AdminFailed, AdminSession, Request, add_request
-from dledger.client.aio.host import ClientHost
+from dledger.client.aio.host import ClientHost, secured_host
 from dledger.client.aio.nodes import AsyncNodes
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import describe
 from dledger.client.outcomes import Refused, name_of
 from dledger.config import check_id
 from dledger.errors import ResponseCode
+from dledger.security.settings import PLAIN
 from dledger.v1.admin_pb2 import (
     ListMembersRequest,
     ListMembersResponse,
@@ -26,6 +27,8 @@ from dledger.v1.admin_pb2 import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
+
+    from dledger.security.settings import Security
 
 
 class AsyncAdminClient:
@@ -41,7 +44,9 @@ class AsyncAdminClient:
         endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
         group: the replication group.
         deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
-        host: time, chance and connections; those of the machine unless a simulation brings others.
+        security: plain connections, or `Tls` with the certificates that the nodes need.
+        host: time, chance and connections; those of the machine unless a simulation brings others, which do not use
+            `security`.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -53,9 +58,10 @@ class AsyncAdminClient:
         *,
         group: str = "default",
         deadline_s: float = 10.0,
+        security: Security = PLAIN,
         host: ClientHost | None = None,
     ) -> None:
-        self._host = host or ClientHost()
+        self._host = host or secured_host(security)
         self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
         self._deadline_s = deadline_s

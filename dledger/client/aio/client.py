@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import grpc
 import grpc.aio
 
-from dledger.client.aio.host import ClientHost
+from dledger.client.aio.host import ClientHost, secured_host
 from dledger.client.aio.nodes import AsyncNodes
 from dledger.client.aio.sender import AppendSender
 from dledger.client.endpoints import parse_endpoints
@@ -21,12 +21,14 @@ from dledger.client.outcomes import Appended, ReadFailed, Refused, checked_statu
 from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
     from types import TracebackType
 
     from dledger.entries.format.entry import Entry
+    from dledger.security.settings import Security
     from dledger.v1.log_pb2 import StatusResponse
 
 
@@ -46,7 +48,9 @@ class AsyncLogClient:
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
             node that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
-        host: time, chance and connections; those of the machine unless a simulation brings others.
+        security: plain connections, or `Tls` with the certificates that the nodes need.
+        host: time, chance and connections; those of the machine unless a simulation brings others, which do not use
+            `security`.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -60,9 +64,10 @@ class AsyncLogClient:
         deadline_s: float = 10.0,
         answer_timeout_s: float = 4.0,
         checks: EntryChecks = RAW_ENTRY_CODEC,
+        security: Security = PLAIN,
         host: ClientHost | None = None,
     ) -> None:
-        self._host = host or ClientHost()
+        self._host = host or secured_host(security)
         self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
         self._checks = checks

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
     import grpc.aio
 
+    from dledger.security.settings import Security
 
-def connect(address: str) -> grpc.aio.Channel:
+
+def connect(address: str, security: Security = PLAIN) -> grpc.aio.Channel:
     """Return a channel to `host:port`; nothing is connected before its first call."""
-    return open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
+    return open_aio_channel(address, security, CHANNEL_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,8 @@ class ClientHost:
     now_s: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     connect: Callable[[str], grpc.aio.Channel] = connect
+
+
+def secured_host(security: Security) -> ClientHost:
+    """Return the machine's own time, chance and connections, the latter plain or with TLS."""
+    return ClientHost(connect=partial(connect, security=security))

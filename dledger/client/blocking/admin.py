@@ -14,6 +14,7 @@ from dledger.client.failures import describe
 from dledger.client.outcomes import Refused, name_of
 from dledger.config import check_id
 from dledger.errors import ResponseCode
+from dledger.security.settings import PLAIN
 from dledger.v1.admin_pb2 import (
     ListMembersRequest,
     ListMembersResponse,
@@ -25,6 +26,8 @@ from dledger.v1.admin_pb2 import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
+
+    from dledger.security.settings import Security
 
 
 class AdminClient:
@@ -40,13 +43,21 @@ class AdminClient:
         endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
         group: the replication group.
         deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
+        security: plain connections, or `Tls` with the certificates that the nodes need.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], *, group: str = "default", deadline_s: float = 10.0) -> None:
-        self._nodes = GroupConnections(endpoints, group)
+    def __init__(
+        self,
+        endpoints: str | Iterable[str],
+        *,
+        group: str = "default",
+        deadline_s: float = 10.0,
+        security: Security = PLAIN,
+    ) -> None:
+        self._nodes = GroupConnections(endpoints, group, security)
         self._group = group
         self._deadline_s = deadline_s
 

@@ -22,6 +22,7 @@ from dledger.client.reading import ReadMode, ReadSession
 from dledger.client.retry import HOPS_MAX, retrying
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
 from dledger.errors import ResponseCode
+from dledger.security.settings import PLAIN
 from dledger.v1.log_pb2 import AppendRequest, AppendResponse, StatusResponse
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dledger.entries.format.entry import Entry
+    from dledger.security.settings import Security
 
 _TOO_LATE = "the deadline passed before the append could be sent"
 
@@ -49,6 +51,7 @@ class LogClient:
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
             node that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
+        security: plain connections, or `Tls` with the certificates that the nodes need.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -62,8 +65,9 @@ class LogClient:
         deadline_s: float = 10.0,
         answer_timeout_s: float = 4.0,
         checks: EntryChecks = RAW_ENTRY_CODEC,
+        security: Security = PLAIN,
     ) -> None:
-        self._nodes = GroupConnections(endpoints, group)
+        self._nodes = GroupConnections(endpoints, group, security)
         self._group = group
         self._deadline_s = deadline_s
         self._answer_timeout_s = answer_timeout_s

@@ -25,6 +25,8 @@ from dledger.v1.log_pb2_grpc import LogServiceStub
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dledger.security.settings import Security
+
 
 class GroupConnections:
     """Connections to the nodes of one group, opened when first used. Every method may be called by any thread.
@@ -32,11 +34,13 @@ class GroupConnections:
     Args:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
+        security: of the connections.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], group: str) -> None:
+    def __init__(self, endpoints: str | Iterable[str], group: str, security: Security = PLAIN) -> None:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
+        self._security = security
         self._lock = threading.Lock()
         self._random = Random()
         self._channels: dict[str, grpc.Channel] = {}
@@ -50,7 +54,7 @@ class GroupConnections:
     def _open(self, address: str) -> LogServiceStub:
         with self._lock:
             if address not in self._stubs:
-                channel = open_channel(address, PLAIN, CHANNEL_OPTIONS)
+                channel = open_channel(address, self._security, CHANNEL_OPTIONS)
                 self._channels[address] = channel
                 self._stubs[address] = LogServiceStub(channel)
             return self._stubs[address]

@@ -9,6 +9,8 @@ import threading
 from pathlib import Path
 
 import pytest
+import typer
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cluster.cli import client_target, contexts
@@ -42,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[LogNodes]:
     """Return the endpoints that `dledger get` asks."""
     found: list[LogNodes] = []
 
-    def keep(endpoints: str, group: str, _deadline_s: float) -> None:
+    def keep(_context: object, endpoints: str, group: str, _deadline_s: float) -> None:
         found.append(LogNodes(endpoints, group))
         raise ValueError("enough")
 
@@ -126,10 +128,10 @@ def test_name_servers_of_a_context_find_the_nodes_of_a_broker(file: Path, monkey
     monkeypatch.setattr(client_target, "brokers_of", lambda name_servers: known if name_servers == C else [])
 
     assert file is not None
-    given = client_target._BY_NAME_SERVERS + C
-    assert known[1] == client_target.log_nodes(given, "broker-b")
+    given, context = client_target._BY_NAME_SERVERS + C, typer.Context(get_command(app))
+    assert known[1] == client_target.log_nodes(context, given, "broker-b")
     del known[1]
-    assert known[0] == client_target.log_nodes(given, "default")
+    assert known[0] == client_target.log_nodes(context, given, "default")
 
 
 @pytest.mark.parametrize(

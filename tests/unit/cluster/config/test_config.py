@@ -16,6 +16,7 @@ from cluster.config.help import config_template
 from cluster.config.load import ConfigError, ServerConfig, load_config
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
+from dledger.security.credentials import CertificateFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -270,3 +271,46 @@ def test_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, 
         load_config(file, {}, {})
 
     assert str(file) in str(refused.value)
+
+
+# ----------------------------------------------------------------------------------------------------------------- TLS
+
+
+@pytest.mark.parametrize(
+    ("client_tls", "files", "missing"),
+    [
+        ("on", {}, ["tls_certificate_file", "tls_key_file"]),
+        ("on", {"tls_certificate_file": "c"}, ["tls_key_file"]),
+        ("mutual", {"tls_certificate_file": "c", "tls_key_file": "k"}, ["tls_authority_file"]),
+    ],
+)
+def test_tls_needs_its_files(client_tls: str, files: dict[str, str], missing: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(None, {}, GOOD | files | {"client_tls": client_tls})
+
+    assert missing == [fault.name for fault in raised.value.faults]
+
+
+def test_tls_is_off_by_default_and_takes_the_authority_for_certificates_of_clients() -> None:
+    files = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file": "a"}
+
+    found = [load_config(None, {}, GOOD | files | {"client_tls": each}) for each in ("off", "on", "mutual")]
+
+    assert [each.client_certificates for each in found] == [
+        None,
+        CertificateFiles("", "c", "k"),
+        CertificateFiles("a", "c", "k"),
+    ]
+    assert [each.is_client_certificate_required for each in found] == [False, False, True]
+
+
+def test_broker_with_name_servers_has_no_tls_yet() -> None:
+    settings = {"tls_certificate_file": "c", "tls_key_file": "k", "client_tls": "on", "broker": "b0"}
+    load_config(None, {}, GOOD | settings)
+
+    with pytest.raises(ConfigError, match=r"client_tls .*: expected off with name_servers"):
+        load_config(None, {}, GOOD | settings | {"name_servers": "127.0.0.1:9876"})
+
+
+def test_variables_of_clients_are_no_settings_of_a_node() -> None:
+    load_config(None, {"DLEDGER_TLS_CA": "a", "DLEDGER_TLS_CERT": "c", "DLEDGER_TLS_KEY": "k"}, GOOD)

@@ -1,0 +1,108 @@
+"""`--tls-ca`, `--tls-cert`, `--tls-key`: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.cli.app import app
+from cluster.cli.client_target import SETTINGS, LogNodes
+from cluster.cli.nodes import status as cli_status
+from dledger.security.settings import PLAIN, Security, Tls
+from tests.support.certificates import new_authority, tls_of, user_pair
+
+OURS = new_authority()
+ALICE = tls_of(user_pair(OURS, "alice"), OURS)
+ENDPOINT = "127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with the files of a user; there are no contexts."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    for name in (*SETTINGS, "DLEDGER_CONTEXT", "DLEDGER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, content in (("ca", ALICE.authority), ("cert", ALICE.certificate), ("key", ALICE.key)):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[Security]:
+    """Return how `dledger status` connects."""
+    found: list[Security] = []
+
+    def keep(nodes: LogNodes, _timeout_s: float) -> None:
+        found.append(nodes.security)
+        raise ValueError("enough")
+
+    monkeypatch.setattr(cli_status, "_ask", keep)
+    return found
+
+
+def dledger(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments])
+
+
+def test_connections_are_plain_without_the_options(used: list[Security]) -> None:
+    dledger("status", "-e", ENDPOINT)
+
+    assert used == [PLAIN]
+
+
+def test_options_win_over_the_environment_and_that_over_a_context(
+    used: list[Security], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = new_authority("another authority")
+    (folder / "other").write_bytes(other.certificate_pem())
+    assert dledger("context", "add", "x", "-e", ENDPOINT, "--tls-ca", "ca", "--use").exit_code == 0
+
+    dledger("status")
+    monkeypatch.setenv("DLEDGER_TLS_CA", "other")
+    dledger("status")
+    dledger("status", "--context", "x")
+    dledger("status", "--tls-ca", "ca", "--tls-cert", "cert", "--tls-key", "key")
+
+    trusting = Tls(ALICE.authority)
+    assert used == [trusting, Tls(other.certificate_pem()), trusting, ALICE]
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("nowhere: expected certificates, found no file", ("--tls-ca", "nowhere")),
+        ("found a private key", ("--tls-ca", "key")),
+        ("TLS needs certificate and key together; found no key", ("--tls-cert", "cert")),
+        ("found no certificate", ("--tls-key", "key")),
+        ("do not belong together", ("--tls-cert", "ca", "--tls-key", "key")),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(text: str, arguments: tuple[str, ...]) -> None:
+    for command in (("status",), ("tail",), ("members", "list"), ("append",), ("transfer", "n0"), ("top", "--once")):
+        done = dledger(*command, "-e", ENDPOINT, *arguments)
+
+        assert done.exit_code != 0
+        assert text in done.output
+
+
+def test_name_servers_and_tls_are_refused_together() -> None:
+    for command in (("status",), ("top", "--once")):
+        done = dledger(*command, "--name-servers", ENDPOINT, "--tls-ca", "ca")
+
+        assert done.exit_code == 2
+        assert "name servers do not use TLS yet" in done.output
+
+
+def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
+    assert dledger("context", "add", "x", "-e", ENDPOINT, "--tls-ca", "ca", "--use").exit_code == 0
+    file = folder / "xdg" / "dledger" / "contexts.toml"
+    assert f'tls_ca = "{folder / "ca"}"' in file.read_text()
+
+    refused = dledger("context", "add", "y", "--name-servers", ENDPOINT, "--tls-ca", "ca")
+    assert "name servers do not use TLS yet" in refused.output
+    file.write_text(f'[contexts.x]\nendpoints = "{ENDPOINT}"\ntls_ca = "ca"\n')
+    assert "line 3: tls_ca: expected an absolute path" in dledger("status", "--context", "x").output
