@@ -167,13 +167,13 @@ class SimDisk:
 
     def lookup(self, path: str) -> Inode | None:
         """Return the file that programs find at `path`."""
-        directory, name = posixpath.split(path)
+        directory, _, name = path.rpartition("/")
         entries = self.directories.get(directory)
         return None if entries is None else entries.cached.get(name)
 
     def lookup_durable(self, path: str) -> Inode | None:
         """Return the file that would be at `path` if every waiting directory change were lost."""
-        directory, name = posixpath.split(path)
+        directory, _, name = path.rpartition("/")
         entries = self.directories.get(directory)
         return None if entries is None else entries.durable.get(name)
 

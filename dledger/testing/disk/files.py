@@ -330,7 +330,7 @@ class SimFiles:
         return self.lock(path)
 
     def _parent(self, path: str) -> tuple[Directory, str]:
-        parent, name = posixpath.split(path)
+        parent, _, name = path.rpartition("/")
         directory = self._disk.directories.get(parent)
         if directory is None:
             raise StorageFailed(path, "open", FileNotFoundError(errno.ENOENT, "no such directory"))
