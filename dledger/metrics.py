@@ -58,6 +58,11 @@ TABLE = (
     Row("dledger_disk_used_ratio", MetricKind.GAUGE, "How full the disk is, from 0 to 1."),
     Row("dledger_deleted_files", MetricKind.COUNTER, "Old data files deleted."),
     Row(
+        "dledger_retention_silence_seconds",
+        MetricKind.GAUGE,
+        "Time between the last write before the start and the start: it ages no file. 0: less than five minutes.",
+    ),
+    Row(
         "dledger_aside_files", MetricKind.GAUGE, "Data files of the log that a reset replaced, until they are deleted."
     ),
     Row("dledger_applied_index", MetricKind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
@@ -153,6 +158,7 @@ class NodeGauges:
     is_disk_full: bool
     disk_used_ratio: float
     deleted_files: int
+    retention_silence_s: float
     aside_files: int
     applied_index: int
     snapshot_index: int
@@ -260,6 +266,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_disk_full": {"": float(gauges.is_disk_full)},
         "dledger_disk_used_ratio": {"": gauges.disk_used_ratio},
         "dledger_deleted_files": {"": gauges.deleted_files},
+        "dledger_retention_silence_seconds": {"": gauges.retention_silence_s},
         "dledger_aside_files": {"": gauges.aside_files},
         "dledger_applied_index": {"": gauges.applied_index},
         "dledger_snapshot_index": {"": gauges.snapshot_index},

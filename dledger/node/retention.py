@@ -67,6 +67,11 @@ class NodeRetention:
         return self._policy.used_ratio
 
     @property
+    def silence_s(self) -> float:
+        """Seconds between the last write before the start and the start; they age no file."""
+        return self._policy.silence_s
+
+    @property
     def is_disk_full(self) -> bool:
         """Whether appends are refused until there is more room."""
         return self._policy.is_disk_full

@@ -110,6 +110,7 @@ class NodeView:
             is_disk_full=self.is_disk_full,
             disk_used_ratio=self._retention.used_ratio,
             deleted_files=self._retention.deleted_files_count,
+            retention_silence_s=self._retention.silence_s,
             aside_files=store.aside.files_count,
             applied_index=self.applied_index,
             snapshot_index=self.snapshot_index,

@@ -21,6 +21,7 @@ GAUGES = NodeGauges(
     is_disk_full=False,
     disk_used_ratio=0.5,
     deleted_files=2,
+    retention_silence_s=7200.0,
     aside_files=6,
     applied_index=-1,
     snapshot_index=-1,
@@ -72,6 +73,7 @@ def test_values_and_labels_are_those_of_the_node() -> None:
     assert series["dledger_peer_counted"] == {(("peer", "n1"),): 1, (("peer", "n2"),): 0}
     assert series["dledger_members"] == {(("kind", "voter"),): 3, (("kind", "learner"),): 1}
     assert series["dledger_disk_sick"] == {(): 1}
+    assert series["dledger_retention_silence_seconds"] == {(): 7200}
     assert series["dledger_elections_total"] == {(): 2}
     assert series["dledger_refusals_total"] == {(("code", "NOT_LEADER"),): 2}
 
