@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from cluster.access.model import Address
     from cluster.api.rights import Scope
     from cluster.state.access_state import AccessState
     from dledger.service.call_gate import Context
@@ -101,7 +102,8 @@ class CallAdmission:
         self._gate = gate
         self._row = row
         self._context = context
-        self._address = address_of_peer(context.peer())
+        # Looked up with the user: while access control is off, a call does not pay for it.
+        self._address: Address | None = None
         # For which the user was looked up, compared by identity; there is another object after each change.
         self._rules: object = None
         self._user = ""
@@ -165,6 +167,7 @@ class CallAdmission:
             if not token.startswith(_SCHEME):
                 raise _not_authenticated("one token, of the form `Bearer ...`")
             self._user, self._expires_s = self._user_of_token(access, token.removeprefix(_SCHEME))
+        self._address = address_of_peer(self._context.peer())
         self._rules = access.rules
 
     def _user_of_token(self, access: AccessState, token: str) -> tuple[str, int]:
