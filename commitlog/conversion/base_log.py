@@ -1,6 +1,6 @@
 """The base log: files of a plain log that a replicated log continues. They are read, and deleted when they expire.
 
-They hold everything below the divide. The last one is full: after its last record is a blank that reaches to its
+They have everything below the divide. The last one is full: after its last record is a blank up to its
 end (`commitlog.conversion.divide`). So none of them has to be recovered.
 
 Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
@@ -30,13 +30,13 @@ class BaseLog(PlainLogReader):
     def open(
         cls, files: Files, directory: str, file_size: int, divide: int, *, is_property_crc_checked: bool = False
     ) -> Self | None:
-        """Open the files, as they are; None when there are none.
+        """Open the files, without changes; None if there are none.
 
         Args:
             files: the file system.
             directory: of the files.
             file_size: bytes of each.
-            divide: where the replicated log began.
+            divide: the offset at which the replicated log began.
             is_property_crc_checked: they were written with property CRCs.
 
         Raises:
@@ -48,7 +48,7 @@ class BaseLog(PlainLogReader):
         with ExitStack() as on_failure:
             queue = MappedFileQueue(files, directory, file_size)
             on_failure.callback(queue.close)
-            # Entries begin where these files end, so each of them was whole then.
+            # Entries begin at the end of these files, so each of them was complete then.
             notes = queue.load(is_read_only=True, durable_end=divide)
             if not queue.mapped_files:
                 return None
@@ -64,7 +64,7 @@ class BaseLog(PlainLogReader):
         for file in reversed(self._queue.mapped_files):
             view = file.view()
             for start in reversed(_starts(view)):
-                # A record that was damaged later says nothing; its reader gets an error.
+                # A record that was damaged later is skipped here; its reader gets an error.
                 with suppress(BadRecord):
                     return decode(view, start).store_timestamp
         return NO_TIMESTAMP
@@ -84,7 +84,7 @@ class BaseLog(PlainLogReader):
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        # Looked up while the last file is there.
+        # Read while the last file still exists.
         _ = self._last_timestamp
         if offset >= self._queue.end_offset:
             self._queue.remove_before(offset)
@@ -94,7 +94,7 @@ class BaseLog(PlainLogReader):
 
     @property
     def is_gone(self) -> bool:
-        """Whether all of its files were deleted."""
+        """Whether all its files were deleted."""
         return not self._queue.mapped_files
 
 

@@ -1,15 +1,15 @@
 """The base log of a group: its files, whether two nodes have the same, and how a node without it fetches it.
 
-A group that began with a plain log must have the same base log and the same divide on every node, for physical offsets
-below the divide mean the same everywhere. Each node knows its *manifest*: the divide, and name, size and CRC-32C of
-each file. Two manifests agree if the divides are equal, and so is every file that both have; files that are older
-than what the other has may have expired there.
+A group that began with a plain log must have the same base log and the same divide on every node, because physical
+offsets below the divide mean the same everywhere. Each node knows its *manifest*: the divide, and name, size and
+CRC-32C of each file. Two manifests agree if the divides are equal, and every file in both is equal; files older than
+those of the other node may have expired there.
 
 A node that has neither a base log nor entries fetches the base log before it votes: file by file, newest first (the
 newest are kept longest), in chunks with a checksum each. The state of the fetch is in the file `oldfiles.incoming` in
-the node's directory, which is saved before the first file is made and removed when all are whole, verified and synced:
-as long as it is there, a start continues with the fetch and opens nothing. No network is here: `BaseLogFetch` says what
-to ask for, `read_chunk` answers it.
+the node's directory, which is saved before the first file is created and removed when all are complete, verified and
+synced: as long as it exists, a start continues the fetch and opens nothing. The network is elsewhere: `BaseLogFetch`
+returns the requests, `read_chunk` the answers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNKNOWN_DIVIDE: Final = -1
 CHUNK_SIZE_BYTES: Final = 1 << 20
 _SYNC_SIZE_BYTES: Final = 16 << 20
 _FILES_MAX: Final = 100_000
-# A file that is whole and wrong is fetched again; what is wrong so often is wrong where it comes from.
+# A complete file with a wrong checksum is fetched again; after this many attempts the source is damaged.
 _ATTEMPTS_MAX: Final = 3
 
 
@@ -57,7 +57,7 @@ class BaseLogManifest:
     files: tuple[BaseLogFile, ...] = ()
 
     def from_offset(self, offset: int) -> BaseLogManifest:
-        """Return the manifest of the files from `offset` on alone."""
+        """Return the manifest of only the files from `offset` on."""
         return BaseLogManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 
 
@@ -91,7 +91,7 @@ class BaseLogIncomplete(StoreError):
 
 
 class BaseLogDamaged(StoreError):
-    """A file arrives damaged again and again."""
+    """A file is damaged in every attempt to fetch it."""
 
     def __init__(self, path: str, expected: int, found: int) -> None:
         super().__init__(
@@ -108,8 +108,8 @@ def make_manifest(
 
     Args:
         files: the file system.
-        directory: holds the base log's files and nothing else.
-        divide: where they end.
+        directory: of the base log's files, without others.
+        divide: the end of the files.
         on_file: called after each file that is read.
 
     Raises:
@@ -127,7 +127,7 @@ def make_manifest(
 
 
 def first_difference(ours: BaseLogManifest, theirs: BaseLogManifest) -> str | None:
-    """Return in what two manifests differ, for people; None when the nodes may be in one group."""
+    """Return the first difference of two manifests, for people; None if the nodes may be in one group."""
     if ours.divide != theirs.divide and UNKNOWN_DIVIDE not in (ours.divide, theirs.divide):
         return f"they end at {ours.divide} here and at {theirs.divide} there"
     known = {file.name: file for file in theirs.files}
@@ -142,7 +142,7 @@ def first_difference(ours: BaseLogManifest, theirs: BaseLogManifest) -> str | No
 
 
 def read_chunk(files: Files, directory: str, manifest: BaseLogManifest, request: ChunkRequest) -> bytes:
-    """Return the bytes that were asked for, or fewer at the file's end; none when the file is not in the manifest."""
+    """Return the requested bytes, or fewer at the file's end; none if the file is not in the manifest."""
     file = next((file for file in manifest.files if file.name == request.name), None)
     path = f"{directory}/{request.name}"
     if file is None or not 0 <= request.position < file.size or not files.exists(path):
@@ -160,26 +160,27 @@ def is_fetching(files: Files, node_directory: str) -> bool:
 
 
 def end_fetch(files: Files, node_directory: str) -> None:
-    """Note, durably, that all files are here, if a fetch was begun; then the log can be opened."""
+    """Record durably that all files are here, if a fetch was begun; then the log can be opened."""
     if is_fetching(files, node_directory):
         files.remove(f"{node_directory}/{INCOMING_NAME}")
         files.sync_directory(node_directory)
 
 
 class BaseLogFetch:
-    """Fetches the base log of another node; interrupted at any point, it continues where it was.
+    """Fetches the base log of another node; after an interruption a new object continues.
 
-    Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `end_fetch`.
+    Send `next_request` to the other node and pass the answer to `take`, until there is no request; then call
+    `end_fetch`.
 
     Args:
         files: the file system.
-        directory: of the base log's files; nothing else is in it.
-        node_directory: keeps what is under way.
-        manifest: the other node's, as it is now.
+        directory: of the base log's files, without others.
+        node_directory: has the state of the fetch.
+        manifest: the current one of the other node.
 
     Raises:
-        store.errors.CorruptData: what is under way cannot be read.
-        store.errors.StorageFailed: a file cannot be made, written or synced.
+        store.errors.CorruptData: the state of the fetch cannot be read.
+        store.errors.StorageFailed: a file cannot be created, written or synced.
     """
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: BaseLogManifest) -> None:
@@ -207,7 +208,7 @@ class BaseLogFetch:
 
     @property
     def missing_bytes(self) -> int:
-        """How much is still to be fetched."""
+        """The bytes that are still to be fetched."""
         return sum(file.size for file in self._wanted) - self._position
 
     def upcoming(self, after: ChunkRequest | None) -> ChunkRequest | None:
@@ -227,16 +228,16 @@ class BaseLogFetch:
         return ChunkRequest(file.name, self._position, min(CHUNK_SIZE_BYTES, file.size - self._position))
 
     def take(self, request: ChunkRequest, payload: bytes, checksum: int) -> bool:
-        """Take an answer; False: it is not the one that is wanted, or damaged; ask again.
+        """Process an answer; False: it is not the awaited one, or damaged; repeat the request.
 
         Args:
-            request: what was asked for.
+            request: the request of the answer.
             payload: the bytes.
             checksum: their CRC-32C, by the sender.
 
         Raises:
-            BaseLogDamaged: a file is wrong again and again.
-            store.errors.DiskFull: no room for the next file; try again later.
+            BaseLogDamaged: a file was damaged in every attempt.
+            store.errors.DiskFull: no space for the next file; try again later.
             store.errors.StorageFailed: the node must stop.
         """
         if request != self.next_request() or not payload or len(payload) > request.size or crc32c(payload) != checksum:
@@ -256,7 +257,7 @@ class BaseLogFetch:
         return True
 
     def close(self) -> None:
-        """Leave it as it is; a new one continues."""
+        """Close the files; a new object continues the fetch."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -291,7 +292,7 @@ class BaseLogFetch:
         self._save()
 
     def _load(self) -> tuple[list[BaseLogFile], int]:
-        """Return the files that are whole, then the one under way (or one that is none), and how much of it is here."""
+        """Return the complete files, then the one in transfer (or an empty one), and the number of its bytes here."""
         content = self._files.read_bytes(self._path)
         if content is None:
             return [], 0
@@ -330,7 +331,7 @@ def manifest_from_json(text: str) -> BaseLogManifest:
     """Return the manifest in `text`, which another node sent.
 
     Raises:
-        ValueError: none does.
+        ValueError: it is no manifest.
     """
     value = foreign_json(text)
     if not isinstance(value, dict) or value.keys() != {"divide", "files"} or not isinstance(value["files"], list):

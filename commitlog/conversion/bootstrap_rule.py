@@ -1,22 +1,23 @@
-"""The rule by which the nodes of a group agree on their base logs before any of them takes part. Pure.
+"""The rule by which the nodes of a group agree on their base logs before any of them joins. Pure.
 
-Each node makes a *statement*; no statement changes while its node runs without an agreement, but by this rule:
+Each node makes a *statement*, which changes before the agreement only by this rule:
 
 | claim    | meaning                                                                         |
 | -------- | ------------------------------------------------------------------------------- |
-| AGREED   | the node takes part, or may: this is the manifest of its group                  |
+| AGREED   | the node has joined, or may join: this is the manifest of its group             |
 | HELD     | the node has a base log and no entries, and has not agreed with any other node   |
 | AWAITED  | the node had agreed on this manifest, and has not all of its files yet          |
 | NOTHING  | the node has neither entries nor a base log                                      |
 
-1. If any node is AGREED, its manifest is the group's; what the node itself holds or awaits must be of it.
-2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
-   must be equal; that is the manifest. If there is none, the group begins at 0. If some await and none holds, wait.
+1. If any node is AGREED, its manifest is the group's; the files that the node itself has or awaits must be part of it.
+2. Otherwise a node that founds the group waits until *every* founder has made a statement. All HELD or AWAITED
+   manifests must be equal; that is the group's manifest. If there is none, the group begins at 0. If some await files
+   and no node has them, wait.
 3. A node that joins a group waits for a node that is AGREED.
 
-So a group never begins at 0 while a founder that is not reachable may hold an old store, and never with different old
-files: the founders decide the same from the same statements, and where one of them changed its statement in between
-(files were put into a directory that was empty when it was asked), the manifests that were agreed on differ, and such
+So a group never begins at 0 while an unreachable founder may have an old store, and never with different old
+files: the founders decide the same from the same statements, and if one of them changed its statement in between
+(files were put into a directory that was empty before), the agreed manifests differ, and such
 nodes do not connect (`commitlog.conversion.origin`). Founding waits for all founders anyway (ADR 7).
 """
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Claim(Enum):
-    """What a statement says of its manifest."""
+    """The state of the manifest in a statement."""
 
     AGREED = "settled"
     HELD = "held"
@@ -56,8 +57,9 @@ class Statement:
     Attributes:
         claim: whether the manifest is agreed on, held or awaited, or empty.
         manifest: of NOTHING the empty one.
-        begin: from here on the node has the files of the manifest, and can give them; the divide when it has none.
-        config_size_bytes: of the old store's configuration that it has, and can give
+        begin: offset from which on the node has the files of the manifest, and can send them; the divide if it has
+            none.
+        config_size_bytes: size of the old store's configuration that it has, and can send
             (`commitlog.conversion.old_config`).
     """
 
@@ -67,7 +69,7 @@ class Statement:
     config_size_bytes: int = 0
 
     def encoded(self) -> tuple[str, bytes]:
-        """Return a short text and bytes that may be many; `statement_from` reads them."""
+        """Return a short text and a payload that may be large, for `statement_from`."""
         value = {"claim": self.claim.value, "begin": self.begin, "config": self.config_size_bytes}
         return json.dumps(value), manifest_to_json(self.manifest).encode()
 
@@ -79,7 +81,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
     """Return the statement that a node sent.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no statement.
     """
     value = foreign_json(text) if isinstance(text, str) else None
     if not isinstance(value, dict) or type(value.get("begin")) is not int:
@@ -93,7 +95,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDecision:
-    """The base log of the group, and the nodes that have files of it, the one with the most first."""
+    """The base log of the group, and the nodes that have files of it, the one with the most files first."""
 
     manifest: BaseLogManifest
     sources: tuple[str, ...]
@@ -101,7 +103,7 @@ class BootstrapDecision:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing can be decided yet; `reason` says what the node waits for."""
+    """Nothing can be decided yet; `reason` describes what the node waits for."""
 
     reason: str
 
@@ -115,10 +117,10 @@ def decide(
         own: of this node, which has not agreed yet.
         received: the last statements of the others.
         founders: the ids of all other nodes that found the group.
-        is_joining: this node founds nothing.
+        is_joining: this node is not a founder.
 
     Raises:
-        BaseLogsDiffer: nodes hold different base logs; it names the first difference.
+        BaseLogsDiffer: nodes have different base logs; the error has the first difference.
     """
     assert own.claim is not Claim.AGREED
     agreed = {peer: each for peer, each in received.items() if each.claim is Claim.AGREED}
@@ -154,7 +156,7 @@ def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
 
 
 def _check_part(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> None:
-    """Refuse files of ours that the group's manifest does not name."""
+    """Refuse our files that are not in the group's manifest."""
     check_same(peer, ours, theirs)
     names = {file.name for file in theirs.files}
     unknown = next((file.name for file in ours.files if file.name not in names), None)

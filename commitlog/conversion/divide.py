@@ -1,6 +1,6 @@
-"""Opens what is there for a replicated log: entries, a plain log to continue from, or nothing.
+"""Prepares a replicated log: from existing entries, from a plain log that it continues, or from nothing.
 
-The *divide* is the offset at which the base log ends and entries begin; both share one run of offsets.
+The *divide* is the offset at which the base log ends and entries begin; both share one range of offsets.
 
 | entries | records in the plain log | case     | what is done                                                |
 | ------- | ------------------------ | -------- | ----------------------------------------------------------- |
@@ -45,7 +45,7 @@ _NO_RECORDS: Final = -1
 
 
 class OpeningCase(Enum):
-    """What is there when a replicated log is opened."""
+    """The logs that exist when a replicated log is opened."""
 
     ENTRIES = "a log of entries"
     BASE_LOG = "a plain log to continue from"
@@ -53,7 +53,7 @@ class OpeningCase(Enum):
 
 
 class CaseRow(NamedTuple):
-    """A row of the table: what is there (None: either), and the case."""
+    """A row of the table: the existing logs (None: either), and the case."""
 
     has_entries: bool
     has_records: bool | None
@@ -70,10 +70,10 @@ CASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LogDirectories:
-    """Where a replicated log and the plain log before it are.
+    """The directories of a replicated log and of the plain log before it.
 
     Attributes:
-        base_directory: of the plain log's files; it need not exist.
+        base_directory: of the plain log's files; may be missing.
         node_directory: of the node, `…/dledger-<id>`.
         sizes: of the entries' files; `data_file_size_bytes` is also that of the plain log's files.
         has_property_crc: the plain log was written with property CRCs.
@@ -87,12 +87,12 @@ class LogDirectories:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """What opening found and did.
+    """The result of opening.
 
     Attributes:
-        case: what was there.
-        divide: where the first entry is, or will be; the base log ends there at the latest.
-        notes: what was repaired or done, one sentence each.
+        case: the logs that existed.
+        divide: offset of the first entry, or of the first one to come; the base log ends there, or before.
+        notes: repairs and actions, one sentence each.
     """
 
     case: OpeningCase
@@ -107,13 +107,13 @@ def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
 
 
 def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
-    """Find out which logs there are, and continue a plain log by one of entries; call it before the node opens its own.
+    """Find the existing logs, and continue a plain log by one of entries; call it before the node opens its log.
 
     Args:
         files: the file system.
         places: of both logs.
         codec: of the entries.
-        last_exit: how the process before left the plain log; not known: all of it is checked.
+        last_exit: the state in which the last process left the plain log; not known: all of it is checked.
 
     Raises:
         store.errors.CorruptData: records of the plain log that were durable are bad, or the base log and entries do not
@@ -151,8 +151,8 @@ def begin_entries(files: Files, places: LogDirectories, codec: EntryCodec, divid
 def was_written_by_java(files: Files, node_directory: str) -> bool:
     """Return whether there are entries, but no node of this program ever ran here.
 
-    RocketMQ can lose units of queues, in a start after an unclean exit, and then give their offsets out again. So
-    queues and index of such a directory are to be rebuilt from the log.
+    In a start after an unclean exit RocketMQ can lose units of queues, and then assign their offsets again. So
+    queues and index of such a directory must be rebuilt from the log.
     """
     is_ours = files.exists(f"{node_directory}/{MEMBERSHIP_NAME}") or files.exists(f"{node_directory}/{LOG_HEAD_NAME}")
     return not is_ours and has_entries(files, node_directory)
@@ -173,7 +173,7 @@ def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
 
 
 def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whole: bool) -> None:
-    """Refuse a base log that does not end where the entries begin; where entry 0 is gone, there may be a gap."""
+    """Refuse a base log that does not end at the begin of the entries; if entry 0 is deleted, there may be a gap."""
     if not files.is_directory(places.base_directory):
         return
     names = [int(name) for name in files.list_directory(places.base_directory) if name.isdecimal()]
@@ -184,14 +184,14 @@ def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whol
 
 
 def pad_base_log(files: Files, places: LogDirectories, last_exit: LastExit) -> tuple[int, bool, list[str]]:
-    """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
+    """Pad the plain log to the end of a file; return that offset, whether it has records, and notes."""
     if not files.is_directory(places.base_directory):
         if last_exit.log_end:
             expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
             raise CorruptData(places.base_directory, 0, expected, "no such directory")
         return 0, False, []
     with ExitStack() as closing:
-        # A process that was killed may have left names that only the page cache knows.
+        # A process that was killed may have left names that are only in the page cache.
         files.sync_directory(places.base_directory)
         queue = MappedFileQueue(files, places.base_directory, places.sizes.data_file_size_bytes)
         closing.callback(queue.close)
@@ -206,7 +206,7 @@ def pad_base_log(files: Files, places: LogDirectories, last_exit: LastExit) -> t
 
 
 def _fill(queue: MappedFileQueue, recovered: RecoveredLog) -> int:
-    """Write the blank after the last record, unless it is there, and remove the empty files after; both durably."""
+    """Write the blank after the last record, if it is missing, and remove the empty files after it; both durably."""
     end, size = recovered.end_offset, queue.file_size
     divide = end + -end % size
     if end < divide:

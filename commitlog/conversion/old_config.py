@@ -1,12 +1,12 @@
 """Files with topics and groups of an old store, and their transfer to nodes that lack them.
 
-They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a broker without a group. They do not change
-any more. A node that has none of them gets those of the group's first node that has some, before its base log is
-agreed on; so whichever node leads first can take them over (`cluster.replica.state_import`). One that has some keeps
+They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a standalone broker. They do not change
+any more. A node that has none of them gets those of the first node of the group that has some, before its base log is
+agreed on; so whichever node leads first can import them (`cluster.replica.state_import`). A node that has some keeps
 them.
 
-What arrives is held in memory until all of it is here and verified. While it is written the file `config.incoming`
-is in the node's directory: what a crash left of it is no configuration of this node's own, and is fetched again.
+Received files are kept in memory until all are here and verified. While they are written, the file `config.incoming`
+is in the node's directory: files that a crash left then are not this node's configuration, and are fetched again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONFIG_DIRECTORY: Final = "config"
 LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"
 INCOMING_CONFIG_NAME: Final = "config.incoming"
-# Of all files together; a hundred thousand topics and as many offsets take a tenth of it.
+# The size of all files together; a hundred thousand topics and as many offsets take a tenth of it.
 CONFIG_SIZE_BYTES_MAX: Final = 64 << 20
 _FILES_MAX: Final = 64
 _SNAPSHOTS: Final = "broker/snapshot"
@@ -55,7 +55,7 @@ class ConfigFile:
 
 
 def find_config(files: Files, root: str) -> tuple[ConfigFile, ...]:
-    """Return the files that the store in `root` has.
+    """Return the configuration files of the store in `root`.
 
     Raises:
         store.errors.StorageFailed: one cannot be read.
@@ -69,7 +69,7 @@ def find_config(files: Files, root: str) -> tuple[ConfigFile, ...]:
 
 
 def read_config(files: Files, root: str, request: ChunkRequest) -> bytes:
-    """Return the bytes that were asked for; none where there are none, or the name is none of these files'."""
+    """Return the requested bytes; none if there are none, or the name is not one of these files."""
     if not _NAME.fullmatch(request.name):
         return b""
     content = files.read_bytes(f"{root}/{CONFIG_DIRECTORY}/{request.name}") or b""
@@ -91,7 +91,7 @@ def save_config(files: Files, root: str, node_directory: str, contents: Mapping[
     """Write exactly these files, durably, and remove all others.
 
     Raises:
-        store.errors.DiskFull: some may be there; it can be done again.
+        store.errors.DiskFull: some may be written; it can be repeated.
         store.errors.StorageFailed: the node must stop.
     """
     directory, marker = f"{root}/{CONFIG_DIRECTORY}", f"{node_directory}/{INCOMING_CONFIG_NAME}"
@@ -116,10 +116,10 @@ def config_to_json(found: tuple[ConfigFile, ...]) -> list[list[Any]]:
 
 
 def config_from_json(value: object) -> tuple[ConfigFile, ...]:
-    """Return the files that another node says it has.
+    """Return the list of files that another node has sent.
 
     Raises:
-        ValueError: there are no such files.
+        ValueError: it is no such list.
     """
     if not isinstance(value, list) or len(value) > _FILES_MAX:
         raise ValueError(f"expected a list of at most {_FILES_MAX} files, found {value!r:.80}")

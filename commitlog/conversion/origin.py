@@ -1,8 +1,8 @@
 """The base log as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack it.
 
-`load_origin` is for a node that takes part; `BaseLogAnswers` answers questions, also of a node that is still asking
-itself. What is in a Hello is short: of files beyond the newest two thousand only how many there are, and one
-checksum over their checksums, which is compared where both nodes know equally many.
+`load_origin` is for a node that has joined; `BaseLogAnswers` also answers for a node that has not joined yet
+itself. The part in a Hello is short: for files older than the newest two thousand only their number, and one
+checksum over their checksums, which is compared if both nodes have the same number.
 
 | question (JSON)                                | payload      | answer (JSON)            | payload      |
 | ---------------------------------------------- | ------------ | ------------------------ | ------------ |
@@ -11,7 +11,7 @@ checksum over their checksums, which is compared where both nodes know equally m
 | `{"ask": "config"}`                            |              | `{"config": [[name, size, CRC-32C], …]}` | |
 | `{"ask": "config chunk", …}` as a chunk        |              | `{"checksum": CRC-32C}`  | the bytes    |
 
-A chunk without bytes says that the file is gone: it expired. Config: see `commitlog.conversion.old_config`.
+A chunk without bytes means that the file has expired. Config: see `commitlog.conversion.old_config`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Divide, size of a file, their number, checksum over those whose own checksums are not sent.
+# Divide, size of a file, number of files, checksum over those whose own checksums are not sent.
 _HEAD: Final = struct.Struct(">4sqqII")
 _MAGIC: Final = b"OLD1"
-# Of this many last files the checksums are sent: 8 KiB of a Hello.
+# The number of last files whose checksums are sent: 8 KiB of a Hello.
 _SENT_MAX: Final = 2048
 _CHECKSUM: Final = struct.Struct(">I")
 
@@ -84,7 +84,7 @@ class BaseLogAnswers:
     Args:
         files: the file system.
         directory: of the base log; the root of the store is above it.
-        statement: what this node says of itself now.
+        statement: returns the current statement of this node.
         on_statement: called with the statements of other nodes.
     """
 
@@ -122,7 +122,7 @@ class BaseLogAnswers:
         if position < 0:
             raise ValueError(f"expected a position of at least 0, found {position}")
         manifest, request = self._statement().manifest, ChunkRequest(name, position, size)
-        # In a thread: a cold disk must not hold up the heartbeats of a node that leads.
+        # In a thread: a cold disk must not delay the heartbeats of a leader.
         if is_config:
             payload = await asyncio.to_thread(read_config, self._files, self._root, request)
         else:
@@ -138,7 +138,7 @@ def state_message(statement: Statement, *, is_question: bool = False) -> Bootstr
 
 
 class BaseLogOrigin(BaseLogAnswers):
-    """`dledger.peer.origin.Origin` of a node whose base log is agreed on. Make it by `load_origin`."""
+    """`dledger.peer.origin.Origin` of a node whose base log is agreed on. Create it by `load_origin`."""
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: BaseLogManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
@@ -152,7 +152,7 @@ class BaseLogOrigin(BaseLogAnswers):
         return Statement(Claim.AGREED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """Return a text on how the peer's base log differs from ours; None: the nodes may be in one group."""
+        """Return a text on the difference of the peer's base log from ours; None: the nodes may be in one group."""
         difference = difference_of(self.manifest, theirs)
         return None if difference is None else f"the base log of {peer_id}: {difference}"
 
@@ -163,7 +163,7 @@ class BaseLogOrigin(BaseLogAnswers):
 
 
 def begin_of(files: Files, directory: str, manifest: BaseLogManifest) -> int:
-    """Return from where on the files of the manifest are in the directory; the divide when there are none."""
+    """Return the offset from which on the files of the manifest are in the directory; the divide if there are none."""
     present = set(files.list_directory(directory)) if files.is_directory(directory) else set()
     begin = manifest.divide
     for file in reversed(manifest.files):
@@ -177,8 +177,8 @@ def load_origin(files: Files, places: LogDirectories) -> BaseLogOrigin:
     """Return the origin of a node whose base log is agreed on (`cluster.replica.bootstrap`).
 
     Raises:
-        BaseLogNotAgreed: they are not; the log must not be opened.
-        store.errors.CorruptData: what was agreed on cannot be read.
+        BaseLogNotAgreed: it is not; the log must not be opened.
+        store.errors.CorruptData: the manifest cannot be read.
     """
     saved = load_manifest(files, places.node_directory)
     if saved is None or not saved.is_agreed:

@@ -4,11 +4,11 @@
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
 
 with a checksum (`dledger.storage.properties`). `fetching`: the group has this base log, and this node does not have
-all of them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never
-changes again; files that expire stay in it. So a start need not read the files, and what the log of a group continues
-from can be compared as long as the group lives.
+all of them yet. `settled`: it has them, or they had expired at the other nodes, or there are none. The manifest never
+changes again; it still lists files that have expired. So a start does not have to read the files, and the base logs of
+nodes can be compared as long as the group exists.
 
-No file: nothing is agreed on, and the node must not open its entries.
+Without the file there is no agreement, and the node must not open its entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FETCHING: Final = "fetching"
 
 
 class BaseLogNotAgreed(StoreError):
-    """The node has not yet made sure that it has the base log of its group."""
+    """The node has not confirmed yet that it has the base log of its group."""
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
 
 
 def save_manifest(files: Files, node_directory: str, manifest: BaseLogManifest, *, is_agreed: bool) -> None:
-    """Save it, durably; what the fetch of the files kept is removed when it is agreed.
+    """Save it, durably; the state of the fetch is removed when the manifest is agreed.
 
     Raises:
         store.errors.DiskFull: the old content is kept.

@@ -35,18 +35,18 @@ _REMEDY = "`dledger rebuild` writes it again"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
 # The first of them are times, the others offsets.
 _TIMES_COUNT = 3
-# A replica may be so far behind its master.
+# The largest lag of a replica.
 _BEHIND_MAX_BYTES = 1 << 40
 
 
 class CheckpointCheck:
-    """Watches the log go by, and says in the end whether a checkpoint can be true.
+    """Gets all ranges of the log, and then checks whether a checkpoint can be correct.
 
     Args:
         files: read it.
         path: of it.
-        is_unfinished: the store was not closed cleanly: messages that the checkpoint knew may be gone.
-        promise: what it promises of the log.
+        is_unfinished: the store was not closed cleanly: messages that the checkpoint covers may be missing.
+        promise: of the checkpoint about the log.
     """
 
     def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool, promise: LogPromise) -> None:
@@ -83,7 +83,7 @@ class CheckpointCheck:
         """Yield the faults of the checkpoint.
 
         Args:
-            log_end: where the log ends.
+            log_end: the end of the log.
             queues: of the store.
         """
         if self._unreadable is not None:
@@ -103,7 +103,7 @@ class CheckpointCheck:
             if value in self._known:
                 continue
             if is_time and lost and self._last_timestamp < value <= promised:
-                # Not the checkpoint is wrong, but the log.
+                # The log is wrong, not the checkpoint.
                 continue
             if is_time and self._first_timestamp < 0:
                 continue
@@ -120,7 +120,7 @@ class CheckpointCheck:
         yield from lost
 
     def _check_seal(self, content: bytes) -> Iterator[Finding]:
-        """Check that the seal is valid, and that nothing but zeros is beside it."""
+        """Check that the seal is valid, and that all other bytes are zero."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
             meaning = "the next start takes it for a checkpoint of RocketMQ"
@@ -137,7 +137,7 @@ class CheckpointCheck:
             if value > self._last_timestamp:
                 return f"not above {self._last_timestamp}, when the last message was stored"
             if value < self._first_timestamp:
-                # It may know messages whose files are deleted.
+                # It may cover messages whose files are deleted.
                 if value >= 0 and self._begin_offset:
                     return ""
                 return f"0, or not below {self._first_timestamp}, when the first message was stored"
@@ -151,7 +151,7 @@ class CheckpointCheck:
 
 
 def read_numbers(files: ReadOnlyFiles, path: str) -> dict[str, int] | None:
-    """Return the numbers of a checkpoint by RocketMQ's names; None when there is no file, or too little of it."""
+    """Return the numbers of a checkpoint by RocketMQ's names; None if there is no file, or it is too short."""
     content = files.read_bytes(path)
     return None if content is None else _numbers_of(content)
 

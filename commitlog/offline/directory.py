@@ -1,4 +1,4 @@
-"""Finds out what a directory holds: a store of messages, in which mode, and which files its log consists of.
+"""Determines the content of a directory: a store of messages, its mode, and the files of its log.
 
 | mode | the log is in | its records |
 | --- | --- | --- |
@@ -7,9 +7,9 @@
 | mixed | both; the first data file's name is the offset that divides them | as above |
 | raw | `dledger-<id>/data/` | none: the bodies are whatever a client appended |
 
-For looking only, no matter which process wrote the files: nothing is trusted, and what does not fit is reported. How
-far a replicated log is committed is not known offline (DLedger's checkpoint lags behind): all of it is looked at, as
-RocketMQ does when it recovers.
+Read-only, and for files of any process: nothing is trusted, and inconsistencies are reported. The commit index
+of a replicated log is not known offline (DLedger's checkpoint lags behind): all of it is read, as by
+RocketMQ's recovery.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ DATA_NAME = "data"
 NAME_DIGITS = 20
 
 _NAMES_SHOWN_MAX = 8
-# No-ops and memberships may be before the first entry of a client; more of them in a row are not a log of messages.
+# No-ops and memberships may precede the first entry of a client; more of them in sequence are no log of messages.
 _ENTRIES_LOOKED_AT_MAX = 1000
 
 
 class StoreMode(StrEnum):
-    """How the log of a store is kept."""
+    """The kind of a store's log."""
 
     PLAIN = "plain"
     DLEDGER = "dledger"
@@ -55,7 +55,7 @@ class StoreMode(StrEnum):
 
 
 class NotAStore(StoreError):
-    """The directory holds no store, or more than one; the message says what was looked for and what was found."""
+    """The directory has no store, or more than one; the message has what was expected and what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class LogFileInfo:
         path: its name.
         begin_offset: of its first byte in the log.
         size: in bytes, as found.
-        header_size: bytes before each record: 0, or 48 where the records are bodies of entries.
+        header_size: bytes before each record: 0, or 48 if the records are bodies of entries.
     """
 
     path: str
@@ -85,12 +85,12 @@ class StoreDirectory:
     """A store that was found.
 
     Attributes:
-        root: holds queues, index and checkpoint, if there are any.
-        mode: how its log is kept.
+        root: of queues, index and checkpoint, if there are any.
+        mode: of its log.
         log_files: in the order of the log.
         node_directory: `dledger-<id>`; None: there is none.
-        divided_offset: of a mixed store: where the entries begin.
-        findings: what does not belong there, or has the wrong size.
+        divided_offset: of a mixed store: begin of the entries.
+        findings: files that do not belong there, or have a wrong size.
     """
 
     root: str
@@ -117,7 +117,7 @@ class StoreDirectory:
 
     @property
     def abort_path(self) -> str:
-        """The file that is there while the store is open, and after a crash."""
+        """The file that exists while the store is open, and after a crash."""
         return f"{self.root}/{ABORT_NAME}"
 
     @property
@@ -128,20 +128,20 @@ class StoreDirectory:
 
     @property
     def begin_offset(self) -> int:
-        """Where the log begins."""
+        """The begin of the log."""
         return self.log_files[0].begin_offset if self.log_files else 0
 
     @property
     def size(self) -> int:
-        """Bytes of all files of the log."""
+        """The size of all files of the log."""
         return sum(file.size for file in self.log_files)
 
 
 def find_store(files: ReadOnlyFiles, path: str) -> StoreDirectory:
-    """Find out what `path` holds: a store's root, or the folder of its log (`commitlog`, `dledger-<id>`, `data`).
+    """Find the store at `path`: its root, or the folder of its log (`commitlog`, `dledger-<id>`, `data`).
 
     Raises:
-        NotAStore: nothing of the kind.
+        NotAStore: there is none.
         store.errors.StorageFailed: a directory or a file cannot be read.
     """
     path = posixpath.normpath(path)
@@ -163,7 +163,7 @@ def find_store(files: ReadOnlyFiles, path: str) -> StoreDirectory:
 
 
 def is_queue_name(name: str) -> bool:
-    """Return whether a name is that of a file of a row of files: an offset in 20 digits."""
+    """Return whether a name is that of a file of a mapped-file queue: an offset in 20 digits."""
     return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
 
 
@@ -176,7 +176,7 @@ def _what_was_found(path: str, names: list[str]) -> str:
 
 
 def _root_of(files: ReadOnlyFiles, path: str) -> str:
-    """Return the store that the folder of a log belongs to; the folder itself when it is alone."""
+    """Return the store of a log's folder; the folder itself if it is alone."""
     parent, name = posixpath.split(path)
     parent = parent or "."
     is_part = name == COMMIT_LOG_NAME or name.startswith(NODE_PREFIX)
@@ -233,17 +233,17 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
 
 
 def _file_size_of(found: Sequence[LogFileInfo]) -> int:
-    """Return the size that the files were made with: the distance of two names, else the commonest."""
+    """Return the size with which the files were created: the distance of two names, else the most frequent."""
     sizes = [file.size for file in found]
     sizes += [after.begin_offset - file.begin_offset for file, after in itertools.pairwise(found)]
     return max(sorted(set(sizes), reverse=True), key=sizes.count, default=0)
 
 
 def refuse_too_long(log_files: Sequence[LogFileInfo]) -> None:
-    """Check that no file of a log is longer than its files are: no program of ours, and none of Java's, opens it.
+    """Check that no file of a log is too long: neither this program nor RocketMQ would open it.
 
     Raises:
-        store.errors.WrongFileSize: one is; the message says how it is cut.
+        store.errors.WrongFileSize: one is; the message has the command that shortens it.
     """
     # A mixed store has files of one size, too.
     size = _file_size_of(log_files)
@@ -272,7 +272,7 @@ def _wrong_size(file: LogFileInfo, expected: int, *, is_last: bool) -> Finding:
 
 
 def _holds_messages(files: ReadOnlyFiles, data: list[LogFileInfo]) -> bool:
-    """Return whether the first entry of a client holds a message record; of an empty log: whether there are queues."""
+    """Return whether the first entry of a client has a message record; for an empty log: whether there are queues."""
     looks = 0
     for log_file in data:
         if not log_file.size:

@@ -1,7 +1,7 @@
 """Finds the process that has a store open, without changing or locking anything.
 
-Our nodes lock their lock file as a whole (flock), RocketMQ the first byte of its own (a record lock). Both end with the
-process that holds them.
+Our nodes lock the whole lock file (flock), RocketMQ the first byte of its lock file (a record lock). Both end with the
+process that has them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 UNKNOWN_HOLDER = "another process"
 
-# l_type, l_whence, l_start, l_len, l_pid, as fcntl(2) has it on Linux
+# l_type, l_whence, l_start, l_len, l_pid, as in fcntl(2) on Linux
 _RECORD_LOCK = struct.Struct("@hhqqi")
 
 
 def find_holder(paths: Iterable[str]) -> str | None:
-    """Return the holder of one of the lock files: a process id, or "another process"; None: it is free.
+    """Return the process that has locked one of the files: its id, or "another process"; None: they are free.
 
-    A shared lock is tried for as long as a system call takes, and given back.
+    A shared lock is taken for the duration of a system call, and released.
 
     Raises:
-        store.errors.StorageFailed: a lock file is there and cannot be read.
+        store.errors.StorageFailed: a lock file exists and cannot be read.
     """
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""The part of a plain log that the checkpoint of its store calls durable.
+"""The part of a plain log that was durable according to the checkpoint of its store.
 
 A start of the store refuses a log that lacks this part (`commitlog.plain.recovery`). So `dledger verify`
 reports the loss as damage, and `dledger rebuild` refuses the log: its new checkpoint would hide the loss.
@@ -6,11 +6,11 @@ reports the loss as damage, and `dledger rebuild` refuses the log: its new check
 | checkpoint                | promises                                                                             |
 | ------------------------- | ------------------------------------------------------------------------------------ |
 | any                       | records stored before `physicMsgTimestamp` were durable                              |
-| of a cleanly closed store | the last record was stored at that time                                              |
+| of a cleanly closed store | the last record was stored at that time                                             |
 | of one that Java closed   | messages up to `logicsMsgTimestamp` existed, if units point past the log's end      |
 | with our seal             | records below an offset were durable, also after an unclean exit                     |
 
-A time in the future without a seal is no promise: the checkpoint is damaged, and a rebuild repairs it.
+A time in the future without a seal is ignored: the checkpoint is damaged, and a rebuild repairs it.
 
 Not here: whether the checkpoint itself is plausible (`commitlog.offline.checkpoint_check`).
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RESTORE: Final = (
     "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
 )
-# Clocks of two machines may differ by this.
+# The largest difference of two machines' clocks.
 _FUTURE_MAX_MS: Final = 24 * 3_600_000
 _NS_PER_MS: Final = 1_000_000
 
@@ -82,12 +82,13 @@ class LogPromise:
         return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
-        """Return why the bytes at the end of a plain log are no torn write, which a start cuts; empty: they are one.
+        """Return the reason why the bytes at the end of a plain log are no torn write; empty: they are one, and a start
+        cuts it.
 
         Args:
             view: of their file.
             tail: their position and size.
-            last_timestamp: of the record before; -1 when there is none.
+            last_timestamp: of the record before; -1 if there is none.
         """
         timestamp = timestamp_of_damaged(view, tail.position, tail.offset)
         is_older = timestamp is not None and last_timestamp <= timestamp < self.timestamp

@@ -1,7 +1,7 @@
-"""Walks over all records of a log without repairing it: unreadable bytes are reported, and reading continues after it.
+"""Scans all records of a log without repairing it: unreadable bytes are reported, and reading continues after them.
 
-The end of the log is where no good record follows any more. What is there besides zeros is the *tail*: a last write
-that a crash cut short, or what is being written just now.
+The log ends after its last good record. Bytes other than zeros after it are the *tail*: a last write
+that a crash interrupted, or a write in progress.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class WalkedBatch:
     """A range of one file of the log.
 
     Attributes:
-        file: which one.
-        batch: what its records mean.
+        file: the file.
+        batch: the columns of its records.
     """
 
     file: LogFileInfo
@@ -47,16 +47,16 @@ class LogWalk:
     Args:
         open_files: opens the files.
         log_files: of the log, in order.
-        is_checked: compare bodies with their checksums, and old records with their property CRCs, where there are any.
+        is_checked: compare bodies with their checksums, and records with their property CRCs, if they have any.
         size_bytes_max: of one range.
-        promise: of the checkpoint, of a log whose end is judged.
+        promise: of the checkpoint; only for a log whose end is checked.
 
     Attributes:
-        end_offset: where the log ends, as far as was walked.
-        tail: what is there besides zeros, once the end was reached.
-        tail_fault: why it is no torn write, for people; a start of the store refuses it then. Empty: it may be one.
+        end_offset: the end of the part that was scanned.
+        tail: bytes after the end other than zeros, once the end was reached.
+        tail_fault: the reason why it is no torn write, for people; then a start refuses the log. Empty: it may be one.
         last_timestamp: the latest store timestamp of the records; -1 before the first.
-        leftovers: what is wrong with the fillers at the ends of files, by offset; no message is lost by it.
+        leftovers: faults of the fillers at the ends of files, by offset; no message is lost by them.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class LogWalk:
 
         Args:
             begin: number of the file to begin with.
-            position: in that file, where a record (or its entry) begins.
+            position: begin of a record (or its entry) in that file.
         """
         for number in range(begin, len(self._log_files)):
             file = self._log_files[number]
@@ -126,7 +126,7 @@ class LogWalk:
                 position = batch.next_offset - file.begin_offset
             if batch.skipped and position == len(view) and not self._holds_records(number + 1):
                 self.tail = tail = batch.skipped[-1]
-                if not file.header_size:  # entries have rules of their own (`dledger.entries.tail`)
+                if not file.header_size:  # entries have other rules (`dledger.entries.tail`)
                     self.tail_fault = self._promise.fault_of_tail(view, tail, self.last_timestamp)
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
@@ -150,7 +150,7 @@ class LogWalk:
         )
 
     def _with_hole(self, batch: DispatchBatch, view: memoryview, number: int, position: int) -> DispatchBatch:
-        """Return a batch that ends at zeros, together with what is wrong with those, if anything is."""
+        """Return a batch that ends at zeros, with the fault of these zeros, if there is one."""
         file = self._log_files[number]
         data = self._find_data(file, position)
         after = len(view)
@@ -164,7 +164,7 @@ class LogWalk:
         return replace(batch, next_offset=file.begin_offset + after, skipped=(*batch.skipped, skipped))
 
     def _holds_records(self, number: int) -> bool:
-        """Return whether the file of this number, or a later one, holds a good record anywhere."""
+        """Return whether the file of this number, or a later one, has a good record anywhere."""
         for file in self._log_files[number:]:
             view = self._view_of(file)
             if self._find_data(file, 0) == len(view):
@@ -201,13 +201,13 @@ class LogWalk:
     def _find_data(self, file: LogFileInfo, position: int) -> int:
         """Return the position of the first byte from `position` on that is not zero; the file's size if none."""
         view = self._view_of(file)
-        # What the file system knows to be empty is not read: the file that is written last is mostly that.
+        # Holes are not read: the last file consists mostly of them.
         for begin, end in self._open_files.get(file.path).data_ranges(position):
             for first in range(begin, min(end, file.size), _CHUNK_SIZE_BYTES):
                 count = min(_CHUNK_SIZE_BYTES, file.size - first, end - first)
                 chunk = np.frombuffer(view, np.uint8, count, first)
                 if chunk.any():
-                    # Of a comparison, which is a copy: the bytes may change meanwhile.
+                    # The result of the comparison is a copy: the bytes may change meanwhile.
                     return first + int(np.argmax(chunk != 0))
         return file.size
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from commitlog.record.record import Record
     from store.model.dispatch_batch import Bools, DispatchBatch
 
-# Records of a replicated log get their store timestamp a moment before their place: files are chosen with this margin.
+# Records of a replicated log get their timestamp shortly before their position: files are chosen with this margin.
 _DISORDER_MS = 60_000
 
 
@@ -60,7 +60,7 @@ def parse_time(text: str) -> int:
     """Return a time, as `parse_bound` reads it, in milliseconds since 1970.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no time.
     """
     what = f"a time is 2026-11-21T09:00:00 (UTC) or, in milliseconds, @1795227552330; found {text!r}"
     try:
@@ -74,14 +74,14 @@ def parse_time(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """What is wanted; None: everything.
+    """The conditions of a filter; None: every message.
 
     Attributes:
         topic: its name.
         queue_id: number of a queue.
         key: one of the message's KEYS, or its UNIQ_KEY.
-        begin: from here on.
-        end: before this.
+        begin: of the range.
+        end: of the range, exclusive.
     """
 
     topic: str | None = None
@@ -108,11 +108,11 @@ class MessageFilter:
         return self.key == properties.get(UNIQUE_KEY) or self.key in properties.get(KEYS, "").split(" ")
 
     def begins_after(self, store_timestamp: int) -> bool:
-        """Return whether all that is wanted was stored after this time."""
+        """Return whether all matching messages were stored after this time."""
         return self.begin is not None and self.begin.is_time and self.begin.value > store_timestamp + _DISORDER_MS
 
     def ends_before(self, store_timestamp: int) -> bool:
-        """Return whether all that is wanted was stored before this time."""
+        """Return whether all matching messages were stored before this time."""
         return self.end is not None and self.end.is_time and self.end.value < store_timestamp - _DISORDER_MS
 
     def _fits_queue(self, topic: str, queue_id: int) -> bool:

@@ -1,7 +1,7 @@
-"""Reads the messages of a store, without opening it: all of them, or those that are asked for.
+"""Reads the messages of a store, without opening it: all of them, or those that match a filter.
 
-The log is what counts; queues and index are only asked whether they know a message. In a store that was not closed in
-order they may lag the log; the next start adds what they lack, so such messages are shown as if they were in them
+The log is authoritative; queues and index only show whether they have a message. In a store that was not closed
+cleanly they may lag the log; the next start adds the missing messages, so these are shown as if they were there
 already (`StoreReader.due_count` counts them).
 """
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """A message, and what queues and index know of it.
+    """A message, and its entries in queue and index.
 
     Attributes:
         record: the message.
-        tags_code: what its unit in its queue holds; None: it is in no queue.
+        tags_code: of its unit in its queue; None: it is in no queue.
         is_indexed: whether all of its keys are in the index.
     """
 
@@ -49,12 +49,12 @@ class StoreReader:
 
     Args:
         parts: the store, opened.
-        wanted: which messages.
-        is_index_used: look for a key through the index.
+        wanted: the filter.
+        is_index_used: find messages with a key through the index.
 
     Attributes:
-        due_count: messages read that queues or index lack, and that the next start adds.
-        notes: how it was read, where that is not what one would expect; one sentence each.
+        due_count: messages that queues or index lack, and that the next start adds.
+        notes: unexpected ways in which the store was read; one sentence each.
     """
 
     def __init__(self, parts: StoreParts, wanted: MessageFilter, *, is_index_used: bool = True) -> None:
@@ -68,7 +68,7 @@ class StoreReader:
         self.notes: list[str] = []
 
     def read(self) -> Iterator[ReadMessage | Finding]:
-        """Yield the messages in the order of the log, and what cannot be read at its place."""
+        """Yield the messages in the order of the log, and findings for unreadable bytes in between."""
         walk = self._parts.walk()
         first, position = self._first_file(), 0
         if self._wanted.key is not None and self._is_index_used:
@@ -129,7 +129,7 @@ class StoreReader:
     # ------------------------------------------------------------------------------------------------- by time
 
     def _first_file(self) -> int:
-        """Return the number of the last file before which nothing is wanted."""
+        """Return the number of the first file that may have matching messages."""
         log_files = self._parts.directory.log_files
         first = 0
         for number in range(1, len(log_files)):
@@ -147,7 +147,7 @@ class StoreReader:
     # -------------------------------------------------------------------------------------------------- by key
 
     def _offsets_of_key(self, key: str) -> tuple[int, list[int]] | None:
-        """Return (where the index ends in the log, offsets before it that may have the key); None: it is not good."""
+        """Return (end of the index in the log, offsets before it that may have the key); None: the index is damaged."""
         views, directory = self._parts.index_views, self._parts.directory
         counted = [view for view in views if view.stated_item_count]
         if not counted:
@@ -183,8 +183,8 @@ class StoreReader:
         """Return the file and the record at an offset.
 
         Raises:
-            BadRecord: none is there.
-            IndexError: no file holds it.
+            BadRecord: there is none.
+            IndexError: the offset is in no file.
         """
         number, _ = self._place_of(offset)
         file = self._parts.directory.log_files[number]
@@ -195,7 +195,7 @@ class StoreReader:
         return file, record
 
     def _place_of(self, offset: int) -> tuple[int, int]:
-        """Return the number of the file that holds a record, and where it (or its entry) begins in it."""
+        """Return the number of a record's file, and its position (or that of its entry) in it."""
         for number, file in enumerate(self._parts.directory.log_files):
             if file.begin_offset <= offset < file.end_offset:
                 return number, offset - file.begin_offset - file.header_size
@@ -203,7 +203,7 @@ class StoreReader:
 
 
 def _follow(view: IndexView, wanted: int) -> list[int] | None:
-    """Return the offsets of all items of a hash in one file; None when its chain cannot be right."""
+    """Return the offsets of all items of a hash in one file; None if the chain is damaged."""
     number = view.slot(wanted % view.slot_count)
     offsets: list[int] = []
     if not 0 <= number <= view.stated_item_count:

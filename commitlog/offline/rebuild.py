@@ -1,12 +1,12 @@
-"""Rebuilds consume queues and index of a store from its log: built beside the old ones, then put in their place.
+"""Rebuilds consume queues and index of a store from its log, next to the old ones, which they then replace.
 
-    rebuild.new/  consumequeue/ index/   while they are built; `complete` when they are whole and durable
+    rebuild.new/  consumequeue/ index/   while they are built; the file `complete` when they are complete and durable
     rebuild.old/  consumequeue/ index/   the old ones, from then on
 
-A crash before `complete` leaves the store as it was. After it, four renames follow: the old queues go, the old index
-goes, the new index comes, the new queues come. At every moment between them the store has its old or its new queues
-and index, or no queues: then both this program and RocketMQ make them from the log when the store is opened. The next
-rebuild finishes what was begun.
+A crash before `complete` leaves the store unchanged. After it, four renames follow: the old queues away, the old index
+away, the new index into place, the new queues into place. At every moment between them the store has its old or its new
+queues and index, or no queues: then both this program and RocketMQ rebuild them from the log when the store is opened.
+The next rebuild completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 NEW_NAME = "rebuild.new"
 OLD_NAME = "rebuild.old"
 _COMPLETE_NAME = "complete"
-# Queues that further names of a message lead to; the log does not say it in a way that is rebuilt here.
+# RocketMQ's light queues, which have units of messages of other topics; they are not rebuilt here.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
-# What no checkpoint can be written to gets this name: a directory, a FIFO, a link that leads nowhere.
+# The suffix for a `checkpoint` that cannot be overwritten: a directory, a FIFO, a broken link.
 _DAMAGED_SUFFIX = ".damaged"
 _FLUSH_EVERY_BYTES = 256 << 20
 _NS_PER_MS = 1_000_000
@@ -53,7 +53,7 @@ class LogDamaged(StoreError):
     """The log cannot be read in full, and nothing was changed.
 
     Attributes:
-        finding: the first place that cannot be read.
+        finding: the first unreadable place.
     """
 
     def __init__(self, finding: Finding) -> None:
@@ -65,12 +65,12 @@ class LogDamaged(StoreError):
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was made.
+    """The result of a rebuild.
 
     Attributes:
         messages: records of the log.
         queues: consume queues, those kept included.
-        kept: queues without a message in the log that were taken over, so that their offsets continue.
+        kept: queues without a message in the log that were kept, so that their offsets continue.
         notes: what was left out; one sentence each.
     """
 
@@ -82,7 +82,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of the files that are made; None: as they are now, else RocketMQ's defaults.
+    """Sizes of the new files; None: as they are now, else RocketMQ's defaults.
 
     Attributes:
         queue_file_size: bytes of a file of a queue.
@@ -95,11 +95,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class BuiltParts:
-    """Queues and index that another builder made.
+    """The result of another builder of queues and index.
 
     Attributes:
         messages: records of the log.
-        queues: those that were made.
+        queues: the new ones.
         last_timestamp: the latest store timestamp of all records; 0: there are none.
         log_end: where the log ends.
         notes: what was left out; one sentence each.
@@ -112,21 +112,21 @@ class BuiltParts:
     notes: tuple[str, ...] = ()
 
 
-# Makes queues and index in a folder: its path, bytes of a queue's file, layout of an index file.
+# Builds queues and index in a folder: its path, bytes of a queue's file, layout of an index file.
 Builder = Callable[[str, int, IndexLayout], BuiltParts]
 
 
 class Rebuild:
-    """One rebuild. The caller holds the store's lock.
+    """One rebuild. The caller must have the store's lock.
 
     Args:
         files: the file system.
-        parts: the store, opened for looking.
+        parts: the store, opened for reading.
         layout: of the new files.
-        is_skipping: continue after what cannot be read, and accept it (`commitlog.plain.accepted_damage`).
-        is_old_kept: leave the old queues and index in `rebuild.old`.
+        is_skipping: continue after unreadable bytes, and accept them (`commitlog.plain.accepted_damage`).
+        is_old_kept: keep the old queues and index in `rebuild.old`.
         on_progress: called with bytes of the log that were read since the last call.
-        builder: makes queues and index instead, and leaves out nothing; None: they are made here, in one pass.
+        builder: builds queues and index instead, and skips nothing; None: they are built here, in one pass.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Rebuild:
         self._newly_accepted: list[AcceptedPlace] = []
 
     def run(self) -> Rebuilt:
-        """Rebuild queues and index, and put them in place.
+        """Rebuild queues and index, and replace the old ones.
 
         Raises:
             LogDamaged: nothing was changed.
@@ -253,7 +253,7 @@ class Rebuild:
         self._check_end(walk.end_offset)
 
     def _check_end(self, log_end: int) -> None:
-        """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
+        """Refuse a log that lost its end: a rebuild of it would hide that messages are missing."""
         self._log_end = log_end
         promise, last_timestamp = self._parts.promise, self._last_timestamp
         for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
@@ -261,13 +261,13 @@ class Rebuild:
                 raise LogDamaged(finding)
             self._rebuilt.notes.append(f"{finding.meaning}; it is given up")
         if not promise.is_clean and promise.is_missing(last_timestamp):
-            # As a start notes it: RocketMQ notes the time before a crash may take the record.
+            # A note, as at a start: RocketMQ records the time first, and a crash may then lose the record.
             expected = f"a record stored at {promise.timestamp}"
             found = f"the log's end after one stored at {last_timestamp}"
             self._rebuilt.notes.append(f"{promise.path}: expected {expected}, found {found}")
 
     def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
-        """Leave out bytes that good records follow, and accept them, unless they were accepted before."""
+        """Skip bytes before good records, and accept them, unless they were accepted before."""
         if accepted is not None:
             self._rebuilt.notes.append(
                 f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were left out"
@@ -275,7 +275,7 @@ class Rebuild:
             return
         self._leave_out(skipped, corrupt_place(skipped, None))
         content = self._parts.open_files.get(skipped.path).view()[skipped.position :][: skipped.size]
-        # Of a file that is missing there is nothing to compare later.
+        # For a missing file there is nothing to compare later.
         if len(content) == skipped.size:
             self._newly_accepted.append(accept(skipped.offset, content, skipped.expected, skipped.found, now_ms=0))
 
@@ -285,7 +285,7 @@ class Rebuild:
         self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")
 
     def _keep_queues(self, made: set[QueueKey]) -> None:
-        """Take over queues that the log has no message of any more: their offsets must not begin at 0 again."""
+        """Keep queues without messages in the log: their offsets must not begin at 0 again."""
         for key, queue in sorted(self._parts.queues.items()):
             if key in made or queue.end == queue.begin:
                 continue
@@ -317,7 +317,7 @@ class Rebuild:
         """
         path = self._parts.directory.checkpoint_path
         try:
-            # A link that leads nowhere reads as if there were no file, but none can be made there.
+            # A broken link reads as if there were no file, but none can be created there.
             return self._files.read_bytes(path), not Path(path).is_symlink() or self._files.exists(path)
         except StorageFailed as error:
             if isinstance(error.reason, PermissionError):
@@ -339,8 +339,8 @@ class Rebuild:
     def _write_checkpoint(self) -> None:
         """Save a checkpoint up to the log's end, after log, queues and index are durable.
 
-        The next start must notice what is lost of them while the store is closed, as after an exit in order. The end of
-        a replicated log is no promise: such a log may be cut.
+        The next start must detect files that are lost while the store is closed, as after a clean exit. The end of
+        a replicated log is not recorded, because such a log may be truncated.
         """
         directory = self._parts.directory
         for log_file in directory.log_files:
@@ -373,11 +373,11 @@ class Rebuild:
 
 
 def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
-    """Put whole new queues and index in place of the old ones; what of it is done already is not done again."""
+    """Replace the old queues and index by the complete new ones; steps that are done already are skipped."""
     new, old = f"{root}/{NEW_NAME}", f"{root}/{OLD_NAME}"
     files.make_directory(old)
     for name in (QUEUES_NAME, INDEX_NAME):
-        # Once the new one is gone from its place it is the one in use.
+        # When the new one is no longer in `rebuild.new`, it is in use.
         if files.exists(f"{new}/{name}") and (files.exists(f"{root}/{name}") or Path(f"{root}/{name}").is_symlink()):
             _remove_tree(f"{old}/{name}")
             _move(files, root, old, name)
@@ -391,7 +391,7 @@ def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
 
 
 def finish_begun(files: Files, root: str, *, is_old_kept: bool) -> bool:
-    """Finish what an earlier rebuild was stopped in; return whether there was anything to finish."""
+    """Complete an interrupted rebuild; return whether there was one."""
     if not files.exists(f"{root}/{NEW_NAME}/{_COMPLETE_NAME}"):
         return False
     swap(files, root, is_old_kept=is_old_kept)
@@ -405,13 +405,13 @@ def _move(files: Files, source: str, target: str, name: str) -> None:
 
 
 def _directories(root: str) -> list[str]:
-    """Return all directories below `root`, and it, the deepest first."""
+    """Return `root` and all directories below it, the deepest first."""
     found = [str(path) for path in Path(root).rglob("*") if path.is_dir()]
     return [*sorted(found, key=len, reverse=True), root]
 
 
 def _remove_tree(path: str) -> None:
-    """Remove what is there: a directory with all that it holds, or whatever was put in place of one."""
+    """Remove a directory with its content, or a file of that name."""
     if Path(path).is_symlink() or (Path(path).exists() and not Path(path).is_dir()):
         Path(path).unlink()
     else:

@@ -3,8 +3,8 @@
 One pass over the log: each range of records is compared with its units and its items, so that memory does not grow
 with the store.
 
-A store that is in use is checked up to where its log ended when the check began. What differs is looked at again
-before it is called wrong, for the running program dispatches a moment after it appends.
+A store in use is checked up to the end of its log when the check began. Differences are checked again
+before they are reported, because the running program dispatches shortly after it appends.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _REBUILD_INDEX = "`dledger rebuild` rebuilds the index from the log"
 
 @dataclass(slots=True)
 class Counts:
-    """What was looked at.
+    """The numbers of a check.
 
     Attributes:
         messages: good records of the log.
         log_size: their bytes.
-        log_end: where the log ends.
+        log_end: the end of the log.
         queues, units: consume queues, and their units.
         index_files, items: of the key index.
     """
@@ -62,22 +62,22 @@ class Counts:
 
 
 class StoreParts:
-    """The parts of a store that are compared with its log, and how they are opened.
+    """The parts of a store that are compared with its log.
 
     Args:
         files: the file system.
         directory: the store.
-        is_live: a process has it open and writes.
+        is_live: a process has it open for writing.
 
     Attributes:
-        directory: the store; of a store in use its log ends where it ended when this was made.
+        directory: the store; for a store in use with the log's end at the creation of this object.
         open_files: for readers of the log.
         queues: all consume queues.
         index_views: all files of the key index, oldest first.
-        findings: what does not belong there.
+        findings: files that do not belong there.
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed cleanly, or is open.
-        promise: what the checkpoint promises of the log; nothing of a store in use.
+        promise: of the checkpoint about the log; nothing for a store in use.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
@@ -96,14 +96,14 @@ class StoreParts:
 
     @property
     def has_derived_data(self) -> bool:
-        """Whether there are queues and an index at all, or only a log."""
+        """Whether there are queues and an index, or only a log."""
         return any(
             self.files.exists(path)
             for path in (self.directory.queues_path, self.directory.index_path, self.directory.checkpoint_path)
         )
 
     def walk(self) -> LogWalk:
-        """Return a walk over the log."""
+        """Return a scan of the log."""
         return LogWalk(self.open_files, self.directory.log_files, is_checked=True, promise=self.promise)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
@@ -168,7 +168,7 @@ class StoreParts:
                     continue
                 if len(view) >= HEADER.size:
                     found[path] = view
-                elif not self.is_live:  # one of a store in use is being made
+                elif not self.is_live:  # in a store in use it is being created
                     self._note_unreadable(path, len(view))
             else:
                 self._note_foreign(path)
@@ -194,7 +194,7 @@ class StoreParts:
         self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, _REBUILD_INDEX))
 
     def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
-        """Return the store with a log that ends where it ends now; an unfinished file is one that is being made."""
+        """Return the store with the log's current end; an incomplete file is one that is being created."""
         log_files = list(directory.log_files)
         while len(log_files) > 1 and not self._walk_end([log_files[-1]])[1]:
             log_files.pop()
@@ -206,7 +206,7 @@ class StoreParts:
         return replace(directory, log_files=log_files, findings=findings)
 
     def _walk_end(self, log_files: list[LogFileInfo]) -> tuple[int, int]:
-        """Return (after the last good record, how many there are) of some files."""
+        """Return (end of the last good record, number of good records) of some files."""
         walk = LogWalk(self.open_files, log_files, is_checked=False)
         count = sum(len(walked.batch) for walked in walk.batches())
         return walk.end_offset, count
@@ -217,10 +217,10 @@ class Verification:
 
     Args:
         parts: the store, opened.
-        on_progress: called with the bytes of the log that were looked at since the last call.
+        on_progress: called with the bytes of the log that were read since the last call.
 
     Attributes:
-        counts: what was looked at; complete when `findings` has ended.
+        counts: the numbers of the check; complete when `findings` has ended.
     """
 
     def __init__(self, parts: StoreParts, on_progress: Callable[[int], None] | None = None) -> None:
@@ -229,7 +229,7 @@ class Verification:
         self.counts = Counts(queues=len(parts.queues), index_files=len(parts.index_views))
 
     def findings(self) -> Iterator[Finding]:
-        """Yield everything that is wrong, in about the order of the log."""
+        """Yield all faults, roughly in the order of the log."""
         parts, directory = self._parts, self._parts.directory
         yield from directory.findings
         if directory.mode is StoreMode.RAW:
@@ -294,11 +294,11 @@ class Verification:
 
 
 def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
-    """Return the finding for bytes of the log after which good records follow.
+    """Return the finding for unreadable bytes of the log before good records.
 
     Args:
         skipped: the bytes.
-        accepted: the first place of the list that holds them, if all were accepted.
+        accepted: the first place of the list with them, if all were accepted.
     """
     meaning = f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}"
     remedy = RESTORE

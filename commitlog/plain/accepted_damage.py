@@ -1,13 +1,13 @@
 """Damage of a plain log that an operator has accepted: the file `accepted-damage` in the store's directory.
 
-A start with `--skip-damaged`, or a rebuild with it, writes the list: where bytes cannot be read, how many, and a
-checksum of what they are. Later starts pass over exactly these bytes, without the option. Bytes that changed since,
-and damage anywhere else, are refused again. `verify` reports what is on the list as accepted.
+A start with `--skip-damaged`, or a rebuild with it, writes the list: offset and number of unreadable bytes, and a
+checksum of them. Later starts skip exactly these bytes, without the option. If they have changed since,
+or if there is other damage, the start is refused again. `verify` reports the places of the list as accepted.
 
-A place lies within one file of the log, so it stays comparable when older files are deleted. Nothing else is read from
-the list: without it, or with a damaged one, a store whose log is good starts all the same.
+A place is within one file of the log, so it can be compared after older files are deleted. Nothing else is read from
+the list: without it, or with a damaged one, a store with a good log still starts.
 
-Not here: what is damage (`commitlog.plain.recovery`, `commitlog.offline.log_walk`).
+Not here: the detection of damage (`commitlog.plain.recovery`, `commitlog.offline.log_walk`).
 """
 
 from __future__ import annotations
