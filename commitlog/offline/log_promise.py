@@ -82,8 +82,7 @@ class LogPromise:
         return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
-        """Return the reason why the bytes at the end of a plain log are no torn write; empty: they are one, and a start
-        cuts it.
+        """Return the reason why the bytes at the end of a plain log are no torn write; empty: they are one.
 
         Args:
             view: of their file.

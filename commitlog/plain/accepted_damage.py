@@ -47,7 +47,7 @@ class TooMuchDamage(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPlace:
-    """Bytes of one file of the log that cannot be read and may stay so.
+    """Unreadable bytes of one file of the log that an operator has accepted.
 
     Attributes:
         offset: of the first byte, in the log.
@@ -74,7 +74,7 @@ class AcceptedPlace:
         """Return whether the bytes are still those that were accepted.
 
         Args:
-            content: what is in the log from `offset` on, to the end of the file.
+            content: the bytes of the log from `offset` on, to the end of the file.
         """
         return len(content) >= self.size and checksum_of(content[: self.size]) == self.crc32c
 
@@ -84,7 +84,7 @@ class AcceptedDamage:
 
     Args:
         places: any number; of two at one offset the later one counts.
-        problem: what is wrong with the file of the list, which then counts for nothing; None: nothing is.
+        problem: the fault of the list's file, which is then ignored; None: it has none.
     """
 
     __slots__ = ("_offsets", "_places", "problem")
@@ -104,20 +104,20 @@ class AcceptedDamage:
         """Return the place that begins at `offset`, if its bytes have not changed since it was accepted.
 
         Args:
-            offset: where the log cannot be read.
-            content: what is there, to the end of the file.
+            offset: of the unreadable bytes.
+            content: the bytes there, to the end of the file.
         """
         place = self._places.get(offset)
         return place if place is not None and place.is_same(content) else None
 
     def covering(self, offset: int, size: int, file: memoryview, file_begin: int) -> AcceptedPlace | None:
-        """Return the first of the places that together hold a range; None if any byte of it was not accepted.
+        """Return the first of the places that together cover a range; None if any byte of it was not accepted.
 
         Args:
-            offset: of the range, which lies in one file.
+            offset: of the range, which is in one file.
             size: of the range, in bytes.
             file: all of the file.
-            file_begin: where it begins in the log.
+            file_begin: its begin in the log.
         """
         first: AcceptedPlace | None = None
         at = offset
@@ -133,7 +133,7 @@ class AcceptedDamage:
 
 
 def checksum_of(content: memoryview) -> int:
-    """Return the CRC-32C of bytes of any number."""
+    """Return the CRC-32C of any number of bytes."""
     value = 0
     for begin in range(0, len(content), _CHUNK_SIZE_BYTES):
         value = crc32c(content[begin : begin + _CHUNK_SIZE_BYTES], value)
@@ -154,7 +154,7 @@ def accept(offset: int, content: memoryview, expected: str, found: str, now_ms: 
 
 
 def load_accepted(files: Files, root: str) -> AcceptedDamage:
-    """Return the list of a store; an empty one, which says why, where the file is damaged."""
+    """Return the list of a store; if the file is damaged, an empty one with the reason."""
     path = f"{root}/{FILE_NAME}"
     try:
         content = files.read_bytes(path)
@@ -174,14 +174,14 @@ def accept_more(
     Args:
         files: the file system.
         root: the store's directory.
-        known: what was accepted before.
-        places: what an operator accepts now.
-        begin_offset: of the log; what lies before it is left out.
+        known: the places accepted before.
+        places: the places that an operator accepts now.
+        begin_offset: of the log; places before it are removed.
         now_ms: the wall clock.
 
     Raises:
-        TooMuchDamage: the list would be too long; it is as before.
-        store.errors.DiskFull, StorageFailed: the list is as before.
+        TooMuchDamage: the list would be too long; it is not changed.
+        store.errors.DiskFull, StorageFailed: the list is not changed.
     """
     if not places:
         return

@@ -1,18 +1,18 @@
-"""The plain CommitLog: the log of one machine, in RocketMQ's files; it reads as `PlainLogReader` does.
+"""The plain CommitLog: the log of one machine, in RocketMQ's files; `PlainLogReader` has its reads.
 
-Files of equal size hold the records one after the other. A batch never spans two files: where it does not fit with
-eight bytes after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch goes to the
-head of the next file. A batch is encoded for its place and written with one call, into the page cache; `begin_flush`
-hands out what a sync must cover. One thread owns the log; it alone appends, so there is one order. Only
+Records are back to back in files of equal size. A batch never spans two files: if it does not fit with eight bytes
+after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch is written at the begin
+of the next file. A batch is encoded for its position and written with one call, into the page cache; `begin_flush`
+returns a ticket for the next sync. One thread owns the log and appends to it, so there is one order. Only
 `LogTicket.sync` and `NextFile.make` run elsewhere.
 
 Invariants:
 
-* After the last record all bytes are zero. What is cut off is overwritten, durably, before anything else may be
-  written there (RocketMQ leaves it, and it can come back).
-* Store timestamps never go back along the log, whatever the clock does; so a timestamp names a place in it.
+* After the last record all bytes are zero. Truncated bytes are overwritten, durably, before anything else may be
+  written there (RocketMQ leaves them, and may read them again).
+* Store timestamps never decrease along the log, whatever the clock does; so a timestamp determines an offset.
 
-Place on the way of an append: below `store.access.message_store`, which gives the queue offsets; above the mapped
+Place on the way of an append: below `store.access.message_store`, which assigns the queue offsets; above the mapped
 files. Source: RocketMQ `CommitLog.asyncPutMessage`, `DefaultAppendMessageCallback`, `MappedFileQueue`.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
 
-# The next file is made when less than this fraction (one part in this many) of the last one is left.
+# The next file is created when less than this fraction (one part in this many) of the last one is left.
 _NEXT_FILE_PART: Final = 4
 _APPENDED: Final = Certainty.APPENDED
 _new_tuple: Final = tuple.__new__
@@ -51,14 +51,15 @@ _new_tuple: Final = tuple.__new__
 
 @dataclass(frozen=True, slots=True)
 class CommitLogConfig:
-    """What shapes a plain log.
+    """Settings of a plain log.
 
     Attributes:
         mapped_file_size: bytes of each file; fixed for the life of the data.
         is_flush_sync: an append ends when it is durable. False (RocketMQ's ASYNC_FLUSH): when it is in the page cache;
-            a power cut then takes what was not flushed yet, half a second or, of a few kilobytes, ten.
+            a power cut then loses unflushed records, of half a second, or of ten seconds if they are only a few
+            kilobytes.
         max_message_size: bytes of a body at most.
-        store_host: this node, as records name it.
+        store_host: this node, for the records.
         has_property_crc: each record ends with a property CRC (RocketMQ `enabledAppendPropCRC`).
     """
 
@@ -100,16 +101,16 @@ class PlainCommitLog(PlainLogReader):
         *,
         is_corruption_skipped: bool = False,
     ) -> Self:
-        """Open and recover the log in `directory`, which is created if need be; the store grants access.
+        """Open and recover the log in `directory`, which is created if it is missing; the store has locked it.
 
         Args:
             files: the file system.
-            directory: of the log's files, and of nothing else.
+            directory: of the log's files, without others.
             config: settings of the log.
-            last_exit: how the process before ended, and what it had promised.
+            last_exit: how the last process ended, and what was durable.
             clock: milliseconds since 1970; stamps the records.
-            is_corruption_skipped: continue after what is corrupt, with a note; a file that is missing between others,
-                or was cut short, becomes zeros.
+            is_corruption_skipped: continue after corrupt bytes, with a note; a file that is missing between others,
+                or was shortened, is replaced by zeros.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
@@ -119,14 +120,14 @@ class PlainCommitLog(PlainLogReader):
             is_new = not files.exists(directory)
             if not is_new:
                 files.make_directory(directory)
-                # A process that was killed may have left names that only the page cache knows.
+                # A process that was killed may have left names that are only in the page cache.
                 files.sync_directory(directory)
             queue = MappedFileQueue(files, directory, config.mapped_file_size)
             on_failure.callback(queue.close)
             notes: list[str] = []
             if is_corruption_skipped:
                 notes = replace_lost_files(files, directory, config.mapped_file_size, last_exit.log_end)
-            # Zeros that were put somewhere must be found, and accepted.
+            # Added zeros must be found by the check, and accepted.
             last_exit = replace(last_exit, is_all_checked=bool(notes))
             notes += queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
             recovered = recover(
@@ -135,7 +136,7 @@ class PlainCommitLog(PlainLogReader):
                 is_corruption_skipped=is_corruption_skipped,
                 is_property_crc_checked=config.has_property_crc,
             )
-            if is_new:  # and nothing says that records were there
+            if is_new:  # and there is no sign of earlier records
                 files.make_directory(directory)
             on_failure.pop_all()
         return cls(queue, config, replace(recovered, notes=(*notes, *recovered.notes)), clock)
@@ -143,7 +144,7 @@ class PlainCommitLog(PlainLogReader):
     def close(self) -> None:
         """Make everything durable, end the appends that wait for that, and close the files.
 
-        Tickets that are out count for nothing any more.
+        Open tickets are ignored from then on.
 
         Raises:
             store.errors.StorageFailed: what was not acknowledged before may be lost.
@@ -157,7 +158,7 @@ class PlainCommitLog(PlainLogReader):
             self.abandon("the log was closed")
 
     def abandon(self, detail: str) -> None:
-        """Close the files as they are, after a failure that makes any further write or sync unwise.
+        """Close the files after a failure, without any further write or sync.
 
         Waiting appends end with an unknown outcome, and `detail`.
         """
@@ -194,7 +195,7 @@ class PlainCommitLog(PlainLogReader):
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """Append one message or more, all or none, with the queue offsets that the store has given them."""
+        """Append one message or more, all or none, with the queue offsets that the store has assigned."""
         if self._failure is not None:
             raise self._failure
         prepared = self._encoder.prepare(messages)
@@ -205,7 +206,7 @@ class PlainCommitLog(PlainLogReader):
         self._last_store_timestamp = store_timestamp
         sizes = prepared.sizes
         starts = accumulate(sizes, initial=begin)
-        # As the class would make them, in a third of the time.
+        # The same objects as from the class, in a third of the time.
         fields = zip(starts, sizes, queue_offsets, repeat(store_timestamp))
         places = list(map(_new_tuple, repeat(Place), fields))
         outcome = PutOutcome(PutStatus.PUT_OK, _APPENDED, places)
@@ -219,7 +220,7 @@ class PlainCommitLog(PlainLogReader):
         """Return the position for `size` bytes of records: after the last one, or at the begin of the next file.
 
         Raises:
-            IllegalMessage: they fit into no file.
+            IllegalMessage: they do not fit into a file.
             store.errors.DiskFull: the log is unchanged.
         """
         file_size = self._queue.file_size
@@ -230,7 +231,7 @@ class PlainCommitLog(PlainLogReader):
             return begin
         if size + END_SIZE_MIN > file_size:
             raise IllegalMessage("batch", f"records of at most {file_size - END_SIZE_MIN} bytes", f"{size} bytes")
-        # The next file first: on a full disk this one stays as it is, and a smaller batch still finds room.
+        # The next file first: on a full disk this one is not changed, and a smaller batch still fits.
         begin += room
         self._queue.reserve(begin, begin + size + END_SIZE_MIN)
         self._write(self._written_offset, HEAD.pack(room, BLANK_MAGIC))
@@ -241,7 +242,7 @@ class PlainCommitLog(PlainLogReader):
         try:
             self._queue.write(offset, data)
         except StorageFailed as error:
-            # What reached the file is not known: nothing may be written after it.
+            # It is not known what was written: nothing may be written after it.
             self._failure = error
             raise
         self._written_offset = offset + len(data)
@@ -249,7 +250,7 @@ class PlainCommitLog(PlainLogReader):
     # --------------------------------------------------------------------------------------- flushing, the next file
 
     def begin_flush(self) -> LogTicket | None:
-        """Return a ticket whose `sync` makes everything written so far durable; None when nothing waits for that.
+        """Return a ticket whose `sync` makes everything written so far durable; None if everything is.
 
         Raises:
             store.errors.StorageFailed: a write failed before; the node must stop.
@@ -262,13 +263,13 @@ class PlainCommitLog(PlainLogReader):
         return self._flush.begin(self._written_offset, self._last_store_timestamp, files)
 
     def end_flush(self, ticket: LogTicket) -> None:
-        """Take a synced ticket back; the appends that it covers end."""
+        """Record that a ticket was synced; its appends end."""
         self._flush.end(ticket)
 
     def prepare_next_file(self) -> NextFile | None:
-        """Return the job that makes the next file, for any thread, when it is time to; the log takes the file up.
+        """Return the job that creates the next file, for any thread, when it is due; the log then uses the file.
 
-        A job that has failed shows that at the next append, or here.
+        The error of a failed job is raised at the next append, or here.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -284,8 +285,8 @@ class PlainCommitLog(PlainLogReader):
     def truncate(self, offset: int) -> None:
         """Cut the record at `offset` and all after it, durably.
 
-        If any of it was synced, the checkpoint must first have been lowered to the timestamp of a record that stays:
-        a crash on the way would else look like corruption. No append may be under way.
+        If any of it was synced, the checkpoint must first have been lowered to the timestamp of a remaining record:
+        otherwise a crash in between would look like corruption. No append may be in progress.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -309,7 +310,7 @@ class PlainCommitLog(PlainLogReader):
     def delete_before(self, offset: int) -> None:
         """Delete, durably and oldest first, the files that end at or before `offset`; never that of the last record.
 
-        `begin_offset` follows. Memory that readers hold of a deleted file stays valid as long as they hold it.
+        `begin_offset` is updated. Memory that readers have mapped of a deleted file stays valid until they release it.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -326,14 +327,14 @@ def open_to_read(
     *,
     is_corruption_skipped: bool = False,
 ) -> PlainLogReader:
-    """Open a log as it is: nothing is created, cut, synced or locked; `recovery_notes` say what would be cut.
+    """Open a log read-only: nothing is created, cut, synced or locked; `recovery_notes` list what would be cut.
 
     Args:
-        files: the file system; one for looking only will do (`store.fs.read_only_files`).
-        directory: of the log's files; one that is not there is an empty log.
-        config: the size of the files, and whether there are property CRCs; nothing else is looked at.
-        last_exit: where to begin checking; without it, at the log's beginning.
-        is_corruption_skipped: continue after what is corrupt, with a note.
+        files: the file system; a read-only one is enough (`store.fs.read_only_files`).
+        directory: of the log's files; without it the log is empty.
+        config: the size of the files, and whether there are property CRCs; nothing else is used.
+        last_exit: determines the begin of the check; without it, the log's begin.
+        is_corruption_skipped: continue after corrupt bytes, with a note.
 
     Raises:
         as `PlainCommitLog.open`.

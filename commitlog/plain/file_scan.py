@@ -1,7 +1,7 @@
-"""A range of one file in the middle of a log: what its records mean, and where the log continues after them.
+"""Scans a range of one file in the middle of a log: returns its records as columns, and the offset to continue at.
 
-For logs that are open, whose end is known: so zeros are no end here but a place where something was, and a blank leads
-on. `commitlog.record.scan` does the looking.
+For open logs, whose end is known: so zeros are not the end but damage, and a blank leads
+to the next file. `commitlog.record.scan` reads the records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store.model.dispatch_batch import DispatchBatch, Skipped
 if TYPE_CHECKING:
     from store.fs.mapped_file import MappedFile
 
-# Of one look at the log, without a limit of its caller.
+# Bytes of one scan, if the caller has no limit.
 SCAN_SIZE: Final = 4 << 20
 _INT_SIZE: Final = 4
 
@@ -35,8 +35,8 @@ def scan_file(
 
     Args:
         file: a file of the log.
-        offset: where a record (or its entry) begins; in the file.
-        end_offset: of what may be read; in the file, or its end.
+        offset: begin of a record (or its entry), in the file.
+        end_offset: of the readable part; in the file, or its end.
         size_bytes_max: about this many bytes are taken, at least one record.
         header_size: 48 in the replicated log, else 0.
         is_body_checked: compare bodies with their checksums.
@@ -59,7 +59,7 @@ def scan_file(
     if stop is Stop.BLANK:
         return replace(batch, next_offset=begin_offset + _after_blank(view, position, header_size))
     if stop is Stop.ZEROS:
-        # Not the end of the log, which is later: there was data here.
+        # Not the end of the log, which is later: this is damage.
         after = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
         expected = "an entry" if header_size else "a message record"
         skipped = Skipped(file.path, position, batch.next_offset, after - position, expected, "zeros")

@@ -1,7 +1,7 @@
-"""Up to where a plain log is durable, and the callers that wait for that: group commit.
+"""The offset up to which a plain log is durable, and the appends that wait for it: group commit.
 
-The owner takes a ticket, any thread syncs it, and the owner hands it back; what is appended meanwhile waits for the
-next ticket. What was cut off meanwhile is taken off every ticket that is still out.
+The owner begins a ticket, any thread syncs it, and the owner ends it; messages appended meanwhile wait for the
+next ticket. After a truncation every open ticket is shortened.
 
 Source: RocketMQ `CommitLog.GroupCommitService`, which reports a failed sync to no caller.
 """
@@ -25,7 +25,7 @@ class LogTicket(SyncTicket):
     """The files that must be synced for the log to be durable up to `end_offset`.
 
     Attributes:
-        end_offset: what the sync covers; a cut lowers it. The owner's thread only.
+        end_offset: end of the synced range; a truncation lowers it. The owner's thread only.
         store_timestamp: of the last record before it.
     """
 
@@ -38,7 +38,7 @@ class LogTicket(SyncTicket):
 
 
 class LogFlushProgress:
-    """What is durable, and the appends that wait for it. The owner's thread only.
+    """The durable offset, and the appends that wait for it. The owner's thread only.
 
     Attributes:
         flushed_offset: the log is durable up to here.

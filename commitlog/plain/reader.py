@@ -1,6 +1,6 @@
-"""Reads a plain log: one record, a range of records as columns, and the place that a time belongs to.
+"""Reads a plain log: one record, a range of records as columns, and the offset for a time.
 
-Not here: appending (`commitlog.plain.commit_log`), and where the log ends (`commitlog.plain.recovery` finds it).
+Not here: appending (`commitlog.plain.commit_log`), and finding the log's end (`commitlog.plain.recovery`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlainLogFile(NamedTuple):
     """A file of the log.
 
     Attributes:
-        path: where it is.
+        path: of the file.
         begin_offset: of its first byte.
         end_offset: after its last byte.
     """
@@ -37,11 +37,11 @@ class PlainLogFile(NamedTuple):
 
 
 class PlainLogReader:
-    """A plain log up to where it may be read: the reading half of `store.model.commit_log.CommitLog`.
+    """The readable part of a plain log: the reading half of `store.model.commit_log.CommitLog`.
 
     Args:
         queue: the files.
-        recovered: what opening found in them.
+        recovered: the result of recovery.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
     """
 
@@ -58,17 +58,17 @@ class PlainLogReader:
 
     @property
     def recovery_notes(self) -> tuple[str, ...]:
-        """What opening the log repaired, cut or passed over, or would have cut, one sentence each."""
+        """What opening the log repaired, cut or skipped, or would have cut, one sentence each."""
         return self._recovered.notes
 
     @property
     def passed_over(self) -> tuple[AcceptedPlace, ...]:
-        """What opening the log passed over although it was not accepted before."""
+        """The bytes that opening the log skipped although they were not accepted before."""
         return self._recovered.passed_over
 
     @property
     def begin_offset(self) -> int:
-        """Of the first file: where the oldest record that is kept begins."""
+        """The begin of the first file, and of the oldest record."""
         return self._queue.begin_offset
 
     @property
@@ -87,13 +87,13 @@ class PlainLogReader:
         return self._queue.file_size
 
     def files(self) -> list[PlainLogFile]:
-        """Return all files, oldest first, also those that hold nothing yet."""
+        """Return all files, oldest first, including empty ones."""
         return [PlainLogFile(file.path, file.begin_offset, file.end_offset) for file in self._queue.mapped_files]
 
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """Return the record of `size` bytes at `physical_offset`; None when it may not be read, or no longer."""
+        """Return the record of `size` bytes at `physical_offset`; None if it may not be read, or is deleted."""
         if physical_offset + size > self.end_offset:
             return None
         file = self._queue.find(physical_offset)
@@ -113,7 +113,7 @@ class PlainLogReader:
         return None if file is None else self._record(file, physical_offset, min(file.end_offset, end_offset))
 
     def _record(self, file: MappedFile, physical_offset: int, end_offset: int) -> Record:
-        """Return the record at a place of a file, which ends before `end_offset`."""
+        """Return the record at an offset, in a file; it must end before `end_offset`."""
         begin_offset = file.begin_offset
         try:
             record = decode(file.file.view(), physical_offset - begin_offset, end_offset - begin_offset)
@@ -128,7 +128,7 @@ class PlainLogReader:
         """Return about `size_bytes_max` of records from `offset` on, of one file; None at the end.
 
         Args:
-            offset: where a record begins; if old files up to there and beyond were deleted, the log's begin is taken.
+            offset: begin of a record; if it was deleted, the log's begin is used.
             size_bytes_max: bytes of records; the first one is returned whatever its size.
             is_body_checked: compare bodies with their checksums; opening the log has done so with the last files.
         """
@@ -157,7 +157,7 @@ class PlainLogReader:
         """Return None: a plain log has no index."""
 
     def peek(self, physical_offset: int, size: int) -> Record | None:
-        """Return a record, its checksums not compared; None when it is not to be read, or is none.
+        """Return a record without a check of its checksums; None if it may not be read, or is no record.
 
         Args:
             physical_offset: of the record.
@@ -173,7 +173,7 @@ class PlainLogReader:
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
-        Found by the files' first records, then by a scan of one file. Where a clock of Java's went back, it is the
+        Found by the files' first records, then by a scan of one file. If a clock of Java's was set back, it is the
         first such record of the first file in question, so never too late.
         """
         files = [file for file in self._queue.mapped_files if file.begin_offset < self.end_offset]

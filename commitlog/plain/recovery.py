@@ -1,13 +1,13 @@
-"""Finds out, when a plain log is opened, where it ends, and makes the files say just that.
+"""Determines the end of a plain log when it is opened, and makes the files consistent with that.
 
-1. Start: the file to scan from, by the table `START_CASES`. What lies before it was synced and is not looked at.
+1. Start: the file to scan from, by the table `START_CASES`. Earlier files were synced and are not checked.
 2. Scan: each record from there on is checked, body and all; a blank leads to the next file.
 3. Settle: where the scan stops, `commitlog.plain.tail` distinguishes end, torn tail and corruption. A torn tail is
-   overwritten with zeros, durably, before anything can be written after it; Java leaves it, and it can come back.
-4. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+   overwritten with zeros, durably, before anything can be written after it; Java leaves it, and may read it again.
+4. Sync: records that a killed process had written but not synced are made durable, so that clients may rely on them.
 
 A blank at the very end is kept: the log continues in the next file. Files of zeros after the end, which were allocated
-ahead (Java allocates up to two), stay, too.
+in advance (Java allocates up to two), are kept, too.
 
 Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpoint.getMinTimestamp`.
 """
@@ -65,18 +65,18 @@ def _no_units() -> Iterable[Units]:
 
 @dataclass(frozen=True, slots=True)
 class LastExit:
-    """How the process before ended, and what it had promised.
+    """How the last process ended, and what was durable.
 
     Attributes:
-        is_clean: it stopped in order: there is no file `abort`.
+        is_clean: it stopped cleanly: there is no file `abort`.
         synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
             checkpoint); 0: not known.
         log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
-        accepted: damage that an operator has accepted; it is passed over as long as its bytes are the same.
+        accepted: damage that an operator has accepted; it is skipped as long as its bytes do not change.
         derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: not known.
         newest_units: returns the newest units of the queues; it is called only if the log ends before that time.
         is_all_checked: the log is checked from its first file on in any case.
-        is_checkpoint_lost: there was a crash, and no checkpoint says what was durable then; our own is written before
+        is_checkpoint_lost: there was a crash, and there is no checkpoint of what was durable; our own is written before
             the first record.
     """
 
@@ -93,7 +93,7 @@ class LastExit:
         """Return whether checkpoint and queues prove that a log lost its end after a clean exit.
 
         Args:
-            end_offset: where the log ends.
+            end_offset: of the log.
             store_timestamp: of its last record; below 0: there is none.
         """
         if not self.is_clean or max(store_timestamp, 0) >= self.derived_timestamp:
@@ -105,7 +105,7 @@ UNKNOWN_EXIT: Final = LastExit()
 
 
 class StartRule(Enum):
-    """Which file the scan starts with."""
+    """The file with which the scan starts."""
 
     NEWEST = "the newest whose first record is good"
     SYNCED = "the newest whose first record is good and older than the synced timestamp by more than three seconds"
@@ -113,7 +113,7 @@ class StartRule(Enum):
 
 
 class StartCase(NamedTuple):
-    """A row of the table: what is known of the last exit (None: either), and the start."""
+    """A row of the table: the facts of the last exit (None: either), and the start."""
 
     is_clean: bool | None
     is_timestamp_known: bool | None
@@ -125,7 +125,7 @@ class StartCase(NamedTuple):
         return all(asked in (None, found) for asked, found in zip(self[:2], facts, strict=True))
 
 
-# Exactly one row fits any exit. Where no file answers to the rule, the first one does.
+# Exactly one row fits any exit. If no file fits the rule, the first one is used.
 START_CASES: Final = (
     StartCase(True, None, StartRule.NEWEST),
     StartCase(False, True, StartRule.SYNCED),
@@ -138,10 +138,10 @@ class RecoveredLog:
     """What the files hold.
 
     Attributes:
-        end_offset: after the last record, or after the blank that follows it; where an empty log will begin.
+        end_offset: after the last record, or after the blank that follows it; begin of an empty log.
         last_store_timestamp: of the last record; -1 when there is none.
-        notes: what was cut, or would be cut, or was passed over, one sentence each.
-        passed_over: what cannot be read and was not accepted before, with the time 0.
+        notes: what was cut, or would be cut, or was skipped, one sentence each.
+        passed_over: unreadable bytes that were not accepted before, with the time 0.
     """
 
     end_offset: int
@@ -159,7 +159,7 @@ class _Cursor(NamedTuple):
 
 
 class _Checks(NamedTuple):
-    """What a scan needs to know: from when on records may be torn, and whether there are property CRCs."""
+    """The parameters of a scan: the time from which on records may be torn, and whether there are property CRCs."""
 
     synced_timestamp: int
     is_property_crc_checked: bool
@@ -173,13 +173,14 @@ def recover(
     is_corruption_skipped: bool = False,
     is_property_crc_checked: bool = False,
 ) -> RecoveredLog:
-    """Bring the files of a log into order.
+    """Recover the files of a log.
 
     Args:
         queue: the loaded files.
-        last_exit: how the process before ended.
-        is_read_only: change nothing; a torn tail is only noted.
-        is_corruption_skipped: continue after what cannot be read, with a note; it is cut only if nothing good follows.
+        last_exit: how the last process ended.
+        is_read_only: change nothing; a torn tail is only reported.
+        is_corruption_skipped: continue after unreadable bytes, with a note; they are cut only if no good record
+            follows.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
@@ -209,7 +210,7 @@ def recover(
         verdict = judge(facts := _with_promise(facts, place, last_exit))
         if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise _refusal(place, last_exit, good)
-        # Skipping keeps all that can be read, also after what may be a lost write.
+        # Skipping keeps everything that can be read, even after what may be a lost write.
         if is_corruption_skipped and good is not None:
             notes.append(_note(place, "corrupt data passed over"))
             passed_over += _places_until(place, good)
@@ -228,10 +229,10 @@ def recover(
 
 
 def _with_promise(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:
-    """Return the facts of a place with what the checkpoint says of it, or cannot say any more.
+    """Return the facts of a place, with those from the checkpoint, or without them if it is lost.
 
-    Without one, zeros of a lost write and zeros of a lost or emptied file look the same: neither is cut off from good
-    records that follow.
+    Without a checkpoint, zeros of a lost write and zeros of a lost or emptied file look the same: neither is cut if
+    good records follow.
     """
     was_durable = facts.holds_data and place.offset < last_exit.log_end
     return facts._replace(
@@ -241,14 +242,14 @@ def _with_promise(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit)
 
 
 def _refusal(place: BadRecordPlace, last_exit: LastExit, good: GoodRecord | None) -> CorruptData:
-    """Return the error for a log that is not to be opened as it is."""
+    """Return the error for a log that must not be opened."""
     position, expected, found = describe(place)
     found += _NO_CHECKPOINT if last_exit.is_checkpoint_lost and good is not None else ""
     return CorruptData(place.file.path, position, expected, found, _ADVICE)
 
 
 def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) -> None:
-    """Make the files say where the log ends, durably; `torn`: the file that holds a torn tail."""
+    """Make the files consistent with the log's end, durably; `torn`: the file with a torn tail."""
     queue.remove_cut_short()
     if torn is not None:
         queue.truncate(end_offset, torn.find_data_end(end_offset), is_durable=True)
@@ -258,11 +259,11 @@ def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) ->
 def _check_end(
     queue: MappedFileQueue, recovered: RecoveredLog, last_exit: LastExit, notes: list[str], *, is_skipped: bool
 ) -> None:
-    """Refuse a log that lost its end, for what was acknowledged is then missing and would be overwritten.
+    """Refuse a log that lost its end, because acknowledged messages are missing and would be overwritten.
 
-    The seal of our checkpoint says up to where records were durable. RocketMQ's only has a time of the last of them,
-    which is certain after a clean exit; after any other one a log that ends earlier is noted. That time may be
-    seconds too early; what the queues hold then proves the loss (`commitlog.plain.units_past_end`).
+    The seal of our checkpoint has the offset up to which records were durable. RocketMQ's only has the time of the last
+    of them, which is certain after a clean exit; after any other exit a log that ends earlier is only reported. That
+    time may be seconds too early; then units of queues prove the loss (`commitlog.plain.units_past_end`).
 
     Raises:
         store.errors.CorruptData: records that were durable are missing, and `is_skipped` is False.
@@ -293,7 +294,7 @@ def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
 
 
 def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:
-    """Return the head of the file to scan from."""
+    """Return the begin of the file to scan from."""
     rule = next(case.rule for case in START_CASES if case.fits(last_exit))
     newest = 0 if rule is StartRule.FIRST or last_exit.is_all_checked else len(files) - 1
     for number in range(newest, 0, -1):
@@ -312,7 +313,7 @@ def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_proper
 
 
 def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
-    """Check all records from `at` on; return where they stop being good, or after the last file."""
+    """Check all records from `at` on; return the place after the last good one, or after the last file."""
     number, position, store_timestamp = at
     while number < len(files):
         file = files[number]
@@ -350,7 +351,7 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
 
 
 def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
-    """Return the place after accepted damage, which may be the head of the next file; None: it is not accepted."""
+    """Return the place after accepted damage, which may be the begin of the next file; None: it is not accepted."""
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:
         return None

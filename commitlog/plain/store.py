@@ -1,7 +1,7 @@
-"""A store directory of one machine, plain as RocketMQ's: its log, and the message store on it, opened together.
+"""A plain store directory as of RocketMQ: its log, and the message store on it, opened together.
 
-Order of opening: the lock, how the last process left things, the log, then queues and index, then the checkpoint of all
-that. The note that the store is open comes before the first change (`store.maintenance.directory`).
+Order of opening: the lock, the state that the last process left, the log, then queues and index, then the checkpoint of
+all of them. `abort` is written before the first change (`store.maintenance.directory`).
 
 Source: RocketMQ `DefaultMessageStore.load`, `start`.
 """
@@ -40,8 +40,8 @@ class PlainStoreConfig:
     Attributes:
         log: of its log.
         store: of everything else.
-        is_corruption_skipped: open the store although records that were durable are bad, read on after them, and
-            accept this damage: later starts pass over the same bytes (`commitlog.plain.accepted_damage`).
+        is_corruption_skipped: open the store although records that were durable are bad, continue after them, and
+            accept this damage: later starts skip the same bytes (`commitlog.plain.accepted_damage`).
     """
 
     log: CommitLogConfig = field(default_factory=CommitLogConfig)
@@ -68,7 +68,7 @@ class PlainStore:
     notes: tuple[str, ...]
 
     def dispatch(self) -> None:
-        """Bring queues and index up to the end of the log."""
+        """Dispatch up to the end of the log."""
         self.messages.dispatch()
 
     def flush(self) -> None:
@@ -76,12 +76,12 @@ class PlainStore:
         self.lifecycle.flush()
 
     def close(self) -> None:
-        """Flush and close the store in order, and release its lock."""
+        """Flush and close the store cleanly, and release its lock."""
         self.lifecycle.close()
 
 
 def _check_nothing(_: Files) -> None:
-    """Do nothing: the directory holds nothing but the store."""
+    """Do nothing: the directory has only the store."""
 
 
 def open_plain_store(
@@ -94,22 +94,22 @@ def open_plain_store(
     on_progress: Progress | None = None,
     check: Callable[[Files], None] = _check_nothing,
 ) -> PlainStore:
-    """Open the store in `path`, which is created if need be, and bring it into order.
+    """Open and recover the store in `path`, which is created if it is missing.
 
     Args:
         files: the file system.
         path: the store's directory.
         config: settings of the log and of the message store.
-        process_id: noted in `abort`; 0: this process's.
-        clocks: the machine's, unless a test brings others; the wall clock stamps records.
+        process_id: for `abort`; 0: that of this process.
+        clocks: the machine's, unless a test passes others; the wall clock stamps records.
         on_progress: called with the progress of dispatch.
-        check: looks at what else the caller keeps in the directory, and raises if that is no good: before anything is
+        check: checks the caller's other files in the directory, and raises if one is invalid: before anything is
             changed, and while no other process has the directory open.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
         store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
-        store.errors.DiskFull: no room to bring it into order; nothing was lost.
+        store.errors.DiskFull: no space for the recovery; nothing was lost.
         store.errors.StorageFailed: a file cannot be opened, written or synced.
     """
 
@@ -153,8 +153,8 @@ def exit_with(files: Files, path: str, checkpoint: StoreCheckpoint, *, is_clean:
     Args:
         files: the file system.
         path: of the directory.
-        checkpoint: that is there.
-        is_clean: the store was closed in order.
+        checkpoint: the found one.
+        is_clean: the store was closed cleanly.
     """
     synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
     return LastExit(

@@ -1,32 +1,32 @@
 """Classifies the position at which a recovering log stops: its end, a torn tail, or corruption.
 
-Zeros from there on are simply the end. Otherwise something is bad, and the question is whether it was ever durable, for
-then a client may have relied on it. That is decided by the store timestamps, which never go back along the log: what is
-older than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) was synced. A record of that very
-millisecond may have come after the sync.
+Zeros from there on are the end. Otherwise the question is whether the bad record was ever durable, because
+then a client may have relied on it. The store timestamps decide, which never decrease along the log: records
+older than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) were synced. A record of the same
+millisecond may have been written after the sync.
 
-The facts of the place:
+The facts of a place:
 
 * `holds_data`: some byte from there on is not zero.
-* `is_foreign`: no good record is in the whole log, and what is at its beginning is no beginning of a record.
+* `is_foreign`: there is no good record in the whole log, and its first bytes are not the begin of a record.
 * `was_synced`: the bad record, if only its checksum is wrong, or a good one after it, is older than the synced
   timestamp.
 * `has_good_after`: a good record is after it.
-* `is_lost_write`: between it and the next good record a whole sector is zero, or just the blank is not whole that
-  should lead to a later file. A disk takes the sectors of what was not synced in any order; one that was not written
-  still holds the zeros that were after the log's end. Damage looks different: wrong bytes, or zeros that end inside
+* `is_lost_write`: between it and the next good record a whole sector is zero, or only the blank is incomplete that
+  should lead to a later file. A disk writes the sectors of unsynced data in any order; one that was not written
+  still has the zeros from after the log's end. Damage looks different: wrong bytes, or zeros that end inside
   a sector.
 
-* `is_one_bit_off`: everything of the bad record is there, and one changed bit explains its wrong body checksum. No
+* `is_one_bit_off`: the bad record is complete, and one changed bit explains its wrong body checksum. No
   lost write looks like that (CRC-32 is linear: see `dledger.entries.one_bit`), so all of the record reached the disk.
 
-A record counts as good only if it is where it says, its checksum is right, and it is not older than the last good one
-before the place. This excludes what Java does not overwrite when it cuts a log, and a body that holds the image of a
-record.
+A record counts as good only if it is at its own physical offset, its checksum is correct, and it is not older than the
+last good one before the place. This excludes stale bytes that Java leaves after a truncation, and a body that contains
+the bytes of a record.
 
-Not distinguishable: other damage of the very last record since the last checkpoint (of more than one bit, or in its
+What cannot be distinguished: other damage of the last record since the last checkpoint (of more than one bit, or in its
 head, topic or properties, which no body checksum covers) looks like a torn write and is cut; so does one whose record
-holds a whole sector of zeros.
+has a whole sector of zeros.
 
 Source: RocketMQ `CommitLog.recoverAbnormally`, which cuts at the first bad record whatever it is.
 """
@@ -57,17 +57,17 @@ if TYPE_CHECKING:
     from store.fs.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
-# Of a record that begins so close to a sector's end, what is in that sector is zero anyway: its size is small.
+# If a record begins this close to a sector's end, its bytes in that sector are zero anyway, because its size is small.
 _TELLING_SIZE: Final = 3
 _SIZE_SIZE: Final = 4
 _MAGIC_SIZE: Final = 4
 _PROPERTIES_LENGTH_SIZE: Final = 2
-# How many zeros a record can end with: the length of its properties; its topic is not empty.
+# The most zeros at the end of a record: the length of its properties; its topic is not empty.
 _RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
 
 
 class TailVerdict(Enum):
-    """What the place is, and what recovery does about it."""
+    """The classification of a place, and what recovery does about it."""
 
     END = "the end"
     TORN_TAIL = "a torn tail: cut, with a note"
@@ -75,7 +75,7 @@ class TailVerdict(Enum):
 
 
 class PlaceFacts(NamedTuple):
-    """What is known of a place at which no good record begins; the module's docstring defines each fact."""
+    """The facts of a place at which no good record begins; the module's docstring defines each."""
 
     holds_data: bool
     is_foreign: bool
@@ -86,7 +86,7 @@ class PlaceFacts(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A row of the table: the facts that it asks for (None: either), and what the place then is."""
+    """A row of the table: the required facts (None: either), and the classification."""
 
     holds_data: bool | None
     is_foreign: bool | None
@@ -130,7 +130,7 @@ class GoodRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRecordPlace:
-    """Where the scan of a log stopped.
+    """The place at which the scan of a log stopped.
 
     Attributes:
         files: the file that holds it, and all later ones.
@@ -146,25 +146,25 @@ class BadRecordPlace:
 
     @property
     def file(self) -> MappedFile:
-        """The file that holds it."""
+        """Its file."""
         return self.files[0]
 
     @property
     def offset(self) -> int:
-        """Where it is in the log."""
+        """Its offset in the log."""
         return self.file.begin_offset + self.position
 
 
 def judge(facts: PlaceFacts) -> TailVerdict:
-    """Look the facts up in the table."""
+    """Return the classification of the facts in the table."""
     return next(case.verdict for case in CASES if case.fits(facts))
 
 
 def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
-    """Find out what is at the place and after it; also the next good record.
+    """Return the facts of a place, and the next good record.
 
     Args:
-        place: where the scan stopped.
+        place: at which the scan stopped.
         synced_timestamp: every older record was synced; 0: nothing is known.
     """
     if not _holds_data(place):
@@ -192,7 +192,7 @@ def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
     for number, file in enumerate(place.files):
         view, begin_offset = file.view(), file.begin_offset
         at = place.position if number == 0 else 0
-        # After the last byte of data there may still be zeros that belong to a record.
+        # The last record may end with zeros, after the last byte of data.
         end = min(file.find_data_end(begin_offset + at) - begin_offset + _RECORD_ZEROS_MAX, len(view))
         if number == 0 or find_fault(view, 0, end, physical_offset=begin_offset):
             at = resync(view, at, end, base_offset=begin_offset)
@@ -207,8 +207,8 @@ def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
 def find_lost_end(record: Record) -> RecordFault | None:
     """Return the fault of a record whose topic or properties did not reach the disk; None if they did.
 
-    No checksum covers them, and zeros in their place leave all lengths right. Text of which all that lies in one sector
-    is zero, or which ends with a zero, was not written so.
+    No checksum covers them, and with zeros in their place all lengths are still correct. A text whose part in one
+    sector is zero, or which ends with a zero, is not complete.
     """
     raw = record.properties_raw
     end = record.position + record.size
@@ -225,13 +225,13 @@ def find_lost_end(record: Record) -> RecordFault | None:
 
 
 def is_one_bit_off(view: memoryview, position: int, offset: int, last_store_timestamp: int = -1) -> bool:
-    """Return whether one changed bit, of the body or of its checksum, explains all that is wrong with a record.
+    """Return whether one changed bit, of the body or of its checksum, explains all faults of a record.
 
     Args:
         view: of its file.
         position: in the file.
         offset: where it is in the log.
-        last_store_timestamp: of the record before; an older one is left from what was cut.
+        last_store_timestamp: of the record before; an older record is a stale one after a truncation.
     """
     try:
         record = decode(view, position)
@@ -249,7 +249,7 @@ def is_one_bit_off(view: memoryview, position: int, offset: int, last_store_time
 
 
 def _has_zero_piece(text: bytes, begin: int) -> bool:
-    """Return whether all bytes of the text that lie in one sector are zero."""
+    """Return whether all bytes of the text in one sector are zero."""
     borders = [0, *range(-begin % SECTOR_SIZE_BYTES, len(text), SECTOR_SIZE_BYTES), len(text)]
     return any(piece and not piece.strip(b"\0") for piece in (text[at:upto] for at, upto in pairwise(borders)))
 
@@ -278,7 +278,7 @@ def _holds_data(place: BadRecordPlace) -> bool:
 
 
 def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | None:
-    """Return the store timestamp of a bad record, if nothing but a checksum of it is wrong.
+    """Return the store timestamp of a bad record, if only a checksum of it is wrong.
 
     Args:
         view: of its file.
@@ -293,7 +293,7 @@ def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | 
 
 
 def _begins_like_a_record(place: BadRecordPlace) -> bool:
-    """Return whether the bytes at the place can be what a torn write leaves of a record's beginning."""
+    """Return whether the bytes at the place can be the begin of a record after a torn write."""
     view = place.file.view()
     if place.position + HEAD.size > len(view):
         return False
@@ -322,8 +322,8 @@ def _has_zero_sector(place: BadRecordPlace, good: GoodRecord) -> bool:
         begin = place.position if number == 0 else 0
         end = len(view)
         if number == good.number:
-            # A sector that the good record shares was written with it; but a record begins with zeros, so that it is
-            # good, too, when they are all that a lost sector had of it.
+            # A sector that the good record shares was written with it; but a record begins with zeros, so it is
+            # also good if a lost sector had only these zeros of it.
             end = good.position - good.position % SECTOR_SIZE_BYTES
             if not bytes(view[end : end + SECTOR_SIZE_BYTES]).strip(b"\0"):
                 end = good.position

@@ -1,12 +1,12 @@
 """Units of consume queues that point past the end of a plain log: with a time, they prove that the log lost its end.
 
-RocketMQ's checkpoint knows less of the log than of the queues: `physicMsgTimestamp` is the time of the last flush
-that its flush service noted, seconds before the last record also after a clean exit. `logicsMsgTimestamp` is the
+RocketMQ's checkpoint is older for the log than for the queues: `physicMsgTimestamp` is the time of the last flush
+that its flush service recorded, seconds before the last record even after a clean exit. `logicsMsgTimestamp` is the
 time of the last message that was dispatched. So after a clean exit, which syncs log and queues, the end of the log
 is lost if both are true:
 
 1. messages of a later time than that of the last record were dispatched, or indexed;
-2. units of queues point past the log's end: one to where the next record would begin, or units to two places.
+2. units of queues point past the log's end: one to the begin of the next record, or units to two offsets.
 
 One changed bit, in the checkpoint or in a unit, makes only one of them true.
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from store.fs.ports import Files
 
-# Units to this number of places past the end are proof, wherever the places are.
+# Units to this number of offsets past the end are a proof, whatever the offsets.
 _PLACES_MIN: Final = 2
-# Of a file of a queue no more are looked at: they are the newest ones.
+# The number of newest units of a queue's file that are read.
 UNITS_LOOKED_AT_MAX: Final = 64
 NAME_DIGITS: Final = 20
 
@@ -39,8 +39,8 @@ def are_past_end(newest: Iterable[Units], log_end: int) -> bool:
     """Return whether units prove that there were messages past the end of a log.
 
     Args:
-        newest: units of queues, each run in the order of its queue; it is read as far as is needed.
-        log_end: where the log ends.
+        newest: units of queues, each run in the order of its queue; read only as far as necessary.
+        log_end: the end of the log.
     """
     places: set[int] = set()
     for units in newest:

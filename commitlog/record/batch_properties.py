@@ -1,7 +1,7 @@
-"""The properties of many records at once: where names and values are, without a loop over messages.
+"""Finds names and values in the properties of many records at once, without a loop over messages.
 
-They are joined in one buffer and are cut at each 0x02; names are found by comparing the eight bytes after a cut.
-What counts is what `commitlog.record.properties.decode_properties` would read.
+They are joined in one buffer and split at each 0x02; names are found by comparing the eight bytes after a split.
+The result equals that of `commitlog.record.properties.decode_properties`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SPACE: Final = ord(" ")
 
 
 class BatchProperties:
-    """The properties of many records, cut into parts of name, 0x01, value.
+    """The properties of many records, split into parts of name, 0x01, value.
 
     Args:
         data: all the bytes, and at least `PADDING` after them.
-        row_begins: where the properties of each record begin.
-        part_begins: where each part begins, ascending.
-        part_ends: where it ends.
+        row_begins: begin of the properties of each record.
+        part_begins: begin of each part, ascending.
+        part_ends: end of each part.
     """
 
     __slots__ = ("_heads", "data", "part_begins", "part_ends", "row_begins")
@@ -45,7 +45,7 @@ class BatchProperties:
 
     @classmethod
     def of(cls, view: memoryview, begins: Int64s, ends: Int64s) -> BatchProperties:
-        """Bring the properties together that are in `view` at these places; a byte is before each."""
+        """Join the properties at these ranges of `view`; a byte precedes each of them."""
         size_max = int((ends - begins).max()) if len(begins) else 0
         width = size_max + 2
         room = width * len(begins)
@@ -56,7 +56,7 @@ class BatchProperties:
 
     @classmethod
     def _in_rows(cls, source: Bytes, begins: Int64s, ends: Int64s, width: int) -> BatchProperties:
-        """Copy equally wide pieces, which is done in one step; what does not belong to the properties becomes zero."""
+        """Copy pieces of equal width in one step; bytes that are not part of the properties become zero."""
         count = len(begins)
         rows = gather(source, begins - 1, f"V{width}").view(np.uint8).reshape(count, width)
         lengths = (ends - begins).astype(np.int32)

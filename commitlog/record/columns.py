@@ -1,6 +1,6 @@
-"""Records to columns: what many of them mean for queues and index, without a loop over messages in Python.
+"""Converts records to columns for queues and index, without a loop over messages in Python.
 
-Fields are gathered from all records at once (`commitlog.record.rows`); the only work for each single record is to cut
+Fields are gathered from all records at once (`commitlog.record.rows`); the only work for each single record is to copy
 out its topic and its properties, which are joined and searched together (`commitlog.record.batch_properties`).
 
 Source of the rules: RocketMQ `CommitLog.checkMessageAndReturnSize`, `IndexService.buildIndex`,
@@ -50,7 +50,7 @@ def columns(
 ) -> DispatchBatch:
     """Return the columns of records up to the first bad one; `find_fault` returns the fault of that.
 
-    Checked of each record are its magic, its lengths, that its physical offset is its place, and, where asked for,
+    Checked are, for each record, its magic, its lengths, its physical offset, and, if requested,
     its checksums.
 
     Args:
@@ -178,7 +178,7 @@ def _store_timestamps(view: memoryview, rows: RecordRows) -> Int64s:
 def _hashes(
     view: memoryview, rows: RecordRows, queues: Sequence[QueueKey], numbers: Int32s, *, has_keys: bool
 ) -> tuple[Int64s, Int64s, Int32s]:
-    """Return the tags codes, and rows and hashes of all keys, if these are asked for."""
+    """Return the tags codes, and rows and hashes of all keys, if these are requested."""
     tags_codes = np.zeros(len(rows.begins), np.int64)
     # There are many queues of one topic.
     by_topic = {topic: key_prefix_hash(topic) for topic in {queue.topic for queue in queues}} if has_keys else {}
@@ -199,7 +199,7 @@ def _hashes(
 
 
 def _chunks(rows: RecordRows) -> Iterator[tuple[int, int]]:
-    """Cut the rows into ranges whose properties, joined, can be hashed at once."""
+    """Split the rows into ranges whose properties, joined, can be hashed at once."""
     sizes = np.cumsum(rows.ends - rows.properties_begins + 1)
     first, count, done = 0, len(sizes), 0
     while first < count:
@@ -216,7 +216,7 @@ def _set_delivery_times(
     store_timestamps: Int64s,
     levels_ms: Sequence[int],
 ) -> None:
-    """Give each delayed message the time when it is due instead of the hash of its tags."""
+    """Replace the tags code of each delayed message by its delivery time."""
     queues, queue_numbers = queues_and_numbers
     is_schedule = np.array([queue.topic == SCHEDULE_TOPIC for queue in queues], np.bool_)
     if not is_schedule.any():

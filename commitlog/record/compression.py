@@ -1,4 +1,4 @@
-"""Bodies that a client has compressed. The store keeps them as they are; only a reader at the edge opens them.
+"""Bodies that a client has compressed. The store keeps them compressed; only a reader at the edge decompresses them.
 
 The checksum of a record covers the stored bytes. Source: RocketMQ `CompressionType`, `CompressorFactory`: zlib is the
 format of RFC 1950, LZ4 its frame format, Zstandard its frames.
@@ -18,27 +18,27 @@ from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What a body may grow to: a small one can hold a thousand times its size.
+# The largest decompressed body: a small one can expand to a thousand times its size.
 UNCOMPRESSED_SIZE_MAX: Final = 64 << 20
 
 
 class UnreadableBody(StoreError):
-    """A compressed body cannot be opened."""
+    """A compressed body cannot be decompressed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"compressed body: {reason}. The stored bytes are untouched; read them as they are")
 
 
 def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSED_SIZE_MAX) -> bytes:
-    """Return the body as the client gave it; one that is not compressed as it is.
+    """Return the decompressed body; one that is not compressed unchanged.
 
     Args:
         sys_flag: of the message.
         body: as stored.
-        size_max: bytes that it may become.
+        size_max: largest decompressed size.
 
     Raises:
-        UnreadableBody: it is not what `sys_flag` says, is cut short, has bytes after its end, or becomes too large.
+        UnreadableBody: it contradicts `sys_flag`, is truncated, has bytes after its end, or becomes too large.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -70,7 +70,7 @@ def _uncompress_lz4(body: bytes, length_max: int) -> tuple[bytes, bool]:
 
 
 def _uncompress_zstd(body: bytes, length_max: int) -> tuple[bytes, bool]:
-    # The reader bounds what comes out, and does not show whether the frame was whole; the other way round below.
+    # The reader bounds the output, but does not show whether the frame was complete; the call below does the reverse.
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         content = reader.read(length_max)
     if len(content) == length_max:

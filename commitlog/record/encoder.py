@@ -1,7 +1,7 @@
-"""Messages to record bytes: checked first, then encoded, many at once.
+"""Converts messages to record bytes: checks them first, then encodes many at once.
 
-A put has two steps. `RecordEncoder.prepare` does all that can be refused, and all work that does not depend on the
-place in the log; `PreparedRecords` fills in offsets and store timestamp.
+A put has two steps. `RecordEncoder.prepare` does all checks, and all work that does not depend on the
+position in the log; `PreparedRecords` fills in offsets and store timestamp.
 
 V2 is chosen where a topic is longer than the 127 bytes that V1 can express. RocketMQ counts UTF-16 units, which is the
 same for all names that it allows, and would make unreadable records of the others.
@@ -46,21 +46,21 @@ _LENGTH: Final = struct.Struct(">h")
 _PORT_MAX: Final = 65_535
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
-# Names and hosts that an encoder keeps the bytes of; when there are more, it starts again.
+# Names and hosts whose bytes an encoder caches; when there are more, the cache is cleared.
 _KEPT_MAX: Final = 4096
 _PROPERTY_END: Final = b"\x02"
 _CRC_ROOM: Final = bytes(CRC_SIZE)
 
 
 class _Topic(NamedTuple):
-    """What a topic is in a record: the magic, and the name with its length before it."""
+    """The bytes of a topic for a record: the magic, and the name with its length before it."""
 
     magic: int
     name: bytes
 
 
 class PreparedRecords:
-    """Records that lack nothing but their offsets and their store timestamp.
+    """Records that lack only their offsets and their store timestamp.
 
     Attributes:
         sizes: bytes of each record.
@@ -135,7 +135,7 @@ class RecordEncoder:
         store_host: the node that appends them.
         max_message_size: bytes of a body at most.
         has_property_crc: whether each record ends with a property CRC (RocketMQ `enabledAppendPropCRC`).
-        check_topic: raises `IllegalMessage` for a topic that no message may be put to.
+        check_topic: raises `IllegalMessage` for a topic to which no message may be put.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class RecordEncoder:
         self._born_hosts: dict[Host, bytes] = {}
 
     def prepare(self, messages: Sequence[Message]) -> PreparedRecords:
-        """Check `messages` and encode all that does not depend on their place.
+        """Check `messages` and encode everything that does not depend on their position.
 
         Raises:
-            IllegalMessage: one cannot be stored; it says what is wrong with it. None is prepared.
+            IllegalMessage: one cannot be stored; the error has its fault. None is prepared.
         """
         parts: list[bytes] = []
         sizes: list[int] = []

@@ -1,6 +1,6 @@
 """The columns of a few records for queues and index, computed record by record.
 
-The same as `commitlog.record.columns`, whose numpy calls cost as much for one record as for a hundred: after a small
+The same as `commitlog.record.columns`, whose NumPy calls cost as much for one record as for a hundred: after a small
 put this way takes a tenth of the time.
 """
 
@@ -21,7 +21,7 @@ from store.model.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Up to here it is faster than columns at once.
+# Up to this number it is faster than `columns`.
 FEW_RECORDS_MAX: Final = 24
 _NOT_QUEUED: Final = TRANSACTION_PREPARED_TYPE | INNER_BATCH
 
@@ -61,7 +61,7 @@ def _batch(records: Sequence[Record], levels_ms: Sequence[int]) -> DispatchBatch
     key_rows: list[int] = []
     hashes: list[int] = []
     for row, record in enumerate(records):
-        # By its bytes: names that are not UTF-8 may look alike.
+        # By its bytes: different names that are not UTF-8 may be decoded to the same text.
         name = record.topic_view.tobytes()
         queue = queues.get((name, record.queue_id))
         if queue is None:

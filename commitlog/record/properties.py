@@ -32,7 +32,7 @@ _NAME_END: Final = NAME_VALUE_SEPARATOR.encode()
 
 
 class RawProperties(Mapping[str, str]):
-    """Properties as they are stored, decoded when they are asked for; to be stored again without a change.
+    """Stored properties, decoded on access; they can be stored again without a change.
 
     Attributes:
         raw: the bytes.
@@ -49,7 +49,7 @@ class RawProperties(Mapping[str, str]):
         return (self._names_and_values() if decoded is None else decoded)[name]
 
     def find(self, name: str) -> str | None:
-        """Return one value without decoding the others, where that is certain to be the same; None: there is none."""
+        """Return one value, without decoding the others if the result is certainly the same; None: there is none."""
         if self._decoded is None:
             raw, mark = self.raw, name.encode() + _NAME_END
             begin = raw.find(mark)
@@ -83,7 +83,7 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
     for part in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, _, value = part.partition(NAME_VALUE_SEPARATOR)
         if name and value:
-            # A name that comes again moves to the end, as it would be there alone.
+            # A repeated name moves to the end, as if it occurred only there.
             properties.pop(name, None)
             properties[name] = value
     return properties
@@ -104,7 +104,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         properties = {name: value for name, value in properties.items() if name != CRC_NAME}
     text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if properties else ""
     count = len(properties)
-    # As many separators as there must be: so none inside of a name or a value.
+    # The expected number of separators: so none is inside a name or a value.
     if text.count("\x01") != count or text.count("\x02") != count or "" in properties:
         raise _illegal(properties)
     try:

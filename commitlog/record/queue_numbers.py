@@ -1,9 +1,9 @@
-"""Numbers the queues of many records: numpy compares the topics, not one by one.
+"""Numbers the queues of many records: NumPy compares all topics at once.
 
-A topic is looked at in pieces of eight bytes. Rows are put into groups by a hash of their pieces and their queue id;
+A topic is compared in pieces of eight bytes. Rows are grouped by a hash of their pieces and their queue id;
 then each is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of
-the hash. Where that puts two queues together, as it does with more than some hundred queues, rows are sorted by the
-whole hash. Where that does, too, which hardly ever happens, rows are looked at one by one.
+the hash. If two queues collide in it, as with more than a few hundred queues, rows are sorted by the
+whole hash. If that collides, too, which almost never happens, rows are processed one by one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _firsts_by_table(marks: NDArray[np.uint64]) -> Int64s:
     """Return for each row the first one with the same slot in a table."""
     slots = ((marks * _ODD) >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
     table = np.zeros(1 << _TABLE_BITS, np.int64)
-    # Of several writes to one place the last one stays, and that is the first row.
+    # Of several writes to one slot the last one counts, which is the first row.
     table[slots[::-1]] = np.arange(len(marks) - 1, -1, -1)
     firsts: Int64s = table[slots]
     return firsts

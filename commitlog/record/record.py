@@ -1,9 +1,9 @@
-"""The bytes of one message record: layout, lazy decoding, and what makes a record a good one.
+"""The bytes of one message record: layout, lazy decoding, and the checks of a good record.
 
-Not here: encoding (`commitlog.record.encoder`), going from record to record (`commitlog.record.scan`).
+Not here: encoding (`commitlog.record.encoder`), scanning many records (`commitlog.record.scan`).
 
-All integers are big-endian and signed. b and s are 8, or 20 where the host is IPv6 (`store.model.sys_flag`); the
-offsets of the second column hold for b = s = 8:
+All integers are big-endian and signed. b and s are 8, or 20 for an IPv6 host (`store.model.sys_flag`); the
+offsets of the second column are those for b = s = 8:
 
 | field | offset | size | type | meaning |
 | ----- | -----: | ---: | ---- | ------- |
@@ -11,9 +11,9 @@ offsets of the second column hold for b = s = 8:
 | magic | 4 | 4 | i32 | 0xDAA320A7: V1; 0xDAA320AB: V2 |
 | body_crc | 8 | 4 | i32 | CRC-32 of the stored body without its highest bit; of an empty body never checked |
 | queue_id | 12 | 4 | i32 | |
-| flag | 16 | 4 | i32 | the client's own |
-| queue_offset | 20 | 8 | i64 | place in the queue; 0 for prepared and rolled-back messages |
-| physical_offset | 28 | 8 | i64 | where this record begins in the log |
+| flag | 16 | 4 | i32 | for applications, not interpreted |
+| queue_offset | 20 | 8 | i64 | offset in the queue; 0 for prepared and rolled-back messages |
+| physical_offset | 28 | 8 | i64 | offset of this record in the log |
 | sys_flag | 36 | 4 | i32 | |
 | born_timestamp | 40 | 8 | i64 | ms since 1970, by the client's clock |
 | born_host | 48 | b | | 4 or 16 address bytes, port as i32 |
@@ -53,7 +53,7 @@ BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 # size, magic: of a record and of a blank
 HEAD: Final = struct.Struct(">ii")
 BLANK_SIZE_MIN: Final = 8
-# What a blank must have room for after a record: Java's rule for whether a record fits into a file.
+# The bytes for a blank after a record: Java's rule for whether a record fits into a file.
 END_SIZE_MIN: Final = BLANK_SIZE_MIN
 
 QUEUE_OFFSET_POSITION: Final = 20
@@ -61,13 +61,13 @@ PHYSICAL_OFFSET_POSITION: Final = 28
 SYS_FLAG_POSITION: Final = 36
 STORE_TIMESTAMP_POSITION: Final = 56  # with an IPv4 born host
 CRC_MASK: Final = 0x7FFF_FFFF
-# V1 holds the topic's length in one signed byte, V2 in a short.
+# V1 stores the topic's length in one signed byte, V2 in a short.
 TOPIC_LENGTH_MAX_V1: Final = 127
 TOPIC_LENGTH_MAX_V2: Final = 32_767
 
 MAX_MESSAGE_SIZE: Final = 4 << 20
 
-# The fields up to and with the body length; by the two bits of sys_flag that say IPv6.
+# The fields up to the body length, inclusive; by the two IPv6 bits of sys_flag.
 FIELDS: Final = {
     bits: struct.Struct(f">iiiiiqqiq{20 if bits & BORN_HOST_IPV6 else 8}sq{20 if bits & STORE_HOST_IPV6 else 8}siqi")
     for bits in (0, BORN_HOST_IPV6, STORE_HOST_IPV6, HOST_MASK)
@@ -87,7 +87,7 @@ _Fields = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, 
 
 
 class RecordFault(NamedTuple):
-    """What is wrong with a record.
+    """The fault of a record.
 
     Attributes:
         position: of the wrong field, in the buffer.
@@ -108,15 +108,15 @@ class BadRecord(Exception):
         self.fault = fault
 
     def in_file(self, path: str) -> CorruptData:
-        """Return the error to raise where the file is known."""
+        """Return the error for a known file."""
         return CorruptData(path, *self.fault)
 
 
 class Record:
-    """A view of one record, made by `decode`: decoded when asked, valid as long as the buffer is; a `StoredMessage`.
+    """A view of one record, created by `decode`: decoded on access, valid as long as the buffer; a `StoredMessage`.
 
     Attributes:
-        view: holds the record.
+        view: has the record.
         position: of its first byte in `view`.
     """
 
