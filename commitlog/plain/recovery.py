@@ -179,8 +179,7 @@ def recover(
         queue: the loaded files.
         last_exit: how the last process ended.
         is_read_only: change nothing; a torn tail is only reported.
-        is_corruption_skipped: continue after unreadable bytes, with a note; they are cut only if no good record
-            follows.
+        is_corruption_skipped: continue after unreadable bytes, with a note; cut them only if no good record follows.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
