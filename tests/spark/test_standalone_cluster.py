@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.log.sample_store import SampleConfig, make_sample_store
-from tests.spark.processes import ROOT, START_S, spark_environment
+from tests.spark.processes import JVM_FLAGS, ROOT, START_S, spark_environment
 from tests.support.waiting import PATIENCE_S
 
 RUN_S = 240
@@ -69,7 +69,7 @@ def test_a_command_runs_on_a_standalone_cluster_of_two_workers(tmp_path):
         tmp_path,
         SPARK_WORKER_DIR=str(tmp_path / "work"),
         SPARK_DAEMON_MEMORY="256m",
-        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        SPARK_DAEMON_JAVA_OPTS=JVM_FLAGS,
     )
     store = tmp_path / "store"
     count = make_sample_store(str(store), SampleConfig(size=4 << 20, file_size=1 << 20, has_queues=False))
@@ -80,6 +80,10 @@ def test_a_command_runs_on_a_standalone_cluster_of_two_workers(tmp_path):
         words += [
             "--executor-memory",
             "512m",
+            "--conf",
+            f"spark.driver.extraJavaOptions={JVM_FLAGS}",
+            "--conf",
+            f"spark.executor.extraJavaOptions={JVM_FLAGS}",
             "--conf",
             "spark.driver.host=127.0.0.1",
             "--conf",
