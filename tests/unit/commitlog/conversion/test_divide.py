@@ -123,7 +123,7 @@ def test_divide_without_entries_yet_is_kept(open_log, tmp_path, clock):
 
 @pytest.mark.parametrize("is_next_made", [True, False])
 def test_plain_log_that_ends_with_a_blank_ends_there(open_log, tmp_path, clock, is_next_made):
-    """A crash after the blank, before the batch that did not fit; and files that were made ahead."""
+    """A crash after the blank, before the batch that did not fit; and files that were allocated in advance."""
     places = write_plain(tmp_path, clock, 3000, 2000)
     second = tmp_path / "commitlog" / f"{FILE_SIZE:020d}"
     if is_next_made:
@@ -251,7 +251,7 @@ def test_there_is_no_base_log_without_a_directory(tmp_path):
 
 
 def test_damaged_last_record_of_a_base_log_does_not_stop_the_node(open_log, tmp_path, clock):
-    """Its end became zeros after the log was divided: the record before it says when the base log ends."""
+    """Its end became zeros after the log was divided: the time of the base log's end is in the record before it."""
     _, last = write_plain(tmp_path, clock, 100, 300)
     open_log().close()
     path = tmp_path / "commitlog" / f"{0:020d}"

@@ -54,7 +54,7 @@ def test_append_made_in_the_callback_of_another_waits_for_the_next_flush(log):
 
 
 def test_flush_counts_only_after_all_older_ones_have_completed(log):
-    """The younger one covers only what was written after the older one was taken."""
+    """The younger one covers only the bytes written after the older one started."""
     log.append([message(1)], [0])
     older = log.begin_flush()
     log.append([message(2)], [0])

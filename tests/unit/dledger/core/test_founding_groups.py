@@ -1,4 +1,4 @@
-"""The id of a group is agreed on by the votes that found it, before an entry that says it is committed (ADR 19)."""
+"""The votes that found a group agree on its id, before an entry with the id is committed (ADR 19)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_vote(_sender, _peer, message):
 
 
 def test_founding_member_rejects_another_group_before_anything_is_committed():
-    """Found by trying: a foreign directory won the vote of a node that had met the leader and held no entry."""
+    """Found by experiment: a foreign directory won the vote of a node that knew the leader but had no entry."""
     cluster = founding_group()
     leader = cluster.campaign("a", only=lambda *link: is_vote(*link) or isinstance(link[2], Heartbeat))
     drawn = leader.raft.state.group_id
@@ -54,7 +54,7 @@ def test_founding_member_rejects_another_group_before_anything_is_committed():
 def test_next_leader_keeps_the_id_of_a_founding_whose_entry_was_lost():
     cluster = founding_group()
     drawn = cluster.campaign("a", only=is_vote).raft.state.group_id
-    # Its log is lost with the power, its promise is not.
+    # A power failure loses its log, but not its hard state.
     cluster.nodes["a"] = founding_node("a", 9, cluster["a"].saved)
 
     cluster.campaign("a")
@@ -76,7 +76,7 @@ def test_founding_node_promises_the_group_id_of_its_last_vote():
 
 
 def test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own():
-    """It voted for the founding of an unknown candidate, and is no member by it: no other node voted for that."""
+    """Its vote for the founding of an unknown candidate makes it no member there: no other node voted for that."""
     node = founding_node("b", 1)
     node.step(Received("c", VoteRequest(4, False, 9, 4, group_id=OTHER_GROUP)))
 
@@ -87,7 +87,7 @@ def test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own()
 
 
 class _Foundings:
-    """A founding group whose messages come in any order, or never, and whose nodes crash."""
+    """A founding group whose messages arrive in any order, or never, and whose nodes crash."""
 
     def __init__(self, seed):
         self.random = Random(seed)
@@ -137,7 +137,7 @@ def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id(
         foundings += bool(group.believed)
         members += sum(not node.raft.state.is_founding for node in group.nodes.values())
 
-    # It says something only if many groups are founded, and many of their nodes learn of it.
+    # The test is meaningful only if many groups are founded, and many of their nodes learn of it.
     assert foundings > 75, foundings
     assert members > 150, members
 

@@ -1,4 +1,4 @@
-"""Term runs answer like a plain list of terms."""
+"""Runs of terms give the same answers as a plain list of terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linearizable reads: an index is given out only by a leader that has shown that it still leads (dissertation §6.4)."""
+"""Linearizable reads: only a leader that has confirmed its leadership returns a read index (dissertation §6.4)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_request_for_a_read_index_deposes_no_leader(group):
 
 
 def test_an_answer_to_a_request_for_a_read_index_raises_no_term(group):
-    """A node of another group may give it, started on a wrong directory with the name of the leader."""
+    """It may come from a node of another group, started on a wrong directory with the name of the leader."""
     cluster = group(THREE)
     term = cluster.campaign("a").raft.term
     cluster.deliver()

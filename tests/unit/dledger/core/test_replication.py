@@ -352,7 +352,7 @@ def test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader(gro
     follower = cluster["b"]
     assert follower.raft.commit_index == 2
 
-    # It was started again, on the same disk, and no connection was seen to break.
+    # It was restarted on the same disk, and the leader noticed no broken connection.
     again = type(follower)("b", tuple(THREE), follower.terms, follower.saved, 3)
     cluster.nodes["b"] = again
     again.step(Tick(cluster.now_ms))
@@ -376,7 +376,7 @@ def test_a_term_that_the_leader_does_not_know_any_more_agrees_only_with_what_is_
 
 
 def deliver_in_random_order(cluster, seed, count_max):
-    """Deliver messages of one instant in an order of chance; return how many until none is left."""
+    """Deliver messages of one instant in random order; return the number delivered until none is left."""
     draw = random.Random(seed).randrange
     under_way = []
     for count in range(count_max):

@@ -52,7 +52,7 @@ def test_a_group_is_founded_although_its_first_leader_dies_before_its_first_mess
     assert first.raft.role is Role.LEADER
     assert (first.saved.is_founding, cluster["b"].saved.is_founding) == (False, True)
 
-    # It comes back with what it saved, and without its no-op, which was not durable.
+    # It restarts with its hard state, and without its no-op, which was not durable.
     cluster.nodes["a"] = Node("a", tuple(THREE), [], first.saved, 5)
     cluster["a"].raft.state.quiet_until_ms = 0
     cluster["a"].step(Tick(cluster.now_ms))
@@ -131,7 +131,7 @@ def test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitte
 
 
 def test_a_wiped_node_does_not_help_a_lagging_one_become_leader(group):
-    """DLedger, and most systems, would lose here what was acknowledged."""
+    """DLedger, and most systems, would lose acknowledged entries here."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(200)
@@ -173,7 +173,7 @@ def test_late_acknowledgements_of_earlier_incarnations_do_not_count(group):
     cluster.isolate("c")
     term, last_index = leader.raft.term, leader.raft.last_index
 
-    # Its disk is lost twice more; what it acknowledged in each life comes in any order.
+    # Its disk is lost twice more; the acknowledgements of its incarnations arrive in any order.
     leader.step(Received("c", PushAccepted(term, -1, incarnation=5)))
     leader.step(Received("c", PushAccepted(term, -1, incarnation=6)))
     for earlier in (counted, 5, 0):
@@ -250,6 +250,6 @@ def test_acknowledgements_are_forgotten_when_the_incarnation_changes(group):
     leader.step(Received("c", HeartbeatResponse(1, 1, incarnation=77)))
     assert progress.match_index == -1
 
-    # An answer that its earlier life gave before it was wiped does not bring that back.
+    # A late answer of the incarnation before the wipe does not undo that.
     leader.step(Received("c", PushAccepted(1, match_index=2)))
     assert (progress.match_index, progress.incarnation) == (-1, 77)

@@ -80,7 +80,7 @@ def begun(data_file_size_bytes, **settings):
 
 
 def asked(cluster, machine, action, member_id, address="host:1"):
-    """Ask for a change; return its code and message."""
+    """Request a change of the membership; return its code and message."""
     answers = []
     machine.node.on_request_ended = lambda _, code, message: answers.append((code, message))
     machine.feed(ChangeMembership(cluster.next_id(), action, member_id, address))
@@ -151,7 +151,7 @@ def test_wiped_voter_that_no_entry_can_readmit_stops_no_leader(caplog):
     _, leader = begun(512)
     node = leader.node
     member = node.raft.membership.get("n3")
-    # As in a log of an older version: it took what could not be written with longer numbers.
+    # As in a log of an older version: it accepted an entry that is too large once the numbers are longer.
     node.store.max_body_bytes = len(_entry(node)) + 5
 
     for _ in range(3):

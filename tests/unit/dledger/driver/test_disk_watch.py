@@ -1,4 +1,4 @@
-"""What found no room is remembered until it would find some."""
+"""The disk watch remembers an entry that did not fit on the disk until there is enough free space for it."""
 
 from dledger.driver.disk_watch import RoomWatch
 from store.errors import DiskFull

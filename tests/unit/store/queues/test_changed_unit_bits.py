@@ -44,7 +44,7 @@ def test_expiry_of_a_queue_is_not_misled(tmp_path):
     first, begin = expired(root, clock)
     assert begin < first < begin + 49
 
-    # The last unit of the first file that is kept decides whether the file goes; the others are on the way of a search.
+    # The last unit of the first kept file decides whether that file is deleted; a binary search reads the others.
     for changed in (begin + 49, *range(first + 1, first + 30, 3), (begin + 600) // 2):
         assert expired(root, clock, changed) == (first, begin), changed
 
