@@ -75,7 +75,9 @@ def init(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make an authority: a folder with authority.crt, which all trust, and authority.key, which signs.
+    """Make an authority: a folder with its certificate and key.
+
+    All trust authority.crt; authority.key signs.
 
     The key can make any identity: keep the folder where you administer the cluster, with a backup.
 
@@ -99,7 +101,7 @@ def node(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make certificates of nodes, for connections between them and for their clients.
+    """Make certificates of nodes, for peers and clients.
 
     HOST is a name or address that clients dial; without any it is this machine (localhost). Copy authority.crt and
     the two files of a node to that node, with mode 0600.
@@ -129,7 +131,9 @@ def client(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make certificates of users, which clients show to nodes that require one.
+    """Make certificates of users, for clients of nodes.
+
+    A client shows its certificate to a node that requires one.
 
     No node accepts them as a node's.
 
@@ -147,7 +151,9 @@ def client(
 
 
 def show(folder: Folder = DEFAULT_FOLDER, *, as_json: AsJson = False) -> None:
-    """Show all certificates of a folder: their names, when they expire, and what is wrong with them.
+    """Show the certificates of a folder and their expiry.
+
+    It prints their names, and what is wrong with them, too.
 
     The exit code is 1 if one has expired, does not fit its key, or was signed by another authority.
 
@@ -175,7 +181,9 @@ def renew(
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Renew certificates, with new keys and the same names; or replace the authority in three steps.
+    """Renew certificates, or replace the authority.
+
+    A renewed certificate has a new key and the same names. The authority is replaced in three steps.
 
     `--authority begin` makes a second authority that is trusted and does not sign: distribute authority.crt. `use` has
     it sign: then `renew --all`, and distribute all files. `finish` removes the old one: distribute authority.crt.
