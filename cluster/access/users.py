@@ -89,7 +89,7 @@ class UserSettings:
                 raise IllegalAccessChange("verifier", "one of SCRAM-SHA-256", str(error)) from error
 
     def compiled(self) -> UserRules:
-        """Return what decides about the user."""
+        """Return the rules that decide about the user."""
         return UserRules(SubjectRules(self.policies), self.roles, self.is_super, self.is_enabled)
 
 

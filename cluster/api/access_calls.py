@@ -198,7 +198,7 @@ class AccessCalls:
         return response
 
     async def explain(self, request: pb.ExplainRequest) -> pb.ExplainResponse:
-        """Return what this node would decide, and why.
+        """Return the decision of this node about a request, with its reason.
 
         Raises:
             RequestFailed: ILLEGAL_REQUEST.

@@ -81,7 +81,7 @@ class AccessGate:
         return True
 
     def admit(self, method: str, context: Context) -> CallAdmission:
-        """Return what a call may do.
+        """Return the rights of a call.
 
         Raises:
             CallRefused: the caller is not authenticated, or may not call the method whatever the request.

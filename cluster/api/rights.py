@@ -96,7 +96,7 @@ class MethodRights:
     def lacking(
         self, user: str, request: Any, scope: Scope, rules: AccessRules, address: Address | None
     ) -> Need | str | None:
-        """Return what an authenticated user lacks for a request: a right, or another quality; None: nothing.
+        """Return the right, or other property, that an authenticated user lacks for a request; None: nothing.
 
         Args:
             user: name.

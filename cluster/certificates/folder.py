@@ -154,7 +154,7 @@ class CertificateFolder:
         return sorted(name for name in found if name != _AUTHORITY and not name.startswith("."))
 
     def check_all(self) -> list[Made]:
-        """Return what each certificate is, with its fault: the authorities, then the others by name.
+        """Return a description of each certificate, with its fault: the authorities, then the others by name.
 
         Raises:
             CertificateFault: there is no authority to check the others with.

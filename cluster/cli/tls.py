@@ -68,7 +68,7 @@ def _keep(context: typer.Context, parameter: typer.CallbackParam, value: str) ->
 
 
 def security_of(context: typer.Context) -> Security:
-    """Return how a command connects; end it if its files cannot be used."""
+    """Return the TLS settings of a command's connections; end the command if its files cannot be used."""
     given: dict[str, str] = context.meta.get(_GIVEN, {})
     if not given:
         return PLAIN

@@ -153,11 +153,11 @@ class LocalBaseLog:
         save_config(self._files, self._root, self.directories.node_directory, contents)
 
     def begin_fetch(self, wanted: BaseLogManifest) -> BaseLogFetch:
-        """Return what fetches the files of `wanted` that are missing here; the caller closes it."""
+        """Return a fetch of the files of `wanted` that are missing here; the caller closes it."""
         return BaseLogFetch(self._files, self.directories.base_directory, self.directories.node_directory, wanted)
 
     def conclude(self) -> Divided:
-        """Begin the entries where the base log ends, unless there are some; return what opening will find."""
+        """Begin the entries where the base log ends, unless there are some; return what the next opening finds."""
         files, places, manifest = self._files, self.directories, self.manifest
         if manifest.divide > 0 and not has_entries(files, places.node_directory):
             begin_entries(files, places, self._codec, manifest.divide)

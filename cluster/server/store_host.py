@@ -23,7 +23,7 @@ RESOLVE_LIMIT_S: Final = 5.0
 
 
 async def resolve_store_host(address: Address, limit_s: float = RESOLVE_LIMIT_S) -> Host:
-    """Return how records name a broker whose clients use `address`.
+    """Return the host, as records name it, of a broker whose clients use `address`.
 
     A name is resolved once, in a thread of the loop's pool; of several addresses the first IPv4 address is taken, else
     the first one. If it is not resolved within `limit_s` seconds, that is logged, and the host is loopback.

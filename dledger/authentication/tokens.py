@@ -77,7 +77,7 @@ def session_token(session: Session, key: bytes) -> str:
 
 
 def read_session_token(token: str, keys: Sequence[bytes], now_s: int) -> Session:
-    """Return what a session token says.
+    """Return the session of a token.
 
     Args:
         token: from a client: anything.

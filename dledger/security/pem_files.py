@@ -52,7 +52,7 @@ class PemFile:
 
 
 def file_state(path: str) -> FileState | None:
-    """Return what changes when a file is written or replaced (time in ns, size, inode); None if it is not there."""
+    """Return the properties that change with a file's content (time in ns, size, inode); None: there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116  # this package does not import pathlib
     except OSError:
@@ -188,7 +188,7 @@ def _validity(der: bytes) -> tuple[datetime, datetime]:
 
 
 def _inside(der: bytes, position: int) -> tuple[int, int]:
-    """Return where the content of an element begins and ends."""
+    """Return the begin and the end of the content of an element."""
     size, begin = der[position + 1], position + 2
     if size & 0x80:
         count = size & 0x7F

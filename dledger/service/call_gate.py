@@ -51,7 +51,7 @@ class CallGate(Protocol):
     """Admits calls to one server."""
 
     def admit(self, method: str, context: Context) -> CallRights:
-        """Return what a call may do.
+        """Return the rights of a call.
 
         Args:
             method: its path, `/package.Service/Method`.
@@ -78,7 +78,7 @@ _OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=_E
 
 
 def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
-    """Return what a call may do; without a gate, everything.
+    """Return the rights of a call: without a gate, all.
 
     Raises:
         dledger.errors.CallRefused: nothing.

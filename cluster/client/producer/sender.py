@@ -143,7 +143,7 @@ class PutQueue:
         self._earliest = min(self._earliest, item.deadline)
 
     def linger_left_s(self) -> float:
-        """Return how long the batch of the next topic waits for more messages; at most 0: it is sent now."""
+        """Return the seconds that the batch of the next topic waits for more messages; at most 0: it is sent now."""
         rules = self._rules
         if not rules.linger_s or self.is_hasty or self.queued_bytes >= rules.batch_size_bytes_max:
             return 0.0

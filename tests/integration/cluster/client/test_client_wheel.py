@@ -81,7 +81,7 @@ def test_wheel_holds_one_package_without_the_server_and_without_imports_of_the_s
 
 @pytest.mark.slow
 def test_application_in_an_empty_environment_sends_and_receives(wheel: Path, tmp_path: Path) -> None:
-    """Packages of others come from our environment, by a path on which its own installed projects are not found."""
+    """Dependencies are imported from our environment, by a path on which this project itself is not found."""
     environment = tmp_path / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"

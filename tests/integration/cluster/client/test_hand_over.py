@@ -1,7 +1,7 @@
-"""A queue that goes to another consumer of a group: what is at work is finished and committed first, none comes twice.
+"""A queue moves to another consumer of a group: messages in work are finished and committed first, none comes twice.
 
-Brokers are in memory, consumers are the real ones. What a program was handed out and did not finish within
-`handover_limit_s` comes again: at least once is never given up.
+Brokers are in memory, consumers are the real ones. Messages that a program received and did not finish within
+`handover_limit_s` are delivered again: delivery is at least once in every case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.integration.cluster.client.helpers import consumer_of, offset_of, tak
 from tests.support.waiting import PATIENCE_S, run, until, wait_until
 
 MakeBroker = Callable[..., Any]
-# No commit but those of a hand-over, unless a test sets another one.
+# No commits except those of a hand-over, unless a test sets another interval.
 RARELY = {"commit_interval_s": 3_600.0, "handover_limit_s": PATIENCE_S}
 
 
@@ -69,7 +69,7 @@ def test_unprocessed_messages_of_a_loop_go_to_the_next_consumer(make_broker: Mak
             seen = [await anext(first) for _ in range(25)]
             async with consumer_of(broker, client_id="b", is_orderly=is_orderly, **RARELY) as second:
                 await until(lambda: len(first.queues) == 1)
-                # Asking for another one says that the one before is done with.
+                # Requesting the next message means that the previous one is processed.
                 asking = asyncio.ensure_future(anext(first))
                 found = await take(second, 1)
                 while len(seen + found) < len(ALL) - 1:
@@ -103,7 +103,7 @@ def test_unprocessed_messages_of_a_blocking_loop_are_not_lost(make_broker: MakeB
             wait_until(lambda: len(first.queues) == 1, "the first one gave a queue up")
             for _ in range(20):
                 broker.stored.fill("orders", 1, queue_id=first.queues[0].queue_id)
-            # All of the other queue, and what was handed out of this one before.
+            # All of the other queue, and the messages of this one that were delivered before.
             kept = first.queues[0].queue_id
             while sum(each.queue_id == kept for each in seen) < 40:
                 seen.append(next(first))
@@ -157,7 +157,7 @@ def test_a_dead_consumer_causes_redelivery_only_since_its_last_commit(make_broke
 
 
 async def dead(consumer: Any) -> None:
-    """End a consumer as a process that is killed does: without another word."""
+    """End a consumer like a killed process: it sends nothing more to the broker."""
     for task in consumer._tasks:
         task.cancel()
     for reader in list(consumer._rebalancer.readers.values()):

@@ -96,7 +96,7 @@ def test_an_idle_topic_is_no_failure(make_broker: MakeBroker, monkeypatch: Any) 
         async with consumer_of(broker, no_route_limit_s=1.0, rebalance_interval_s=0.05) as consumer:
             await until(lambda: consumer.queues)
             broker.break_streams()
-            # Streams are open again, and bring nothing.
+            # Streams are open again, and deliver nothing.
             assert await consumer.poll(timeout_s=1.5) == []
 
     run(main())

@@ -20,7 +20,7 @@ OPTIONS = {
     "heart_beat_time_interval_ms": 50,
     "min_election_timeout_ms": 1_000,
     "max_election_timeout_ms": 2_000,
-    # A stall leaves no outcome open; `client_of` waits for longer.
+    # A pause of the machine leaves no outcome unknown; `client_of` waits for longer.
     "max_wait_ack_time_ms": int(1000 * PATIENCE_S),
     "mapped_file_size_for_entry_data": 1 << 20,
     "mapped_file_size_for_entry_index": 1 << 20,
@@ -28,12 +28,12 @@ OPTIONS = {
 
 
 def client_of(endpoints: str) -> LogClient:
-    """Return a client that takes no node for lost that is only slow."""
+    """Return a client that does not mistake a slow node for a failed one."""
     return LogClient(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=2 * PATIENCE_S)
 
 
 def hand_leadership_on(cluster: LocalCluster) -> None:
-    """Let another node lead, which appends a no-op; a new leader may refuse until it counts its followers."""
+    """Make another node leader; it appends a no-op, and may refuse appends until it counts its followers."""
 
     def is_handed_on() -> bool:
         leader = cluster.wait_for_leader(PATIENCE_S)

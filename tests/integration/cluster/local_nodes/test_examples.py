@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 
 @pytest.mark.slow
 def test_dictionary_survives_the_loss_of_its_leader_and_of_a_disk(monkeypatch, capsys):
-    # In this process, where a pause also stops the clock of its nodes; and no command is given up for a stall.
+    # In this process, where a pause also stops the clocks of its nodes; and no command times out because of a pause.
     monkeypatch.setattr("dledger.pending.appends.PendingAppends.expire", lambda *_: None)
 
     runpy.run_path(str(EXAMPLES / "key_value.py"), run_name="__main__")

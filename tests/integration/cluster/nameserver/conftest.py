@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NameServerProcess:
-    """One `dledger nameserver` on a port of its own, which it keeps over restarts."""
+    """One `dledger nameserver` on a separate port, the same after a restart."""
 
     def __init__(self) -> None:
         (port,) = choose_ports(1, None)
@@ -31,7 +31,7 @@ class NameServerProcess:
         assert self._process.stdout.readline() == f"ready nameserver={self.address}\n"
 
     def stop(self) -> tuple[int, str]:
-        """End it in order; return its exit code and its log."""
+        """Stop it cleanly; return its exit code and its log."""
         process, self._process = self._process, None
         assert process is not None
         process.terminate()
@@ -39,7 +39,7 @@ class NameServerProcess:
         return process.returncode, log
 
     def pause(self) -> None:
-        """Have it hang: its connections stay, and it answers nothing."""
+        """Make it hang: its connections stay open, and it answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -56,7 +56,7 @@ class NameServerProcess:
 
 @pytest.fixture
 def name_server() -> Iterator[Callable[[], NameServerProcess]]:
-    """Return a function that makes name servers; all are ended after the test."""
+    """Return a function that starts name servers; all are ended after the test."""
     made: list[NameServerProcess] = []
 
     def make() -> NameServerProcess:

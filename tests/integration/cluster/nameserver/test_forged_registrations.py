@@ -47,7 +47,7 @@ class Server:
         self.service = NameServer(clock_ms=lambda: self.now_ms)
 
     async def register(self, registration: Registration, extent: Extent | None = None) -> str:
-        """Send a registration; return why it was refused, or nothing."""
+        """Send a registration; return the reason of its refusal, or nothing."""
         request = register_request(registration, registration.topics, *([extent] if extent else []))
         response = await self.stub.Register(request)
         assert not response.wants_all or extent
@@ -106,13 +106,13 @@ async def test_forged_registrations_are_refused_while_an_honest_node_is_alive() 
                 await server.register(forged, extent)
             assert (what, await server.leader()) == (what, n0.node.address)
 
-        # One that is dead, and one that hangs, leave one that knows better.
+        # Two of three nodes are stopped; the third one knows the leader.
         await n0.stop()
         await n1.stop()
         assert await server.register(forgeries["another leader"]) == "REGISTRATION_UNCONFIRMED"
         assert n2.asked_count > 0
         assert await server.leader() == n0.node.address
-        # The leader itself is believed without a question.
+        # A registration of the leader itself is accepted without asking other nodes.
         count = n2.asked_count
         assert await server.register(replace(honest, sequence=2)) == ""
         assert n2.asked_count == count
@@ -137,7 +137,7 @@ async def test_strangers_neither_renew_nor_remove_a_registration() -> None:
 
 @in_a_loop
 async def test_new_leaders_are_confirmed_at_once_whichever_nodes_are_dead_or_hang(monkeypatch) -> None:
-    # A node that hangs would be waited for much longer than the test takes.
+    # Waiting for a node that hangs would take much longer than the test.
     monkeypatch.setattr(registration_checks, "_NODE_TIMEOUT_S", 3_600.0)
     monkeypatch.setattr(registration_checks, "_CONFIRM_TIMEOUT_S", 3_600.0)
     with silent_host() as hanging:
@@ -206,7 +206,7 @@ async def test_a_node_of_another_broker_at_a_known_address_is_no_witness() -> No
 
 
 def test_a_standalone_broker_with_older_topics_is_accepted_at_once(tmp_path, name_server) -> None:
-    """A directory that was restored from a backup counts the changes of its topics from a lower number again."""
+    """In a directory restored from a backup, the version of the topics is lower than the one registered before."""
     address = name_server().address
     broker = BrokerThread(tmp_path / "a", name_servers=address)
     restored = BrokerThread(tmp_path / "b", name_servers=address)
@@ -235,7 +235,7 @@ async def test_an_unconfirmed_registration_is_accepted_on_a_retry() -> None:
         async with Registrar(server.address, GrpcNameServer, retry_interval_s=0.05) as registrar:
             registrar.say(registration(nodes, nodes[1], 4, b""))
             await until(lambda: asked(nodes[1]), bool)
-            # It has learned only now that it leads.
+            # It has learned only now that it is the leader.
             (digest,) = registrar.life_digests
             lead(nodes, nodes[1], 4)
             nodes[1].life_digests = [digest]

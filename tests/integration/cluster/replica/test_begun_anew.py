@@ -19,11 +19,11 @@ async def delete_all_that_may_go(replica):
     """Have the node delete what its retention may delete, as when the disk is too full."""
     node, log = replica.node, replica.parts.entries
     retention = node._retention
-    # A live follower needs the entries that it has not acknowledged, for a moment.
+    # A live follower still needs the entries that it has not acknowledged.
     await until(lambda: log.position_of(min(retention._floor.index(), log.last_index)) > 5 * FILE_SIZE)
 
     def is_deleted():
-        # Again and again: a node that is elected meanwhile keeps all files for a moment.
+        # Repeatedly: a node that has just been elected keeps all files for a moment.
         node._event_batches.soon(lambda driver: driver.delete_before(retention._floor.index()))
         return log.begin_index > 0
 
@@ -31,12 +31,12 @@ async def delete_all_that_may_go(replica):
 
 
 def begin_of(replica):
-    """Return where the log begins, and the checksum of the chain of entries before it."""
+    """Return the begin of the log, and the checksum of the chain of entries before it."""
     return replica.parts.log.begin_offset, replica.parts.entries.begin_chain_crc
 
 
 async def fill(group):
-    """Put messages into three queues; one of them is silent from then on, in which only expired ones will be."""
+    """Put messages into three queues; one of them gets no more, so that all its messages will have expired."""
     await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 4, 4))))
     await group.put(*numbered(range(30), queue_id=2))
     for begin in range(0, COUNT, 100):
@@ -72,7 +72,7 @@ def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(
             await group.start(away)
             late = group.open[away]
             await group.level()
-            # From the node that led when it came; the others' snapshots, and so their logs' begins, may differ.
+            # From the leader of that time; the others' snapshots, and so the begins of their logs, may differ.
             others = [each for each in group.open.values() if each is not late]
             (source, *_) = (each for each in others if begin_of(each) == begin_of(late))
             assert begin_of(late)[0] > 0
@@ -109,7 +109,7 @@ def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(
 
 @pytest.mark.slow
 def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_again(tmp_path, monkeypatch):
-    """It stops at once, dispatches nothing before, and its queues are as those of the others afterwards."""
+    """It stops at once without dispatching; after the restart, its queues are equal to those of the other nodes."""
     whole = BrokerState.snapshot_loading
 
     def without_end(state, content):

@@ -1,4 +1,4 @@
-"""Compressed bodies carry their kind, and come back as they were."""
+"""Compressed bodies are marked with their codec, and decompression restores them."""
 
 from __future__ import annotations
 
