@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what the blocking faces of the clients run on."""
+"""An event loop in a separate thread, on which the blocking interfaces of the clients run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The known nodes, and the node that is taken for the leader. Pure bookkeeping, no network.
 
-Every face of the client asks nodes in its own way and lets `pick_leader` judge their answers.
+Each interface of the client asks nodes in a different way and lets `pick_leader` judge their answers.
 """
 
 from __future__ import annotations

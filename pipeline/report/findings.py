@@ -1,6 +1,6 @@
 """Unusual facts about a log, as sentences: each rule reads a report and yields its findings, or none.
 
-An alarm is something that should not be in any log; a notice is something that its owner should know of.
+An alarm is a fact that should not occur in any log; a notice is a fact that the log's owner should know.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TOLD_MAX: Final = 3
 
 
 class Level(StrEnum):
-    """How much it matters."""
+    """The severity of a finding."""
 
     ALARM = "alarm"
     NOTICE = "notice"
 
 
 class ReportFinding(NamedTuple):
-    """One thing that is unusual: a few words, and a sentence or two with its figures and what to do."""
+    """One unusual fact: a short title, and one or two sentences with its figures and the recommended action."""
 
     level: Level
     title: str
@@ -110,7 +110,7 @@ def _repeated_keys(report: Report) -> Iterator[ReportFinding]:
         count = count_text(report.repeated_keys, "message")
         text = f"{about}{count} {verb} the UNIQ_KEY of an earlier one of the same topic: "
         text += "a producer sent again what had arrived."
-        # Those that come again much later are counted, and not kept.
+        # Repetitions much later are counted, but not stored as examples.
         for topic, key in report.repeated_examples[:1]:
             text += f" For example {key} of {topic}."
         yield ReportFinding(Level.NOTICE, "Messages sent twice", text)
@@ -219,7 +219,7 @@ _RULES: Final[tuple[Callable[[Report], Iterator[ReportFinding]], ...]] = (
 
 
 def _own_topics(report: Report) -> Iterator[TopicSummary]:
-    """Give the topics that clients put to, with messages enough to say anything."""
+    """Yield the topics that clients send to, with enough messages for a meaningful statistic."""
     for topic in report.topics:
         is_own = not is_system_topic(topic.topic) and not is_retry_topic(topic.topic) and topic.topic != SCHEDULE_TOPIC
         if is_own and topic.messages >= _MESSAGES_MIN:

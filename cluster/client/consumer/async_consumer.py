@@ -1,4 +1,4 @@
-"""The asyncio face of the consumer.
+"""The asyncio interface of the consumer.
 
 The path of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`. Which
 queues are read is decided in `rebalance`; their consumed offsets are kept in `progress`.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _RENEW_S = 20.0
 _TICK_S = 1.0
-# While another consumer waits for a queue until messages are done with.
+# While another consumer waits for a queue whose messages are still being processed.
 _HANDOVER_TICK_S = 0.1
 _CHUNK = 256
 
@@ -40,7 +40,7 @@ Topics = str | Iterable[str] | Mapping[str, str]
 
 
 class AsyncConsumer:
-    """Reads messages as one of a group. Made by `async with Consumer(...)`; for use by one event loop.
+    """Reads messages as a member of a group. Created by `async with Consumer(...)`; for use by one event loop.
 
     Attributes:
         client_id: its name in the group.
@@ -62,7 +62,7 @@ class AsyncConsumer:
         self._is_ready = asyncio.Event()
         self._failures: deque[RequestFailed] = deque()
         self._refusal: RequestFailed | None = None
-        # Taken from a reader, not handed out yet; and handed out, not known to be done with.
+        # Taken from a reader, but not delivered yet; and delivered, but perhaps not processed yet.
         self._chunk: deque[ReceivedMessage] = deque()
         self._handed_out: list[ReceivedMessage] = []
         self._current: ReceivedMessage | None = None
@@ -131,7 +131,7 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """Return the next message, whenever it comes."""
+        """Wait for the next message and return it."""
         current, chunk = self._current, self._chunk
         if current is not None:
             if self._options.is_auto_acknowledged:
@@ -178,12 +178,12 @@ class AsyncConsumer:
             message.reader.progress.done(message.queue_offset)
 
     async def commit(self) -> None:
-        """Commit now what is done with; a failure is logged, and committed with the next one."""
+        """Commit the processed messages now; a failure is logged, and the next commit includes them."""
         async with self._lock:
             await self._rebalancer.commit()
 
     async def close(self) -> None:
-        """Commit what is done with, give locks back, leave the group. Harmless when done twice."""
+        """Commit the processed messages, release the locks, leave the group. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -195,7 +195,7 @@ class AsyncConsumer:
     # ------------------------------------------------------------------------------------------------------- delivery
 
     def _finish(self) -> None:
-        """What was handed out before is done with, if that counts."""
+        """Mark the messages delivered before as processed, if acknowledgement is automatic."""
         if self._options.is_auto_acknowledged:
             self.acknowledge(self._handed_out)
             if self._current is not None:
@@ -216,7 +216,7 @@ class AsyncConsumer:
         return messages or self._take_from_readers(count_max)
 
     def _take_from_readers(self, count_max: int) -> list[ReceivedMessage]:
-        """Take messages of the next queue that has some."""
+        """Take messages of the next queue that is not empty."""
         ready = self._ready
         while ready:
             reader = ready.popleft()
@@ -275,7 +275,7 @@ class AsyncConsumer:
             async with self._lock:
                 await self._rebalancer.balance()
             with suppress(TimeoutError):
-                # A topic that is not there yet is looked for more often.
+                # A topic that does not exist yet is looked up more often.
                 pause_s = self._options.rebalance_interval_s if self._rebalancer.readers else _TICK_S
                 async with asyncio.timeout(pause_s):
                     await wanted.wait()

@@ -1,4 +1,4 @@
-"""`Consumer`: one name for two faces. `async with` gives the asyncio one, `with` the blocking one."""
+"""`Consumer`: one name for two interfaces. `async with` gives the asyncio one, `with` the blocking one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Consumer:
         self._blocking_face: BlockingConsumer | None = None
 
     async def __aenter__(self) -> AsyncConsumer:
-        """Open; return the asyncio face."""
+        """Open; return the asyncio interface."""
         assert self._asyncio_face is None, "it is open already"
         self._asyncio_face = self._make()
         return await self._asyncio_face.__aenter__()
@@ -84,7 +84,7 @@ class Consumer:
         await face.close()
 
     def __enter__(self) -> BlockingConsumer:
-        """Open; return the blocking face."""
+        """Open; return the blocking interface."""
         assert self._blocking_face is None, "it is open already"
         self._blocking_face = BlockingConsumer(self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged)
         return self._blocking_face
@@ -105,10 +105,10 @@ class Consumer:
 
 
 class BlockingConsumer:
-    """The blocking face of the consumer. For use by one thread at a time.
+    """The blocking interface of the consumer. For use by one thread at a time.
 
     Args:
-        opened: makes and opens the asyncio face, on the loop that it will run on.
+        opened: makes and opens the asyncio interface, on the loop that it will run on.
         is_auto_acknowledged: asking for the next messages acknowledges those before.
     """
 

@@ -1,4 +1,4 @@
-"""Keeps one consumer in its group at one broker: a JoinGroup stream, opened again wherever the leader is."""
+"""Keeps one consumer in its group at one broker: a JoinGroup stream, reopened to the new leader after a change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GroupMember:
         broker: its name.
         address: of the node that the stream is open to; empty without one.
         client_ids: the members as last received; empty at first. Kept while the broker cannot be reached.
-        failure: why the stream ended last; None before that.
+        failure: the reason of the last end of the stream; None before that.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GroupMember:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def reopen(self) -> None:
-        """Join again at the current leader: the stream may be dead without a notice."""
+        """Join again at the current leader: the stream may be broken without an error."""
         if self._call is not None:
             self._call.cancel()
 
@@ -90,7 +90,7 @@ class GroupMember:
                     backoff.reset()
                     hops = 0
                 is_named = self._nodes.judge(self.broker, address, failure)
-                # A group that is disabled while this consumer is in it is waited for.
+                # If a group is disabled while this consumer is in it, the consumer waits until it is enabled.
                 is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
                 if not (failure.is_worth_trying or failure.reason in _PASSING or is_held_up):
                     self._on_refused(failure)
@@ -101,10 +101,10 @@ class GroupMember:
                     await asyncio.sleep(backoff.next_s())
 
     async def _stay(self, address: str) -> None:
-        """Be in the group until the stream ends.
+        """Stay in the group until the stream ends.
 
         Raises:
-            RequestFailed: why it ended.
+            RequestFailed: the stream ended, for this reason.
         """
         call = self._call = self._nodes.stub(address).JoinGroup()
         self.address = address
@@ -122,7 +122,7 @@ class GroupMember:
             self.address = ""
             call.cancel()
             self._on_left(self.broker)
-            # Last, for `stop` may cancel this task meanwhile.
+            # Last, because `stop` may cancel this task during it.
             await end_tasks([beats])
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:

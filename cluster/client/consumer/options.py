@@ -57,9 +57,9 @@ class ConsumerOptions:
             none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
             is tried on all the same.
         on_skipped: called for messages that this consumer does not get: damaged ones, and those that were deleted by
-            age before it read them. Called in the consumer's event loop (the blocking face has one of its own), ahead
-            of the messages after them, and again when they are read again. What it raises ends the reading of that
-            queue, and comes out of `poll`. Without it they are logged.
+            age before it read them. Called in the consumer's event loop (the blocking interface runs one), before the
+            messages after them are delivered, and again when they are read again. If it raises an exception, reading
+            of that queue ends, and `poll` raises the exception. Without it they are logged.
     """
 
     mode: Mode = "cluster"

@@ -1,4 +1,4 @@
-"""Messages that the leader's disk has damaged, from another node of its broker: all nodes hold the same ones."""
+"""Reads messages that are damaged on the leader's disk from another node of its broker: all have the same ones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _PATIENCE_S: Final = 10.0
 
 
 class OtherNodes:
-    """The other nodes of a broker, for all that one answer of its leader has passed over.
+    """The other nodes of a broker, for all messages that one answer of its leader has skipped.
 
-    A node that gives no answer is asked again for ten seconds: what it holds is not lost yet. Then it is left alone.
+    A node that gives no answer is asked again for ten seconds: its messages are not lost yet. Then it is given up.
 
     Args:
         reader: of the queue.
@@ -43,7 +43,7 @@ class OtherNodes:
         self._nodes = nodes
         self._damaged_at = damaged_at
         self._addresses = [address for address in nodes.addresses(reader.queue.broker) if address != damaged_at]
-        # When those that gave no answer were asked first.
+        # The time of the first request to each node that gave no answer.
         self._silent_since: dict[str, float] = {}
 
     @property
@@ -85,18 +85,18 @@ class OtherNodes:
         """Return the messages that one node has.
 
         Raises:
-            RequestFailed: it gives no answer, or none now.
-            store.errors.CorruptData: what it sends is no message.
+            RequestFailed: it gives no answer, or cannot answer now.
+            store.errors.CorruptData: its answer is not a message.
         """
         queue = self._reader.queue
-        # What is committed is the same everywhere; tags are looked at by the caller.
+        # Committed messages are the same on all nodes; the caller checks the tags.
         request = GetRequest(
             topic=queue.topic,
             queue_id=queue.queue_id,
             offset=begin,
             max_messages=min(end - begin, _COUNT_MAX),
             max_bytes=_SIZE_BYTES_MAX,
-            # A node that lags answers when it has caught up with what the leader has sent, and does not deny having it.
+            # A node that lags answers once it has caught up with the leader; it reports no messages as missing.
             mode=READ_MODE_LINEARIZABLE,
             form=MESSAGE_FORM_RECORDS,
         )

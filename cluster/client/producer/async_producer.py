@@ -1,4 +1,4 @@
-"""The asyncio face of the producer.
+"""The asyncio interface of the producer.
 
 The way of a message: `send` → a queue is chosen (`queue_choice`) → `PutSender` of its broker (joins what is queued into
 a batch) → a PutStream to that broker's leader. `docs/operations.md` has what to set when.

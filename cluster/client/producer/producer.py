@@ -1,4 +1,4 @@
-"""`Producer`: one name for two faces. `async with` gives the asyncio one, `with` the blocking one."""
+"""`Producer`: one name for two interfaces. `async with` gives the asyncio one, `with` the blocking one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Producer:
         self._blocking_face: BlockingProducer | None = None
 
     async def __aenter__(self) -> AsyncProducer:
-        """Open; return the asyncio face."""
+        """Open; return the asyncio interface."""
         assert self._asyncio_face is None, "it is open already"
         self._asyncio_face = AsyncProducer(self._endpoints, self._name_servers, self._options)
         return await self._asyncio_face.__aenter__()
@@ -64,7 +64,7 @@ class Producer:
         await face.close()
 
     def __enter__(self) -> BlockingProducer:
-        """Open; return the blocking face."""
+        """Open; return the blocking interface."""
         assert self._blocking_face is None, "it is open already"
         self._blocking_face = BlockingProducer(self._endpoints, self._name_servers, self._options)
         return self._blocking_face
@@ -77,7 +77,7 @@ class Producer:
 
 
 class BlockingProducer:
-    """The blocking face of the producer. Safe to share between threads; what they send at once shares batches."""
+    """The blocking interface of the producer. Safe to share between threads; what they send at once shares batches."""
 
     def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
         self._thread = LoopThread("producer")

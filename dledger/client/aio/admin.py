@@ -1,4 +1,4 @@
-"""The asyncio face of administration: `AsyncAdminClient`. For use by the tasks of one event loop."""
+"""The asyncio interface of administration: `AsyncAdminClient`. For use by the tasks of one event loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The asyncio face of the client: `AsyncLogClient`. For use by the tasks of one event loop.
+"""The asyncio interface of the client: `AsyncLogClient`. For use by the tasks of one event loop.
 
-The way of an append: `append` → `AppendSender` (joins what is there into a batch) → `RequestStream` (one bidirectional
-gRPC call, up to four batches under way) → the answer settles one future a caller.
+The path of an append: `append` → `AppendSender` (joins queued bodies into a batch) → `RequestStream` (a bidirectional
+gRPC call, up to four batches in flight) → the answer completes one future per caller.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One bidirectional call to one node: batches, their answers, and the batches lost when it breaks.
 
-It decides nothing: the sender that owns it gets every answer and the end. Requests and responses are matched by
+It makes no decisions: it reports every answer, and its end, to the sender. Requests and responses are matched by
 their field `request_id`.
 """
 
@@ -22,11 +22,11 @@ _ORDERLY_END_S = 0.5
 
 
 class SentBatch(Protocol):
-    """What travels in one request."""
+    """The content of one request."""
 
     @property
     def sent_at(self) -> float:
-        """When it was made, on the monotonic clock."""
+        """The time when it was created, on the monotonic clock."""
         ...
 
     def request(self, request_id: int) -> Any:
@@ -44,7 +44,7 @@ ResponseT = TypeVar("ResponseT", bound=_Response)
 
 
 class RequestStream(Generic[BatchT, ResponseT]):
-    """A bidirectional stream with several batches under way.
+    """A bidirectional stream with several batches in flight.
 
     Args:
         address: the node's.
@@ -69,7 +69,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
         self._reader = asyncio.ensure_future(self._read())
 
     async def send(self, batch: BatchT) -> None:
-        """Write a batch; returns when the connection has taken it. A failure is reported through `on_lost`."""
+        """Write a batch; return when the connection has accepted it. A failure is reported through `on_lost`."""
         self._last_request_id += 1
         self.in_flight[self._last_request_id] = batch
         try:
@@ -86,7 +86,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
         self._call.cancel()
 
     async def close(self) -> None:
-        """End the call and wait until `on_lost` was called: in order if nothing is in flight, else at once."""
+        """End the call and wait until `on_lost` was called: cleanly if nothing is in flight, else at once."""
         if not self.in_flight:
             # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
             # its complaints.
@@ -98,7 +98,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
 
     async def _read(self) -> None:
         call, in_flight = self._call, self.in_flight
-        # How it ends with its event loop; waiters for what is in flight must be answered, too.
+        # It ends like this with its event loop; waiters for batches in flight must get an answer, too.
         code, details = grpc.StatusCode.CANCELLED, "the client was ended"
         try:
             while True:

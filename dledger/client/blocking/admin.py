@@ -1,4 +1,4 @@
-"""The blocking face of administration: `AdminClient`. Safe to share between threads."""
+"""The blocking interface of administration: `AdminClient`. Safe to share between threads."""
 
 from __future__ import annotations
 

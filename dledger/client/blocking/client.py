@@ -1,4 +1,4 @@
-"""The blocking face of the client: `LogClient`. Safe to share between threads.
+"""The blocking interface of the client: `LogClient`. Safe to share between threads.
 
 The way of an append: `append_many` → `Combiner` (alone or with other threads' bodies) → `_append_with_retries`
 (tenacity) → `_attempt` (the leader, or the node that it names) → one gRPC call, in the caller's own thread.
