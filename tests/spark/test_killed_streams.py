@@ -25,15 +25,22 @@ from tests.support.waiting import PATIENCE_S, wait_until
 ENDS = int(os.environ.get("DLEDGER_STREAM_ENDS", "3"))
 SEED = int(os.environ.get("DLEDGER_STREAM_SEED", str(random.randrange(1 << 30))))
 LIMIT_S = 120
+# Messages for as many batches as a driver works on until it is ended; all that are sent must be read again at the end.
+AHEAD = 6_000
 
 
 class Load(threading.Thread):
-    """Sends numbered messages without end, a thousand a second at most, and writes down what became of them."""
+    """Sends numbered messages without end, a thousand a second at most, and writes down what became of them.
+
+    It pauses when it is far ahead of what the test waits for, so that a slow machine gets no more messages than a quick
+    one. Whatever is ended after a wait is ended while messages are sent.
+    """
 
     def __init__(self, endpoints):
         super().__init__(daemon=True)
         self._endpoints = endpoints
         self._is_over = threading.Event()
+        self._goal = 0
         self.acknowledged = set()
         self.unknown = set()
 
@@ -41,6 +48,8 @@ class Load(threading.Thread):
         number = 0
         with Producer(self._endpoints, deadline_s=20.0) as producer:
             while not self._is_over.wait(0.02):
+                if len(self.acknowledged) >= self._goal + AHEAD:
+                    continue
                 numbers = range(number, number := number + 20)
                 try:
                     producer.send_many([OutgoingMessage("orders", b"%d" % each) for each in numbers])
@@ -52,8 +61,8 @@ class Load(threading.Thread):
 
     def wait_for_more(self, count):
         """Wait until this many more messages are acknowledged."""
-        goal = len(self.acknowledged) + count
-        wait_until(lambda: len(self.acknowledged) >= goal, "more messages", LIMIT_S)
+        self._goal = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= self._goal, "more messages", LIMIT_S)
 
     def end(self):
         self._is_over.set()
