@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed.
+    """The production code that a node is built from; a test inserts a faulty part to see whether the checks detect it.
 
-    `make_message_codec` makes the codec of a leader's own entries in runs whose log is one of messages.
+    `make_message_codec` creates the codec of a leader's internal entries in runs whose log contains messages.
     """
 
     open_store: Callable[..., EntryStore] = EntryStore.open
@@ -54,7 +54,7 @@ class World:
 
 
 class MachinePort(Protocol):
-    """What a process needs to know of the machine that it runs on."""
+    """The properties and methods of a machine that the process on it uses."""
 
     sync_delay_us: int
     clock: SimClock

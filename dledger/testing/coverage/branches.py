@@ -1,9 +1,9 @@
 """Measures which branches of the production code simulated runs take: every outcome of every condition, every case.
 
-The sources are compiled with probes in them, when they are first imported and in worker processes only. A probe marks
-its branch as taken; it neither draws nor changes anything, so that a seed is the same run with probes as without. A
-tracer of the interpreter would see fewer things (a condition of several parts is one line to it) and cost many times
-as much, so that only few seeds could be measured; with probes `make test` measures all of its thousand.
+The sources are compiled with probes at their first import, in worker processes only. A probe marks its branch as taken;
+it draws no random numbers and changes no state, so that a seed gives the same run without probes. A tracer of the
+interpreter would see less (a condition of several parts is one line for it) and cost many times as much, so that only
+few seeds could be measured; with probes `make test` measures all of its thousand.
 
 Branches are named by module, function and text, not by line: a name stays the same while other lines change.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# The core, and what it is driven by and writes to; `core.*` means all of the package.
+# The core, its driver, and its storage; `core.*` means all of the package.
 PACKAGE = "dledger"
 _FOLDERS = ("core", "core.state", "driver", "entries", "entries.format", "node", "storage")
 _NAMES = (
@@ -58,11 +58,11 @@ _NAMES = (
 
 
 class BranchHits:
-    """Which branches were taken since the last look.
+    """The branches taken since the last call of `take`.
 
     Attributes:
-        taken: their numbers; a dictionary, for `setdefault` marks and returns a truth value in one call.
-        count: how many branches there are.
+        taken: their numbers; a dictionary, because `setdefault` marks and returns a truth value in one call.
+        count: the number of all branches.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def install() -> None:
 
 
 def _modules() -> Iterator[tuple[str, str]]:
-    """Yield the measured modules by name, and where their sources are."""
+    """Yield the name of each measured module, and the path of its source."""
     for package in (f"{PACKAGE}.{folder}" for folder in _FOLDERS):
         paths = import_module(package).__path__
         for found in sorted(iter_modules(paths, f"{package}."), key=lambda found: found.name):
@@ -131,8 +131,8 @@ def compile_with_probes(module: str, source: bytes, path: str, found: list[Branc
     Args:
         module: its name.
         source: its text.
-        path: where tracebacks look for it.
-        found: takes its branches; the number of each is its place there.
+        path: of the source, for tracebacks.
+        found: its branches are appended here; the number of each is its position.
     """
     tree = ast.parse(source, path)
     put_probes(tree, module, found)
@@ -140,7 +140,7 @@ def compile_with_probes(module: str, source: bytes, path: str, found: list[Branc
 
 
 def globals_of_probes(hits: BranchHits) -> dict[str, object]:
-    """Return the names that code with probes looks for among its globals."""
+    """Return the globals that code with probes needs."""
     return {HITS: hits.taken, PROBE: hits.probe, DECIDE: hits.taken.setdefault}
 
 
@@ -172,6 +172,6 @@ class _Loader(SourceFileLoader):
         return self._code
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module; its probes find what they write to among its globals."""
+        """Run the module, with the globals that its probes need."""
         vars(module).update(globals_of_probes(_HITS_OF_PROCESS))
         super().exec_module(module)

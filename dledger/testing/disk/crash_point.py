@@ -6,7 +6,7 @@ from dledger.testing.faults import SimulatedCrash
 
 
 class CrashPoint:
-    """Counts the operations of one process and says at which one it dies.
+    """Counts the operations of one process and determines the one at which it dies.
 
     Attributes:
         is_dead: the process died here; every further operation raises `SimulatedCrash`.
@@ -24,11 +24,11 @@ class CrashPoint:
         self._remaining = operations
 
     def disarm(self) -> None:
-        """Plan no death any more."""
+        """Cancel the planned crash."""
         self._remaining = 0
 
     def reach(self) -> bool:
-        """Count one operation; True: it is the last one: do any part of it, then raise `SimulatedCrash`."""
+        """Count one operation; True: it is the last one: do an arbitrary part of it, then raise `SimulatedCrash`."""
         if self.is_dead:
             raise SimulatedCrash
         if self._remaining:

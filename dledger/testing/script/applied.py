@@ -1,4 +1,4 @@
-"""The state machine of a script: it remembers the bodies that were applied, and nothing else.
+"""The state machine of a script: it stores only the bodies that were applied.
 
 With `nodes 3 snapshot_threshold=4` each node has one, fed by the production `Applier` and saved in the production
 `SnapshotStore`.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TICK_MS = 10
-# A command after which messages still run to and fro is taken for one that never ends.
+# If a command causes more deliveries than this, the messages are assumed never to end.
 DELIVERIES_MAX = 2_000
 
 
@@ -26,11 +26,11 @@ class Cluster:
     """All machines of one script.
 
     Attributes:
-        settings: what the first line of the script chose.
+        settings: from the first line of the script.
         story: records what happens.
         machines: by id, in order.
-        links: what is under way between them.
-        has_begun: the nodes were started; until then logs and terms may be laid down.
+        links: the messages in flight between them.
+        has_begun: the nodes were started; before that, logs and terms may be written.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,7 +46,7 @@ class Cluster:
             self.add_machine(node_id)
 
     def expect_loss(self) -> None:
-        """Demand no longer that what was committed stays committed everywhere."""
+        """No longer require that committed entries stay committed on every node."""
         self._safety.is_loss_expected = True
 
     def add_machine(self, node_id: str) -> ScriptMachine:
@@ -118,10 +118,10 @@ class Cluster:
     # --------------------------------------------------------------------------------------------------- messages
 
     def deliver(self, is_wanted: Callable[[Envelope], bool], count_max: int = DELIVERIES_MAX) -> int:
-        """Deliver wanted messages, oldest first, and what comes of them; return how many.
+        """Deliver wanted messages, oldest first, and the wanted ones they cause; return the number delivered.
 
         Raises:
-            ScriptError: they never end.
+            ScriptError: the messages do not end.
         """
         count = 0
         while count < count_max:
@@ -140,20 +140,20 @@ class Cluster:
         self.deliver(lambda envelope: envelope.source in among and envelope.target in among)
 
     def show(self, *arrows: Arrow) -> None:
-        """From now on record only these fates of messages."""
+        """From now on record only these outcomes of messages."""
         self.story.shown = frozenset(arrows)
 
     def break_connections(self, node_id: str) -> None:
-        """Break the connections of all others to a node, which they notice; messages under way to it are lost."""
+        """Break the connections of all others to a node, which they notice; messages in flight to it are lost."""
         self.links.forget(node_id)
         for machine in self.machines.values():
             if machine.id != node_id:
                 machine.feed(PeerUnreachable(node_id))
 
     def check(self) -> None:
-        """Look at the whole cluster.
+        """Check the whole cluster.
 
         Raises:
-            Violation: Raft's promises do not hold.
+            Violation: a property of Raft does not hold.
         """
         self._safety.look(list(self.machines.values()))
