@@ -177,7 +177,7 @@ def _wait_for_rows(lake: Path, count: int) -> None:
 
 
 def _rows(lake: Path) -> int:
-    """Return how many rows are committed to the lake; without Spark, because it is called often."""
+    """Return the number of rows that are committed to the lake; without Spark, because it is called often."""
     from pipeline.lake.lake import Lake  # only where Arrow is installed
     from pipeline.lake.manifest import DamagedLake
 

@@ -112,7 +112,7 @@ class Writer:
         self._note(first_index, len(done))
 
     def _settle(self, lines: Sequence[bytes], deadline: float) -> int:
-        """Return how many of `lines` are in the log, from the first on, after no more of them can be committed."""
+        """Return the number of `lines` are in the log, from the first on, after no more of them can be committed."""
         last_index = self._wait_rest(deadline)
         if last_index < self.end_index:
             return 0

@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _what_is_missing() -> str:
-    """Return what has to be installed first; empty if nothing is missing."""
+    """Return the program that has to be installed first; empty if nothing is missing."""
     if shutil.which("java") is None or shutil.which("javac") is None or _java_version() < _JAVA_VERSION:
         package = f"openjdk-{_JAVA_VERSION}-jdk-headless"
         return f"needs a JDK, {_JAVA_VERSION} or newer, on the PATH (on Debian and Ubuntu: {package})"

@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def judge(name: str) -> str | None:
-    """Return what in the gate finds a bug; None: nothing."""
+    """Return the test of the gate that finds a bug; None: no test."""
     sys.path.insert(0, str(ROOT))
     mutant = importlib.import_module("tests.mutants.catalogue").MUTANTS[name]
     verdict: str | None = importlib.import_module("tests.mutants.blind").judge(mutant)

@@ -187,7 +187,7 @@ class LeaseReader:
         self._asked.set()
 
     def finish(self) -> list[bytes | str]:
-        """Return what was read; "refused" and "beyond the end" mean no entry."""
+        """Return the text that was read; "refused" and "beyond the end" mean no entry."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self.answers

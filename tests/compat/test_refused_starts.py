@@ -133,7 +133,7 @@ def copy_of(source, target):
 
 
 def image(root):
-    """Return what a directory holds, but for the locks: of large files, which have holes, only size and begin."""
+    """Return the content of a directory, but for the locks: of large files, which have holes, only size and begin."""
     found = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
@@ -330,7 +330,7 @@ def test_node_whose_address_is_taken_closes_its_store_in_order(tmp_path):
 
 
 def as_nobody(run, *, is_nobody=True):
-    """Return what `run` returns, a text, in a child that is an ordinary user."""
+    """Return the result of `run`, a text, in a child that is an ordinary user."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -92,7 +92,7 @@ def flip(disk, path, name, position, value):
 
 
 def open_damaged(disk, codec=RAW_ENTRY_CODEC):
-    """Return what production code makes of a disk: (store, hard state, memberships), or its refusal."""
+    """Return the result of opening a disk with production code: (store, hard state, memberships), or its refusal."""
     files = files_on(disk)
     give_up = VoteGivenUp(files, DIRECTORY, self_id="n0", settings=Membership(), draw=lambda *_: INCARNATION)
     try:
@@ -189,7 +189,7 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
 
 
 def judge(opened, small):
-    """Return what became of the damage.
+    """Return the outcome of the damage.
 
     Raises:
         AssertionError: a promise was broken.

@@ -28,7 +28,7 @@ QUICK_SEEDS = 60
 
 
 def judge(mutant: Mutant) -> str | None:
-    """Return what in the default gate finds a planted bug first; None: all of it passes."""
+    """Return the test of the default gate that finds a planted bug first; None: all pass."""
     match mutant.rung:
         case Tests(node_id):
             return node_id

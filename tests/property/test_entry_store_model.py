@@ -49,7 +49,7 @@ class Node:
         self.store = EntryStore.open(self.files, DIRECTORY, CONFIG)
 
     def data(self, begin_position):
-        """Return what the data files hold from a position on."""
+        """Return the bytes of the data files from a position on."""
         names = self.disk.directories[f"{DIRECTORY}/data"].cached
         parts = [
             bytes(inode.cache[max(0, begin_position - int(name)) :])

@@ -34,7 +34,7 @@ def choose(a, b, items):
 
 
 def taken_by(*arguments) -> tuple[object, list[str]]:
-    """Return what `choose` gives, and the branches that it took, in their order."""
+    """Return the result of `choose`, and the branches that it took, in their order."""
     found: list[Branch] = []
     code = compile_with_probes("module", SOURCE.encode(), "module.py", found)
     hits = BranchHits()

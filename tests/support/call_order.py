@@ -82,7 +82,7 @@ def _named(code: CodeType) -> Function | None:
 
 
 def faults_of(title: str, order: CallOrder) -> list[str]:
-    """Return what the list under `title` of docs/flows.md says and `order` does not show.
+    """Return the lines of the list under `title` of docs/flows.md that `order` does not show.
 
     A line that is indented under another one is a function that the other one calls, perhaps through functions between
     them; lines follow one another in the order of their first calls.

@@ -57,7 +57,7 @@ def user_pair(authority: KeyPair, name: str, *, group: str = GROUP) -> KeyPair:
 
 
 def tls_of(pair: KeyPair, *authorities: KeyPair, **settings: Any) -> Tls:
-    """Return what presents a certificate and trusts some authorities."""
+    """Return a context that presents a certificate and trusts some authorities."""
     return Tls(
         b"".join(each.certificate_pem() for each in authorities), pair.certificate_pem(), pair.key_pem(), **settings
     )

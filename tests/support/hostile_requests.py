@@ -63,7 +63,7 @@ async def measured_turns() -> AsyncIterator[Turns]:
 
 
 def slowness() -> float:
-    """Return how many times slower than a quiet machine this one is, at least 1."""
+    """Return the factor by which this machine is slower than a quiet one, at least 1."""
     samples = []
     for _ in range(5):
         begin_s = time.thread_time()

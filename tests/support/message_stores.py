@@ -100,7 +100,7 @@ def derived_files(root, directories=DERIVED):
 
 
 def rebuilt_files(root, other, config=SMALL, directories=DERIVED):
-    """Return what derived files are built from the log of a (closed) store alone, in another directory."""
+    """Return the derived files that are built from the log of a (closed) store alone, in another directory."""
     shutil.copytree(Path(root) / "commitlog", Path(other) / "commitlog")
     open_small(other, config).close()
     return derived_files(other, directories)

@@ -40,6 +40,7 @@ DIALECT = re.compile(
     | who | whom | whoever | nobody | somebody | anybody   # people, never processes
     | so\ many | so\ long(?!\ as) | so\ far\ as | how\ far   # how many, until then, the position of
     | (?:has|have|had)\ not\ what | what\ \w+\ (?:has|have)\ not | for\ want\ of | wanting
+    | (?<=\"{3})(?:Return|Yield)\ (?:what|where|who|which|how\ many)   # the noun: the offset of, the number of
     | for\ ever | lest | whence | bears? | bore | guests?                  # permanently; tolerates; non-members
     )\b""",
     re.IGNORECASE | re.VERBOSE,

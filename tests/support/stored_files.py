@@ -144,7 +144,7 @@ def saved(state):
 
 
 def read_files(root):
-    """Return what a store that is not open holds; every record and entry must be good.
+    """Return the content of a store that is not open; every record and entry must be good.
 
     A torn tail is good: the last write of a process that was killed.
     """
@@ -226,7 +226,7 @@ def check_units(stored):
 
 
 def rebuilt_files(root, other):
-    """Return what `dledger rebuild` makes of a copy of the log, in `other`, which is removed again."""
+    """Return the files that `dledger rebuild` makes of a copy of the log, in `other`, which is removed again."""
     root, other = Path(root), Path(other)
     for path in root.iterdir():
         if path.name == "commitlog" or path.name.startswith("dledger-"):

@@ -47,7 +47,7 @@ class BrokerGroup:
         return [self.cluster.directory_of(node_id).parent for node_id in self.ids]
 
     def status(self, node_id):
-        """Return what a node says of itself."""
+        """Return the status of a node."""
         with grpc.insecure_channel(self.cluster.endpoint_of(node_id)) as channel:
             return BrokerServiceStub(channel).Status(pb.BrokerStatusRequest(), timeout=PATIENCE_S)
 

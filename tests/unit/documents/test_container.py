@@ -48,7 +48,7 @@ def values(stage: list[tuple[str, str]], name: str) -> list[str]:
 
 
 def copied() -> set[str]:
-    """Return what the image takes from the repository."""
+    """Return the files that the image takes from the repository."""
     copies = [rest.split() for stage in stages() for rest in values(stage, "COPY")]
     return {source for words in copies if not words[0].startswith("--from") for source in words[:-1]}
 

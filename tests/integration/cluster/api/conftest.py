@@ -91,7 +91,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    """Return what opens a broker in a directory of its own, as often as wanted."""
+    """Return a function that opens a broker in a new directory each time."""
     return Shop(tmp_path / "store")
 
 

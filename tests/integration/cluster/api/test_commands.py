@@ -26,7 +26,7 @@ RAN_AS_PROCESSES = set()
 
 @pytest.fixture
 def dledger(broker):
-    """Return what runs a command against the broker: the first time as a process, as a person does, then in this one.
+    """Return a function that runs a command against the broker: at first as a process, then in this one.
 
     The start of a process takes many times as long as most commands.
     """

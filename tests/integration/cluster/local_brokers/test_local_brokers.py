@@ -65,7 +65,7 @@ def status_of_log(cluster: LocalCluster) -> Any:
 
 
 def registered(address: str) -> Any:
-    """Return what a name server knows of the one broker; None when it knows nothing, or does not answer."""
+    """Return a name server's entry of the one broker; None when it has none, or does not answer."""
     with grpc.insecure_channel(address) as channel:
         try:
             brokers = NameServerStub(channel).ListBrokers(ListBrokersRequest(), timeout=1.0).brokers
@@ -101,7 +101,7 @@ def test_every_node_has_a_status_and_raw_appends_are_refused(brokers: LocalBroke
     cluster = brokers.clusters["broker-a"]
 
     def at_rest() -> dict[str, pb.BrokerStatusResponse] | None:
-        """Return what all nodes say when they agree on a leader, which takes puts."""
+        """Return the statuses of all nodes when they agree on a leader, which takes puts."""
         found = {node_id: status_of(cluster, node_id) for node_id in cluster.node_ids}
         leaders = {status.leader.id for status in found.values()}
         return found if len(leaders) == 1 and any(status.is_serving_puts for status in found.values()) else None

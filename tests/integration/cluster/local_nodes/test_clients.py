@@ -213,7 +213,7 @@ def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCl
 
 
 def status_of_leader(log: LogClient) -> Any:
-    """Return what the leader says of itself, as soon as one is known and answers."""
+    """Return the status of the leader, as soon as one is known and answers."""
 
     def status() -> Any:
         with contextlib.suppress(ReadFailed):

@@ -25,7 +25,7 @@ def dledger(cluster: LocalCluster, *arguments: object, stdin: bytes = b"") -> su
 
 
 def status_of_settled(cluster: LocalCluster, *arguments: object) -> bytes:
-    """Return what `dledger status` prints when all nodes answer and one leads."""
+    """Return the output of `dledger status` when all nodes answer and one leads."""
 
     def settled() -> bytes | None:
         done = dledger(cluster, "status", "--timeout", PATIENCE_S, *arguments)

@@ -38,7 +38,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield where a program keeps its cluster, of which nothing is left afterwards."""
+    """Yield the folder of a program's cluster, of which nothing is left afterwards."""
     yield tmp_path / "cluster"
     LocalCluster.attach(tmp_path / "cluster").stop()
 

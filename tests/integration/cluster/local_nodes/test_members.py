@@ -43,7 +43,7 @@ def dledger(cluster: LocalCluster, *arguments: object) -> Result:
 
 
 def output_of(cluster: LocalCluster, *arguments: object) -> str:
-    """Return what a command prints that may be repeated, as soon as it succeeds: a leader must answer."""
+    """Return the output of a command that may be repeated, as soon as it succeeds: a leader must answer."""
 
     def succeeded() -> str | None:
         result = dledger(cluster, *arguments)

@@ -74,7 +74,7 @@ def make_passage(make_node: Callable[[], Any]) -> Iterator[Callable[[], SilentAt
 
 def test_first_call_waits_for_a_connection_that_is_slow(make_passage: Callable[[], SilentAtFirst]) -> None:
     def connections_of_a_call() -> int:
-        """Return how many a call took; 0 if the machine itself was paused for as long as an attempt may take."""
+        """Return the number that a call took; 0 if the machine itself was paused for as long as an attempt may take."""
         passage, began = make_passage(), time.monotonic()
         try:
             with grpc.insecure_channel(passage.address, options=CHANNEL_OPTIONS) as channel:

@@ -24,7 +24,7 @@ A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where the file of contexts will be; there is none."""
+    """Return the path of the file of contexts; there is none."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     for name in (*client_target.SETTINGS, "DLEDGER_CONTEXT", "DLEDGER_CONFIG"):
         monkeypatch.delenv(name, raising=False)

@@ -38,7 +38,7 @@ class Machine:
         return b"".join(self.machine.snapshot_save())
 
     def floor(self, snapshot_index):
-        """Return what must be kept when that is the newest good one, and was saved just now; -1: there is none."""
+        """Return the first index to keep if the newest good snapshot, just saved, is that one; -1: there is none."""
         return self.machine.retention_offset(None if snapshot_index < 0 else SnapshotInfo(snapshot_index, 1, 100, 0))
 
 

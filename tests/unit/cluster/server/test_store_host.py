@@ -20,7 +20,7 @@ V6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::7", 20921, 0, 0))
 
 
 def resolved(host, **limits):
-    """Return what a start with this host finds."""
+    """Return the address that a start with this host finds."""
     found = []
 
     async def story():

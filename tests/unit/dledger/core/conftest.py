@@ -153,7 +153,7 @@ class Node:
                     self.step(SnapshotStored(chunk.snapshot, is_good=True))
 
     def filled(self, message: Message) -> Message:
-        """Return what the receiver's driver makes of a push: it finds the memberships in it."""
+        """Return a push as the receiver's driver completes it: it finds the memberships in it."""
         if isinstance(message, Push) and message.span is not None:
             span = message.span
             brought = [self.memberships.get(index) for index in range(span.first_index, span.last_index + 1)]

@@ -34,7 +34,7 @@ SNAPSHOT = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
 
 
 def sent(node, kind):
-    """Return what `node` has sent of one kind, and forget all that waits."""
+    """Return the messages of one kind that `node` has sent, and drop all that wait."""
     found = [message for _, message in node.outbox if isinstance(message, kind)]
     node.outbox.clear()
     return found

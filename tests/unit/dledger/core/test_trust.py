@@ -167,7 +167,7 @@ def leading(cluster):
 
 
 def foreign(term: int):
-    """Return what only a leader or a candidate sends, from another group, of which nothing may be believed."""
+    """Return messages that only a leader or a candidate sends, from another group: a node takes none of them."""
     span = Span(1, 1, term, 100, 100)
     return [
         VoteRequest(term, is_pre_vote=True, last_index=100, last_term=term, group_id=GROUP + 1),

@@ -31,7 +31,7 @@ def aside_path(log):
 
 
 def aside_bodies(log, make_log, tmp_path):
-    """Return what a copy of the folder holds, opened as the log of another directory."""
+    """Return the entries of a copy of the folder, opened as the log of another directory."""
     copy = tmp_path / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(aside_path(log), copy)

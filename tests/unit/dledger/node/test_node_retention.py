@@ -23,7 +23,7 @@ class Policy(SimpleNamespace):
 
 
 def looked(*, is_short_of_room, aside_count, is_stalled=False):
-    """Return what a retention deleted by one look, and what that asked for, in order."""
+    """Return the deletions of one check of the retention, and its calls, in order."""
     deleted, steps = [], deque()
     driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
 

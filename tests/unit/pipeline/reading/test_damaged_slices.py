@@ -56,7 +56,7 @@ def planned(folder, selection=EVERYTHING, **options):
 
 
 def quarantined(folder):
-    """Return what a quarantine holds: {(offset, size): bytes}; each file of bytes has one that describes it."""
+    """Return the files of a quarantine: {(offset, size): bytes}; each file of bytes has one that describes it."""
     found = {}
     for path in folder.glob("*.json"):
         reported = json.loads(path.read_text())

@@ -94,7 +94,7 @@ def test_queues_and_index_each_get_the_messages_that_they_lack(tmp_path, queues_
 
 
 def _until(batch, offset):
-    """Return what a batch says of the records before `offset`."""
+    """Return the part of a batch on the records before `offset`."""
     count = int((batch.physical_offsets < offset).sum())
     keys = int((batch.key_rows < count).sum())
     return replace(

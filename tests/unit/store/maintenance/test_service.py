@@ -249,7 +249,7 @@ async def expiring(root, monkeypatch, files=None):
 
 
 def ends_of(story):
-    """Return how many queues followed the log to each of its begins."""
+    """Return the number of queues that followed the log to each of its begins."""
     return Counter(step for step in story if step != "turn")
 
 

@@ -88,7 +88,7 @@ def fill_hole(root):
 
 
 def result(root, cut, *, is_truncated_next):
-    """Return what loading, and perhaps cutting, makes of a directory: numbers, notes or the error, and all bytes."""
+    """Return the result of loading, and perhaps cutting, a directory: numbers, notes or the error, and all bytes."""
     queues = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
     lost = []
     try:
