@@ -8,7 +8,7 @@ from dledger.core.state import membership
 from dledger.core.state.roles import PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
-from tests.mutants.shapes import with_leases, with_readers, with_short_lives
+from tests.mutants.shapes import with_leases, with_readers
 
 READS = "tests/unit/dledger/core/test_reads.py::"
 
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         read_ids_begin_alike_in_each_life,
         "linearizable reads",
-        Seeds(("Violation: linearizable read",), with_short_lives, 200),
+        Scenario("read-of-an-earlier-life"),
     ),
     Mutant(
         leader_is_asked_under_the_id_of_the_owner,
