@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from cluster.local.node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
-from dledger.errors import ResponseCode
+from dledger.errors import RequestRefused, ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
 from tests.support import waiting
@@ -178,6 +178,16 @@ class Cluster:
             if result.code is ResponseCode.SUCCESS:
                 return result
             assert result.code in _PASSING, result
+
+    async def read_index(self, node: Node) -> int:
+        """Return a read index of `node`: it is asked again when an election leaves it without a leader to ask."""
+        while True:
+            await self.leader()
+            try:
+                return await node.read_index()
+            except RequestRefused as refused:
+                if refused.code not in _PASSING:
+                    raise
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:
         """Return the clients' bodies that `node` holds up to `last_index`."""

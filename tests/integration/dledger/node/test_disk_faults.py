@@ -51,14 +51,14 @@ def test_full_disks_refuse_appends_while_reads_continue_and_recover_automaticall
             indexes += more
             assert outcome_of(code) is Certainty.NOT_APPENDED
             await cluster.eventually(lambda node=leader: node.status().is_disk_full or not node.is_leader)
-        assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 1)
+        assert cluster.bodies(leader, await cluster.read_index(leader)) == [BODY] * (len(indexes) + 1)
         disk.is_full = False
         # Without any further append, which would find the room anyway.
         await cluster.eventually(lambda: not any(node.status().is_disk_full for node in cluster.nodes.values()))
         result = await cluster.append(BODY)
         assert result.code is ResponseCode.SUCCESS
         leader = await cluster.leader()
-        assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 2)
+        assert cluster.bodies(leader, await cluster.read_index(leader)) == [BODY] * (len(indexes) + 2)
         await cluster.stop()
 
     run(main())

@@ -199,7 +199,7 @@ def test_leadership_is_transferred_under_load_and_nothing_acknowledged_is_lost(r
         is_over = True
         await asyncio.gather(*tasks)
         node = await cluster.leader()
-        found = cluster.bodies(node, await node.read_index())
+        found = cluster.bodies(node, await cluster.read_index(node))
         assert sorted(found) == sorted([b"begin", *acknowledged])
         await cluster.stop()
 

@@ -143,7 +143,7 @@ def test_follower_asks_the_leader_for_a_read_index(run: Run, cluster: Cluster) -
         appended = await cluster.append(b"x")
         follower = await cluster.follower()
         await cluster.linked()
-        assert await follower.read_index() >= appended.first_index
+        assert await cluster.read_index(follower) >= appended.first_index
         assert follower.commit_index >= appended.first_index
         await cluster.stop()
 
@@ -173,7 +173,7 @@ def test_read_index_covers_every_append_acknowledged_before(run: Run, cluster: C
         for number in range(20):
             result = await cluster.append(b"%d" % number)
             for node in cluster.nodes.values():
-                index = await node.read_index()
+                index = await cluster.read_index(node)
                 assert node.commit_index >= index >= result.first_index
         indexes = await asyncio.gather(*(leader.read_index() for _ in range(50)))
         assert set(indexes) == {leader.commit_index}

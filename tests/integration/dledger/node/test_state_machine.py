@@ -67,7 +67,7 @@ def test_append_is_answered_with_its_result_and_every_node_has_the_state(
         assert "error" in result.results[0]
         await cluster.linked()
         for node_id, node in cluster.nodes.items():
-            await node.wait_applied(await node.read_index())
+            await node.wait_applied(await cluster.read_index(node))
             assert cluster.machines[node_id].get("a") == 3
             assert node.status().applied_index >= result.first_index
         await cluster.stop()
@@ -109,7 +109,7 @@ def test_snapshots_are_saved_beside_the_log_and_a_restart_continues_from_them(
         await cluster.leader()
         for node_id, node in cluster.nodes.items():
             assert node.status().snapshot_index >= 150
-            await node.wait_applied(await node.read_index())
+            await node.wait_applied(await cluster.read_index(node))
             assert [cluster.machines[node_id].get(f"k{number}") for number in range(7)] == [
                 196, 197, 198, 199, 193, 194, 195
             ]  # fmt: skip
