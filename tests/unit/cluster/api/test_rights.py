@@ -58,7 +58,7 @@ def test_without_a_right_only_open_methods_may_be_called(path: str) -> None:
     assert (row.lacking("alice", request, SCOPE, without, None) is None) == (is_open or names_nothing)
     assert row.lacking("alice", request, SCOPE, rules_of(is_super=True), None) is None
     lacks_all = row.lacking("alice", request, SCOPE, everything, None)
-    is_for_super = row.audience in (Audience.SUPER, Audience.NODE) or path.endswith("/ReadLog")
+    is_for_super = row.audience in (Audience.SUPER, Audience.NODE) or path.endswith(("/ReadLog", "/QueryById"))
     assert isinstance(lacks_all, str) if is_for_super else lacks_all is None
 
 
@@ -77,7 +77,7 @@ def needs(method: str, request) -> list[str]:
         ("Get", pb.GetRequest(topic="%RETRY%g", group="g"), ["Sub on Group:g", "Sub on Group:g"]),
         ("Subscribe", pb.SubscribeRequest(topic="a", group="g"), ["Sub on Topic:a", "Sub on Group:g"]),
         ("QueryByKey", pb.QueryByKeyRequest(topic="a"), ["Sub or Get on Topic:a"]),
-        ("QueryById", pb.QueryByIdRequest(message_id="0A", topic="a"), ["Get on Cluster:c1"]),
+        ("QueryById", pb.QueryByIdRequest(message_id="0A", topic="a"), ["super"]),
         ("QueryById", pb.QueryByIdRequest(unique_key="k", topic="a"), ["Sub or Get on Topic:a"]),
         ("DescribeLog", pb.DescribeLogRequest(topics=["a"]), ["List on Cluster:c1", "Sub or Get on Topic:a"]),
         ("PlanLog", pb.PlanLogRequest(spans=[pb.QueueSpans(topic="a")]), ["Sub on Topic:a"]),
