@@ -7,15 +7,14 @@ which child processes and `/proc` show, nor on a command line.
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
 from dledger.authentication.tokens import API_PREFIX, SESSION_PREFIX, TOKEN_LENGTH_MAX
+from dledger.security.secret_files import read_secret_file
 
 VARIABLE: Final = "DLEDGER_TOKEN_FILE"
 _MODE: Final = 0o600
-_FOREIGN_BITS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TokenFileUnusable(ValueError):
@@ -40,15 +39,9 @@ def read_token(path: Path) -> str:
     """
     how = "`dledger user login NAME FILE` makes one"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(TOKEN_LENGTH_MAX + 2) if stat.S_ISREG(mode) else b""
+        content = read_secret_file(str(path), TOKEN_LENGTH_MAX + 1)
     except OSError as error:
         raise TokenFileUnusable(f"{path}: expected a file with a token: {error.strerror}; {how}") from error
-    if not stat.S_ISREG(mode) or mode & _FOREIGN_BITS:
-        expected = "a regular file that only its owner may read (chmod 600)"
-        raise TokenFileUnusable(f"{path}: expected {expected}, found mode {stat.filemode(mode)}")
     token = content.decode("ascii", errors="replace").strip()
     if not token.startswith((SESSION_PREFIX, API_PREFIX)) or len(token) > TOKEN_LENGTH_MAX or not token.isascii():
         raise TokenFileUnusable(f"{path}: expected one line with a token, found something else; {how}")
@@ -64,8 +57,13 @@ def write_token(path: Path, token: str) -> None:
     spare = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{token}\n")
-        spare.replace(path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(f"{token}\n")
+            spare.replace(path)
+        except OSError:
+            # It has a token: it must not stay beside the file that it was to replace.
+            spare.unlink()
+            raise
     except OSError as error:
         raise TokenFileUnusable(f"{path}: cannot be written: {error.strerror}") from error

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
-import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster.access.users import UserSettings
@@ -20,6 +17,7 @@ from cluster.state.access_commands import SetTokenKey, SetUser
 from dledger.authentication.tokens import KEY_SIZE
 from dledger.authentication.verifier import IllegalCredential, verifier_of_text
 from dledger.errors import DLedgerError
+from dledger.security.secret_files import read_secret_file
 from store.errors import IllegalMessage, StoreError
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from cluster.state.broker_state import BrokerState
 
 _SIZE_BYTES_MAX: Final = 1_024
-_FOREIGN_BITS: Final = stat.S_IRWXG | stat.S_IRWXO
 _RETRY_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -45,15 +42,9 @@ def read_first_user(path: str) -> UserSettings:
     """
     how = "`dledger user first NAME FILE` makes one"
     try:
-        descriptor = os.open(Path(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(_SIZE_BYTES_MAX + 1) if stat.S_ISREG(mode) else b""
+        content = read_secret_file(path, _SIZE_BYTES_MAX)
     except OSError as error:
         raise FirstUserUnusable(f"{path}: expected the file of the first user: {error.strerror}; {how}") from error
-    if not stat.S_ISREG(mode) or mode & _FOREIGN_BITS:
-        expected = "a regular file that only its owner may read (chmod 600)"
-        raise FirstUserUnusable(f"{path}: expected {expected}, found mode {stat.filemode(mode)}")
     if len(content) > _SIZE_BYTES_MAX:
         raise FirstUserUnusable(f"{path}: expected one line NAME:VERIFIER, found more than that; {how}")
     name, separator, verifier = content.decode("ascii", errors="replace").strip().partition(":")
