@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import secrets
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cluster.access.model import (
     ALL_ACTIONS,
@@ -39,7 +39,7 @@ from dledger.authentication.tokens import KEY_SIZE
 from dledger.authentication.verifier import IllegalCredential, verifier_of_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.access.model import Resource
     from cluster.access.users import User
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 # A page ends after the user or role with which it has this many policies, or this many names.
 POLICIES_PER_PAGE: Final = 1_000
 NAMES_PER_PAGE: Final = 500
+
+Kept = TypeVar("Kept")
 
 
 class AccessCalls:
@@ -165,16 +167,8 @@ class AccessCalls:
         access = self._access
         if request.name and request.name not in access.users:
             raise RequestFailed(Reason.UNKNOWN_USER, f"there is no user {request.name!r}")
-        response = pb.ListUsersResponse(access_version=access.version)
-        count = 0
-        for name in _after(access.users, request.name, request.after):
-            if count >= POLICIES_PER_PAGE or len(response.users) >= NAMES_PER_PAGE:
-                response.has_more = True
-                break
-            user = access.users[name]
-            response.users.append(_user_message(user))
-            count += len(user.settings.policies)
-        return response
+        users, has_more = _page(access.users, request.name, request.after, lambda user: len(user.settings.policies))
+        return pb.ListUsersResponse(access_version=access.version, has_more=has_more, users=map(_user_message, users))
 
     async def list_roles(self, request: pb.ListRolesRequest) -> pb.ListRolesResponse:
         """Return a page of roles.
@@ -186,16 +180,9 @@ class AccessCalls:
         access = self._access
         if request.name and request.name not in access.roles:
             raise RequestFailed(Reason.UNKNOWN_ROLE, f"there is no role {request.name!r}")
-        response = pb.ListRolesResponse(access_version=access.version)
-        count = 0
-        for name in _after(access.roles, request.name, request.after):
-            if count >= POLICIES_PER_PAGE or len(response.roles) >= NAMES_PER_PAGE:
-                response.has_more = True
-                break
-            role = access.roles[name]
-            response.roles.append(pb.AccessRole(name=name, policies=map(_policy_message, role.policies)))
-            count += len(role.policies)
-        return response
+        roles, has_more = _page(access.roles, request.name, request.after, lambda role: len(role.policies))
+        messages = [pb.AccessRole(name=role.name, policies=map(_policy_message, role.policies)) for role in roles]
+        return pb.ListRolesResponse(access_version=access.version, has_more=has_more, roles=messages)
 
     async def explain(self, request: pb.ExplainRequest) -> pb.ExplainResponse:
         """Return the decision of this node about a request, with its reason.
@@ -219,13 +206,20 @@ class AccessCalls:
         )
 
 
-def _after(known: Mapping[str, object], name: str, after: str) -> Iterator[str]:
-    """Yield the one name that is asked for, or those after another one, in order."""
+def _page(
+    known: Mapping[str, Kept], name: str, after: str, policies_count: Callable[[Kept], int]
+) -> tuple[list[Kept], bool]:
+    """Return the one that is asked for by name, or a page of those after another name, in order; and if more follow."""
     if name:
-        yield name
-        return
-    names = sorted(known)
-    yield from names[bisect_right(names, after) :]
+        return [known[name]], False
+    page: list[Kept] = []
+    count, names = 0, sorted(known)
+    for each in names[bisect_right(names, after) :]:
+        if count >= POLICIES_PER_PAGE or len(page) >= NAMES_PER_PAGE:
+            return page, True
+        page.append(known[each])
+        count += policies_count(known[each])
+    return page, False
 
 
 def _policies(messages: Iterable[pb.AccessPolicy]) -> tuple[Policy, ...]:

@@ -232,9 +232,8 @@ class AccessState:
         refused = self._refused(command) or no_room
         if refused is not None:
             return refused
+        self._put_role(role)
         self._policies_count += more
-        self._roles[role.name] = role
-        self._role_rules[role.name] = SubjectRules(role.policies)
         return CHANGED
 
     def _delete_role(self, command: DeleteRole) -> Applied:
@@ -290,6 +289,10 @@ class AccessState:
         for token in user.tokens:
             self._tokens[token.digest] = user.settings.name, token
 
+    def _put_role(self, role: AccessRole) -> None:
+        self._roles[role.name] = role
+        self._role_rules[role.name] = SubjectRules(role.policies)
+
     def _refused(self, command: SetUser | DeleteUser | SetRole | DeleteRole) -> Applied | None:
         """Return the refusal of a command that was composed from another version; None: it was not."""
         if command.version in (0, self.version):
@@ -315,8 +318,7 @@ class AccessState:
         self.salt_key = reader.raw()
         for _ in range(reader.count()):
             role = read_role(reader)
-            self._roles[role.name] = role
-            self._role_rules[role.name] = SubjectRules(role.policies)
+            self._put_role(role)
             self._policies_count += len(role.policies)
             if reader.ends_piece():
                 yield

@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of, output
 from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
+from cluster.cli.messages.users import all_users
 from cluster.cli.rows import AsJson, print_rows
 
 if TYPE_CHECKING:
@@ -215,13 +216,8 @@ def _actions(text: str) -> int:
 def _rows(calls: BrokerCalls) -> Iterator[dict[str, Any]]:
     from cluster.v1 import access_pb2 as pb
 
-    after, has_more = "", True
-    while has_more:
-        users = calls.ask_access(lambda stub: stub.ListUsers, pb.ListUsersRequest(after=after))
-        for state in users.users:
-            after = state.user.name
-            yield from (_row("user", after, each) for each in state.user.policies)
-        has_more = users.has_more
+    for state in all_users(calls):
+        yield from (_row("user", state.user.name, each) for each in state.user.policies)
     after, has_more = "", True
     while has_more:
         roles = calls.ask_access(lambda stub: stub.ListRoles, pb.ListRolesRequest(after=after))

@@ -204,7 +204,7 @@ def list_users(context: typer.Context, broker: Broker = "", *, as_json: AsJson =
         dledger user list --json
     """
     with chosen_brokers(context, Choice(broker, "", None, ""), is_change=False) as (target,):
-        rows = [_row_of(each) for each in _all_users(target.calls)]
+        rows = [_row_of(each) for each in all_users(target.calls)]
     columns = {"user": "user", "kind": "kind", "roles": "roles", "policies": "policies", "credentials": "credentials"}
     print_rows(columns, rows, as_json=as_json)
 
@@ -255,7 +255,8 @@ def _ask(calls: BrokerCalls, method: str, request: Any) -> Any:
     return calls.ask_access(lambda stub: getattr(stub, method), request)
 
 
-def _all_users(calls: BrokerCalls) -> Iterator[Any]:
+def all_users(calls: BrokerCalls) -> Iterator[Any]:
+    """Yield the state of each user, in order of the names."""
     from cluster.v1 import access_pb2 as pb
 
     after = ""
