@@ -1,7 +1,7 @@
-"""A plain client of one broker for the command line: one call at a time, no routes.
+"""A simple client of one broker for the command line: one call at a time, without routes.
 
-It asks the leader, and again while there is none that is ready. Programs take `cluster.client`. A refusal is raised as
-`RequestFailed`; so is a broker that is not reached.
+It calls the leader, and retries while the broker has no leader that is ready. Programs use `cluster.client` instead. A
+refusal, or an unreachable broker, is raised as `RequestFailed`.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _SIZE_BYTES_MAX: Final = 16 << 20
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
 
 Response = TypeVar("Response")
-# Makes the stub of a service of a broker.
+# Creates the stub of one service of a broker.
 Service = Callable[[grpc.Channel], Any]
 
 
 class BrokerCalls:
-    """Asks the brokers of one group: the first that answers, then its leader.
+    """Calls the nodes of one broker: first any node that answers, then the leader that it names.
 
     Args:
         brokers: `host:port`, comma separated.
-        timeout_s: of each call, and how long a leader is waited for.
-        token: of a session or an API, sent with each call; empty: none.
-        security: of the connections.
+        timeout_s: limit of each call, and of the wait for a leader.
+        token: session or API token, sent with each call; empty: none.
+        security: TLS settings of the connections.
 
     Raises:
         ValueError: an address is not `host:port`.
@@ -62,7 +62,7 @@ class BrokerCalls:
         self._answered: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Open nothing yet."""
+        """Return itself; connections are opened at the first call."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -71,7 +71,7 @@ class BrokerCalls:
             channel.close()
 
     def ask(self, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any) -> Response:
-        """Return the response to a request that one message answers; `method` picks it from the stub.
+        """Return the response to a unary request; `method` selects the call from the stub.
 
         Raises:
             RequestFailed: see its message.
@@ -79,7 +79,7 @@ class BrokerCalls:
         return self._ask_leader(BrokerServiceStub, method, request)
 
     def ask_access(self, method: Callable[[AccessServiceStub], Callable[..., Response]], request: Any) -> Response:
-        """Return the response to a request about users and rights, or of a login.
+        """Return the response to a unary request of the access service: users, roles, policies or logins.
 
         Raises:
             RequestFailed: see its message.
@@ -110,10 +110,10 @@ class BrokerCalls:
         return response
 
     def subscribe(self, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
-        """Yield the responses of a subscription without end: from the current leader, and each message once.
+        """Yield the responses of a subscription, endlessly: each message once, across changes of the leader.
 
         Raises:
-            RequestFailed: it ended, and no node continued it in time; see its message.
+            RequestFailed: the stream ended, and no node continued it in time; see its message.
         """
         wanted = pb.SubscribeRequest()
         wanted.CopyFrom(request)
@@ -136,7 +136,7 @@ class BrokerCalls:
                 return
 
     def _subscribed(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
-        """Return the responses of one node, when the first of them is there: it says whether the node serves."""
+        """Wait for the first response of one node, which shows whether it serves; return all of its responses."""
         responses = self._responses(address, request)
         return chain(list(islice(responses, 1)), responses)
 
@@ -165,24 +165,24 @@ class BrokerCalls:
             try:
                 result = work(address)
             except RequestFailed as failure:
-                # Elsewhere only where nothing was done: another answer may differ.
+                # Try another node only if this one did nothing: a second answer may differ.
                 if failure.reason not in (Reason.NOT_LEADER, Reason.NOT_REACHED):
                     raise
                 failures.append(failure)
                 if failure.leader and failure.leader not in tried:
                     waiting.insert(0, failure.leader)
                 continue
-            # A node that has answered is tried first from now on.
+            # A node that has answered is tried first in later calls.
             self._answered.add(address)
             with suppress(ValueError):
                 self._addresses.remove(address)
             self._addresses.insert(0, address)
             return result
-        # While one node answers that another one leads, an election may be all that is lacking.
+        # If one node answers and names another leader, the cause may be only an election.
         raise next((each for each in failures if each.reason is not Reason.NOT_REACHED), failures[-1])
 
     def _next(self, waiting: Sequence[str], *, has_answer: bool) -> str | None:
-        """Return the node to ask; None: another node answered and will soon know its leader; these are silent."""
+        """Return the node to call; None: all of these are silent, and a node that answered will soon have a leader."""
         if waiting[0] in self._answered:
             return waiting[0]
         channels = {self._channel(address): address for address in waiting}
@@ -198,7 +198,7 @@ class BrokerCalls:
 
 
 def records_in(data: bytes) -> Iterator[Record]:
-    """Yield the records of an answer in the form RECORDS; their checksums are not looked at.
+    """Yield the records of an answer in the format RECORDS, without checking their checksums.
 
     Raises:
         commitlog.record.record.BadRecord: the answer is damaged.

@@ -1,4 +1,4 @@
-"""A plain client of name servers for the command line: all of them are asked the same, at once."""
+"""A simple client of name servers for the command line: the same request to all of them, in parallel."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def ask_each(
     """Return the answer of each name server, or a text with the cause of its failure.
 
     Args:
-        addresses: of all of them.
-        ask: asks one; may raise `RequestFailed`, and has a time limit of its own.
-        patience_s: how long to wait for the others once one has answered; None: until they end.
+        addresses: `host:port` of all name servers.
+        ask: sends the request to one name server; may raise `RequestFailed`; has its own timeout.
+        patience_s: how long to wait for the others after the first answer; None: until they end.
     """
     with ExitStack() as stack:
         channels = [stack.enter_context(open_channel(each, PLAIN, CHANNEL_OPTIONS)) for each in addresses]
@@ -46,7 +46,7 @@ def ask_each(
                 break
             if not all(isinstance(each.result(), str) for each in done):
                 timeout_s = patience_s
-        # A call that is still open ends with its channel.
+        # Closing the channel cancels a call that is still open.
         return {
             address: each.result() if each.done() else f"{address} did not answer in time"
             for address, each in zip(addresses, asked, strict=True)
@@ -63,5 +63,5 @@ def _ask(address: str, channel: grpc.Channel, ask: Callable[[NameServerStub], An
 
 
 def list_brokers(stub: NameServerStub) -> ListBrokersResponse:
-    """Return the brokers that one name server knows."""
+    """Return the brokers registered with one name server."""
     return stub.ListBrokers(ListBrokersRequest(), timeout=TIMEOUT_S)

@@ -1,14 +1,16 @@
-"""The outcomes of a sent message.
+"""The outcomes of sending a message.
 
 | outcome | was it stored? | what to do |
 | --- | --- | --- |
-| `MessageAppended` | yes, and it stays | nothing |
-| `NotAppended` | no, and it never will be | send it again when the cause is gone |
-| `AppendUnknown` | perhaps | send it again with the same UNIQ_KEY where it is recognised, or look for it by that key |
+| `MessageAppended` | yes, permanently | nothing |
+| `NotAppended` | no, and it never will be | send it again once the cause is fixed |
+| `AppendUnknown` | unknown | send it again with the same UNIQ_KEY if the broker deduplicates, or query the broker by
+that key |
 
-`MessageAppended` is returned, the other two are raised, so that none of them can be overlooked. `NotAppended` and
-`AppendUnknown` are the classes of `dledger`: an `except` catches the outcomes of both clients, from whichever package
-they were imported. What a producer raises is a `MessageNotAppended` or a `MessageAppendUnknown`, and a `RequestFailed`.
+`MessageAppended` is returned, the other two are raised, so that no failure is ignored by accident. `NotAppended` and
+`AppendUnknown` are the classes of `dledger`: one `except` catches the outcomes of both clients, whichever package they
+are imported from. A producer raises the subclasses `MessageNotAppended` and `MessageAppendUnknown`, which are also
+`RequestFailed`.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ __all__ = [
 
 
 class MessageAppended(NamedTuple):
-    """The message is committed; its place never changes.
+    """The message is committed; its offsets never change.
 
     Attributes:
         topic: its topic.
-        broker: which broker (Raft group) holds it.
-        queue_id: its queue there; of a message that was recognised as sent before, the one that holds it.
-        queue_offset: its place in that queue.
-        physical_offset: where its record begins in the broker's log.
+        broker: the broker (Raft group) that stores it.
+        queue_id: its queue there; of a duplicate, the queue of the first copy.
+        queue_offset: its offset in that queue.
+        physical_offset: the offset of its record in the broker's log, in bytes.
         store_timestamp: when it was stored, by the broker's clock: milliseconds since 1970.
         unique_key: its UNIQ_KEY.
-        store_host: of the node that stored it; part of the message id.
-        is_repeated: whether some message of the same request had been stored by an earlier one.
+        store_host: address of the node that appended it; part of the message id.
+        is_repeated: whether any message of the same request is a duplicate of one stored earlier.
     """
 
     topic: str
@@ -64,11 +66,11 @@ class MessageAppended(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The offset message id, by which `dledger query id` finds it."""
+        """The offset message id, which `dledger query id` takes."""
         return encode_message_id(self.store_host, self.physical_offset)
 
 
-# The name of this class until 0.1.0; `dledger.Appended` is an entry's.
+# The name of this class until 0.1.0; `dledger.Appended` is the outcome of a raw entry.
 Appended = MessageAppended
 
 
@@ -80,28 +82,29 @@ class MessageAppendUnknown(RequestFailed, AppendUnknown):
     """The message may have been stored, or may still be. Attributes: see `RequestFailed`.
 
     Attributes:
-        unique_keys: of the messages, by which they can be looked for, or sent again where brokers recognise them.
+        unique_keys: UNIQ_KEYs of the messages, to query for them, or to send them again if brokers deduplicate.
     """
 
     unique_keys: tuple[str, ...] = ()
 
 
 class SendsFailed(DLedgerError):
-    """Messages that were submitted since the last flush were not all stored.
+    """Some messages submitted since the last flush were not stored, or their outcome is unknown.
 
     Attributes:
-        count: how many.
-        outcomes: of the first ones.
+        count: number of those messages.
+        outcomes: the first of their outcomes.
     """
 
     def __init__(self, count: int, outcomes: list[MessageNotAppended | MessageAppendUnknown]) -> None:
         self.count = count
         self.outcomes = outcomes
-        super().__init__(f"{count} submitted messages were not stored, or perhaps not; the first: {outcomes[0]}")
+        text = f"{count} submitted messages were not stored, or their outcome is unknown"
+        super().__init__(f"{text}; the first: {outcomes[0]}")
 
 
 def not_appended(reason: Reason | str, message: str) -> MessageNotAppended:
-    """Return the outcome of a message that provably was not stored."""
+    """Return the outcome of a message that was certainly not stored."""
     return MessageNotAppended(reason, message, certainty=Certainty.NOT_APPENDED)
 
 
@@ -111,9 +114,9 @@ def outcome_of_failure(
     """Return the outcome of the messages of a failed request, as an exception.
 
     Args:
-        failure: of the last attempt.
-        unique_keys: of the messages.
-        is_open: an earlier attempt may have stored them.
+        failure: the failure of the last attempt.
+        unique_keys: UNIQ_KEYs of the messages.
+        is_open: whether an earlier attempt may have stored them.
     """
     is_unknown = is_open or failure.certainty is not Certainty.NOT_APPENDED
     kind = MessageAppendUnknown if is_unknown else MessageNotAppended

@@ -1,7 +1,7 @@
-"""Files with one token of a session or an API: mode 0600, one line.
+"""Files with one session or API token: mode 0600, one line.
 
-Commands find their token in the file that `DLEDGER_TOKEN_FILE` names. The token itself is never in the environment,
-which child processes and `/proc` show, nor on a command line.
+Commands read their token from the file that `DLEDGER_TOKEN_FILE` names. The token itself is never passed in the
+environment, which child processes and `/proc` expose, nor on a command line.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _MODE: Final = 0o600
 
 
 class TokenFileUnusable(ValueError):
-    """The file of a token is missing, readable by other users, or has something else in it; log in again."""
+    """The token file is missing, readable by other users, or has no token in it; log in again."""
 
 
 def token_of_environment() -> str:
-    """Return the token in the file that the environment names; empty: it names none.
+    """Return the token in the file that `DLEDGER_TOKEN_FILE` names; empty: the variable is not set.
 
     Raises:
         TokenFileUnusable: the file cannot be used.
@@ -35,7 +35,7 @@ def read_token(path: Path) -> str:
     """Return the token in a file.
 
     Raises:
-        TokenFileUnusable: the file cannot be used. What it has is not shown.
+        TokenFileUnusable: the file cannot be used. The error does not show its content.
     """
     how = "`dledger user login NAME FILE` makes one"
     try:
@@ -49,7 +49,7 @@ def read_token(path: Path) -> str:
 
 
 def write_token(path: Path, token: str) -> None:
-    """Write a token into a file of mode 0600, in place of what it had.
+    """Write a token to a file of mode 0600, replacing its content.
 
     Raises:
         TokenFileUnusable: it cannot be written.

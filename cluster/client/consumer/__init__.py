@@ -1,5 +1,5 @@
-"""The consumer: group membership, rebalancing, reading ahead, offsets.
+"""The consumer: group membership, rebalancing, prefetching, offsets.
 
-Applications import `Consumer` from `cluster`. It uses `cluster.client.routing` and knows neither the producer nor a
-server.
+Applications import `Consumer` from `cluster`. It uses `cluster.client.routing`, and imports neither the producer nor
+server code.
 """

@@ -7,8 +7,8 @@ For queues q0 … q6 and members a, b, c:
 | average | q0 q1 q2 | q3 q4 | q5 q6 |
 | circle | q0 q3 q6 | q1 q4 | q2 q5 |
 
-Each queue goes to one member; with more members than queues the last ones get none. While members do not yet agree on
-the members of the group, two may hold one queue for a moment: offsets and queue locks allow for that.
+Each queue is assigned to one member; with more members than queues the last ones get none. While the members' views of
+the group differ, two of them may compute the same queue as theirs; queue locks and offsets handle that.
 
 Source: RocketMQ `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`.
 """
@@ -26,9 +26,9 @@ AllocationName = Literal["average", "circle"]
 
 
 def allocate_average(client_id: str, client_ids: Iterable[str], queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
-    """Return neighbouring queues; the first members get one more where it does not come out even.
+    """Return a contiguous run of queues; if the division leaves a remainder, the first members get one more.
 
-    Nothing for one that is none of the members.
+    The result is empty if `client_id` is not a member.
     """
     ordered, members = sorted(set(queues)), sorted(set(client_ids))
     if client_id not in members:
@@ -40,7 +40,7 @@ def allocate_average(client_id: str, client_ids: Iterable[str], queues: Iterable
 
 
 def allocate_by_circle(client_id: str, client_ids: Iterable[str], queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
-    """Deal the queues out like cards. Nothing for one that is none of the members."""
+    """Assign the queues round robin. The result is empty if `client_id` is not a member."""
     ordered, members = sorted(set(queues)), sorted(set(client_ids))
     return ordered[members.index(client_id) :: len(members)] if client_id in members else []
 

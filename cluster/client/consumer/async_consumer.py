@@ -1,7 +1,7 @@
 """The asyncio interface of the consumer.
 
-The path of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`. Which
-queues are read is decided in `rebalance`; their consumed offsets are kept in `progress`.
+The path of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`.
+`rebalance` decides which queues are read; `progress` keeps their consumed offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 _RENEW_S = 20.0
 _TICK_S = 1.0
-# While another consumer waits for a queue whose messages are still being processed.
+# The commit interval while another consumer waits for a queue whose messages are still being processed.
 _HANDOVER_TICK_S = 0.1
 _CHUNK = 256
 
@@ -43,7 +43,7 @@ class AsyncConsumer:
     """Reads messages as a member of a group. Created by `async with Consumer(...)`; for use by one event loop.
 
     Attributes:
-        client_id: its name in the group.
+        client_id: its id in the group.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AsyncConsumer:
         self._is_ready = asyncio.Event()
         self._failures: deque[RequestFailed] = deque()
         self._refusal: RequestFailed | None = None
-        # Taken from a reader, but not delivered yet; and delivered, but perhaps not processed yet.
+        # Messages taken from a reader but not delivered yet; and messages delivered but perhaps not processed yet.
         self._chunk: deque[ReceivedMessage] = deque()
         self._handed_out: list[ReceivedMessage] = []
         self._current: ReceivedMessage | None = None
@@ -81,7 +81,7 @@ class AsyncConsumer:
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        """Open; queues are taken over in the background."""
+        """Open; queues are acquired in the background."""
         await self._connection.__aenter__()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._keep_up())]
@@ -95,21 +95,21 @@ class AsyncConsumer:
 
     @property
     def queues(self) -> list[BrokerQueue]:
-        """The queues that are this consumer's now."""
+        """The queues currently assigned to this consumer."""
         return sorted(self._rebalancer.readers)
 
     # ----------------------------------------------------------------------------------------------------- consuming
 
     async def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[ReceivedMessage]:
-        """Return the next messages; none when there are none until the time is up.
+        """Return the next messages; an empty list if none arrive within `timeout_s`.
 
-        Unless `is_auto_acknowledged` is off, calling it says that all messages handed out before are done with.
+        Unless `is_auto_acknowledged` is off, a call acknowledges all messages delivered before.
 
         Raises:
-            RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: one
+            RequestFailed: CLIENT_ID_IN_USE and similar: this consumer cannot join the group; OFFSET_BEYOND_END: one
                 queue cannot be read further, raised once every 20 s; the other queues are still read; UNKNOWN_TOPIC,
-                NOT_REACHED or
-                another: nothing of a topic could be read for `no_route_limit_s`; reading is still retried.
+                NOT_REACHED or another: nothing of a topic could be read for `no_route_limit_s`; reading is still
+                retried.
         """
         self._finish()
         deadline = time.monotonic() + timeout_s
@@ -127,7 +127,7 @@ class AsyncConsumer:
                 return []
 
     def __aiter__(self) -> Self:
-        """Messages without end; asking for the next one says that the one before is done with, see `poll`."""
+        """Iterate endlessly over messages; each step acknowledges the message before, see `poll`."""
         return self
 
     async def __anext__(self) -> ReceivedMessage:
@@ -154,7 +154,7 @@ class AsyncConsumer:
                 await self._is_ready.wait()
 
     async def may_be_handed_out(self, message: ReceivedMessage) -> bool:
-        """Wait until the lock of a message's queue holds; return False when the queue was revoked instead.
+        """Wait until the lock of a message's queue is held; return False if the queue was revoked instead.
 
         For callers that take messages from `poll` and pass them on one by one.
         """
@@ -166,9 +166,9 @@ class AsyncConsumer:
         return reader.is_active
 
     async def give_back(self, message: ReceivedMessage) -> None:
-        """Record that a message, and those after it in its queue, are not handed out: the queue was revoked.
+        """Record that a message, and those after it in its queue, are not delivered, because the queue was revoked.
 
-        For callers that take messages from `poll` and hand them on one by one.
+        For callers that take messages from `poll` and pass them on one by one.
         """
         self._give_back(message)
 
@@ -238,7 +238,7 @@ class AsyncConsumer:
         self._is_ready.set()
 
     def _give_back(self, first: ReceivedMessage) -> None:
-        """Return the first message that was not handed out before its queue was revoked, and the rest."""
+        """Return `first` and the messages after it to the reader: their queue was revoked before delivery."""
         first.reader.progress.returned(first.queue_offset)
         kept = [message for message in self._chunk if message.reader is not first.reader]
         self._chunk.clear()
@@ -275,7 +275,7 @@ class AsyncConsumer:
             async with self._lock:
                 await self._rebalancer.balance()
             with suppress(TimeoutError):
-                # A topic that does not exist yet is looked up more often.
+                # A topic that does not exist yet is looked up at shorter intervals.
                 pause_s = self._options.rebalance_interval_s if self._rebalancer.readers else _TICK_S
                 async with asyncio.timeout(pause_s):
                     await wanted.wait()
@@ -301,7 +301,7 @@ class AsyncConsumer:
 
 
 def subscriptions_of(topics: Topics) -> dict[str, str]:
-    """Return tags by topic; all tags where none are named.
+    """Return the tags expressions by topic; `*` where none is given.
 
     Raises:
         ValueError: no topic is given.

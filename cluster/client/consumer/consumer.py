@@ -1,4 +1,4 @@
-"""`Consumer`: one name for two interfaces. `async with` gives the asyncio one, `with` the blocking one."""
+"""`Consumer`, with two interfaces: `async with` opens the asyncio one, `with` the blocking one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from cluster.client.consumer.received import ReceivedMessage
     from cluster.client.routing.queue_choice import BrokerQueue
 
-# The blocking consumer fetches this many at once, and reports the processed ones at least that often.
+# The blocking consumer fetches this many messages at once, and acknowledges the processed ones at least as often.
 _CHUNK = 256
 _REPORT_S = 1.0
 
 
 class Consumer:
-    """Reads messages of topics as one of a group: its consumers share the queues.
+    """Reads messages of topics as a member of a consumer group, whose members share the queues.
 
-    Every message is delivered at least once. It is delivered again when a consumer ends before its offset was committed
-    (each second, and on closing), or works on a message for longer than `handover_limit_s` while its queue goes to
-    another consumer.
+        Every message is delivered at least once. It is delivered again if a consumer ends before committing its offset
+        (each second, and on close), or processes it for longer than `handover_limit_s` while its queue is reassigned.
 
     Example:
         async with Consumer("127.0.0.1:20911", group="billing", topics=["orders"]) as consumer:
@@ -38,17 +37,17 @@ class Consumer:
                 print(message.keys)
 
     Args:
-        endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
-            that is running is enough.
+        endpoints: `host:port` of nodes of all brokers to use, comma separated or as an iterable; one running node of
+            each broker is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
-        group: the group.
-        topics: names, or for each the tags wanted: `*`, or `A || B`.
-        client_id: the consumer's name, of which the group has only one; empty: drawn.
-        options: the fields of `ConsumerOptions`.
+        group: name of the consumer group.
+        topics: names, or a mapping from names to tags expressions: `*`, or `A || B`.
+        client_id: the consumer's id, unique in the group; empty: a random one.
+        options: fields of `ConsumerOptions`.
 
     Raises:
         ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, there is no topic,
-            or an option cannot be.
+            or an option is out of range.
     """
 
     def __init__(
@@ -67,13 +66,13 @@ class Consumer:
         self._subscriptions = subscriptions_of(topics)
         self._client_id = client_id
         self._options = ConsumerOptions(**options)
-        BrokerConnection(self._endpoints, self._name_servers)  # raises what is wrong here, not when it is opened
+        BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
         self._asyncio_face: AsyncConsumer | None = None
         self._blocking_face: BlockingConsumer | None = None
 
     async def __aenter__(self) -> AsyncConsumer:
         """Open; return the asyncio interface."""
-        assert self._asyncio_face is None, "it is open already"
+        assert self._asyncio_face is None, "already open"
         self._asyncio_face = self._make()
         return await self._asyncio_face.__aenter__()
 
@@ -85,7 +84,7 @@ class Consumer:
 
     def __enter__(self) -> BlockingConsumer:
         """Open; return the blocking interface."""
-        assert self._blocking_face is None, "it is open already"
+        assert self._blocking_face is None, "already open"
         self._blocking_face = BlockingConsumer(self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged)
         return self._blocking_face
 
@@ -108,8 +107,8 @@ class BlockingConsumer:
     """The blocking interface of the consumer. For use by one thread at a time.
 
     Args:
-        opened: makes and opens the asyncio interface, on the loop that it will run on.
-        is_auto_acknowledged: asking for the next messages acknowledges those before.
+        opened: creates and opens the asyncio interface, on the loop that it will run on.
+        is_auto_acknowledged: whether a request for the next messages acknowledges those before.
     """
 
     def __init__(self, opened: Any, *, is_auto_acknowledged: bool) -> None:
@@ -124,16 +123,16 @@ class BlockingConsumer:
 
     @property
     def client_id(self) -> str:
-        """Its name in the group."""
+        """Its id in the group."""
         return self._consumer.client_id
 
     @property
     def queues(self) -> list[BrokerQueue]:
-        """The queues that are this consumer's now."""
+        """The queues currently assigned to this consumer."""
         return self._consumer.queues
 
     def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[ReceivedMessage]:
-        """Return the next messages; none when there are none until the time is up. See `AsyncConsumer.poll`."""
+        """Return the next messages; an empty list if none arrive within `timeout_s`. See `AsyncConsumer.poll`."""
         rest = self._chunk[self._taken : self._taken + max_messages]
         if rest:
             self._report_done()
@@ -143,11 +142,11 @@ class BlockingConsumer:
         return self._thread.run(self._consumer.poll(max_messages, timeout_s))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages without end; asking for the next one says that the one before is done with: `AsyncConsumer.poll`."""
+        """Iterate endlessly over messages; each step acknowledges the message before, see `AsyncConsumer.poll`."""
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """Return the next message, whenever it comes."""
+        """Wait for the next message and return it."""
         while True:
             while self._taken < len(self._chunk):
                 if self._reported_at + _REPORT_S <= time.monotonic():
@@ -166,24 +165,24 @@ class BlockingConsumer:
         self._thread.run(_acknowledge(self._consumer, messages))
 
     def commit(self) -> None:
-        """Commit now what is done with."""
+        """Commit the processed messages now."""
         self._report_done()
         self._thread.run(self._consumer.commit())
 
     def close(self) -> None:
-        """Commit what is done with, leave the group. Harmless when done twice."""
+        """Commit the processed messages and leave the group. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._taken = max(self._taken - 1, 0)  # the last one may be at work still
+            self._taken = max(self._taken - 1, 0)  # the last one may still be in work
             self._report_done()
             self._thread.run(self._consumer.close())
         finally:
             self._thread.close()
 
     def _return_rest(self, first: ReceivedMessage) -> None:
-        """Return the rest of a revoked queue; what was handed out before is processed."""
+        """Return the undelivered rest of a revoked queue; messages delivered before it count as processed."""
         self._report_done()
         self._thread.run(self._consumer.give_back(first))
         while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:
@@ -191,7 +190,7 @@ class BlockingConsumer:
         self._reported = self._taken
 
     def _report_done(self) -> None:
-        """Mark the messages of the chunk before the next one as processed."""
+        """Acknowledge the messages of the last chunk that were processed."""
         self._reported_at = time.monotonic()
         done = self._chunk[self._reported : self._taken]
         if done and self._is_auto_acknowledged:

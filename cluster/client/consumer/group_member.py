@@ -31,16 +31,16 @@ class GroupMember:
     """The membership of one consumer at one broker. For use by one event loop.
 
     Args:
-        broker: its name.
+        broker: name of the broker.
         nodes: the connections.
-        request: what is sent at once and every 30 s.
-        on_members: called with the group's members, in order, at once and at each change.
+        request: the JoinGroup request, sent at once and then every 30 s.
+        on_members: called with the group's members, in order, after joining and at each change.
         on_left: called when the stream has ended, and with it the consumer's locks at that broker.
-        on_refused: called when the consumer cannot be in the group; nothing is retried then.
+        on_refused: called when the consumer cannot join the group; it is not retried.
 
     Attributes:
-        broker: its name.
-        address: of the node that the stream is open to; empty without one.
+        broker: name of the broker.
+        address: address of the node that the stream is open to; empty without one.
         client_ids: the members as last received; empty at first. Kept while the broker cannot be reached.
         failure: the reason of the last end of the stream; None before that.
     """
@@ -122,11 +122,11 @@ class GroupMember:
             self.address = ""
             call.cancel()
             self._on_left(self.broker)
-            # Last, because `stop` may cancel this task during it.
+            # Last, because `stop` may cancel this task here.
             await end_tasks([beats])
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
-        # The end of a call is handled by its reader.
+        # The reader of the call handles its end.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 await call.write(self._request)

@@ -1,6 +1,6 @@
-"""The offsets of a group at its brokers: fetched when a queue is taken over, committed as it is consumed.
+"""The offsets of a group at its brokers: fetched when a queue is acquired, committed as it is consumed.
 
-Brokers are asked at the same time: one that does not answer delays no other.
+Brokers are called in parallel: one that does not answer delays no other.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
-# The limit for a broker that took no connection in the last call. Connecting continues between calls, and calls are
-# repeated every second.
+# The timeout for a broker that accepted no connection in the last call. Connecting continues between calls, and calls
+# are repeated every second.
 _SILENT_TIMEOUT_S = 0.5
 _QUEUES_PER_CALL = 4_096
-# Missing queues that a log line names.
+# Maximum number of missing queues in a log line.
 _NAMED_MAX = 10
 
-# Readers, each with the offset to commit.
+# Pairs of a reader and the offset to commit.
 _Rows = Sequence[tuple[QueueReader, int]]
 _Row = TypeVar("_Row")
 
 
 class Beginning(NamedTuple):
-    """Where to begin in a queue, and how often the group's offset there was reset."""
+    """The start offset in a queue, and the reset count of the group's offset there."""
 
     offset: int
     reset_count: int
@@ -47,10 +47,10 @@ class GroupOffsets:
     """The offsets of one group.
 
     Args:
-        group: its name.
+        group: name of the group.
         nodes: the connections.
-        start: where to begin without an offset.
-        is_kept: False: brokers hold none (broadcast).
+        start: where to begin in a queue without an offset.
+        is_kept: whether brokers store the offsets; False in broadcast mode.
     """
 
     def __init__(self, group: str, nodes: BrokerNodes, start: Start, *, is_kept: bool) -> None:
@@ -61,7 +61,7 @@ class GroupOffsets:
         self._warnings = RepeatedWarnings(logger)
 
     async def beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
-        """Return the start offsets of queues of one topic of one broker; queues that the topic lacks are left out.
+        """Return the start offsets of queues of one topic of one broker; queues that the topic lacks are omitted.
 
         Raises:
             RequestFailed: the broker does not answer, or has none of the queues.
@@ -91,7 +91,7 @@ class GroupOffsets:
         return found
 
     async def ends(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
-        """Return the end offsets of queues; queues that the topic lacks are left out.
+        """Return the end offsets of queues; queues that the topic lacks are omitted.
 
         Raises:
             RequestFailed: the broker does not answer, or has none of the queues.
@@ -108,7 +108,7 @@ class GroupOffsets:
     async def _ask_known(
         self, broker: str, topic: str, queue_ids: Sequence[int], ask: Callable[[Sequence[int]], Awaitable[None]]
     ) -> None:
-        """Ask for those queues that the topic has, and log which ones it lacks.
+        """Send the request for the queues that the topic has, and log which ones it lacks.
 
         Raises:
             RequestFailed: the broker does not answer, or has none of the queues.
@@ -145,7 +145,7 @@ class GroupOffsets:
     async def commit(self, readers: Iterable[QueueReader]) -> list[QueueReader]:
         """Commit what was processed since the last commit; return the readers whose offset was reset since.
 
-        What cannot be committed now is committed the next time.
+        Offsets that cannot be committed now are included in the next commit.
         """
         if not self._is_kept:
             return []
@@ -163,11 +163,11 @@ class GroupOffsets:
         return [reader for were_reset in found for reader in were_reset]
 
     async def _commit_all(self, broker: str, parts: Iterable[tuple[str, _Rows]]) -> list[QueueReader]:
-        """Commit what was done in queues of one broker, by topic; return the readers whose offset was reset."""
+        """Commit offsets in queues of one broker, by topic; return the readers whose offset was reset."""
         return [reader for topic, rows in parts for reader in await self._commit(broker, topic, rows)]
 
     async def _commit(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
-        """Commit what was done in queues of one topic, whose ids ascend; return the readers whose offset was reset."""
+        """Commit offsets in queues of one topic, with ascending ids; return the readers whose offset was reset."""
         try:
             were_reset = await self._send(broker, topic, rows)
         except RequestFailed as failure:
@@ -181,7 +181,7 @@ class GroupOffsets:
         return were_reset
 
     async def _commit_known(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
-        """Commit what was done in those queues that the topic still has; it lacks some, and the broker refused all."""
+        """Commit offsets in the queues that the topic still has, after a refusal of all because it lacks some."""
         were_reset: list[QueueReader] = []
         sent_count = 0
 
@@ -203,7 +203,7 @@ class GroupOffsets:
         """Commit offsets by one request; return the readers whose offset was reset.
 
         Raises:
-            RequestFailed: the broker kept none of them, or does not say.
+            RequestFailed: the broker stored none of them, or its answer was lost.
         """
         request = pb.CommitOffsetRequest(
             group=self._group,
@@ -225,25 +225,25 @@ class GroupOffsets:
 
 
 async def _ask(nodes: BrokerNodes, broker: str, method: Method[ResponseT], request: Any) -> ResponseT:
-    """Send a request of this module to a broker, which gets less time if it took no connection in the last call.
+    """Call a broker, with a shorter timeout if it accepted no connection in the last call.
 
     Raises:
-        RequestFailed: as `BrokerNodes.call`.
+        RequestFailed: see `BrokerNodes.call`.
     """
     return await nodes.call(broker, method, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S)
 
 
 async def _send_known(rows: Sequence[_Row], send: Callable[[Sequence[_Row]], Awaitable[None]]) -> Sequence[_Row]:
-    """Send the rows of those queues that a topic has; return the rows of the others, for which it refused all.
+    """Send the rows of the queues that a topic has; return the rows of the missing queues, which the broker refused.
 
-    A topic that was made again with fewer queues lacks the last ones: halving finds the first of them in few calls.
+    A topic that was recreated with fewer queues lacks the last ones: a binary search finds the first of them.
 
     Args:
-        rows: one for each queue, whose ids ascend.
-        send: sends rows by one request.
+        rows: one for each queue, with ascending ids.
+        send: sends rows in one request.
 
     Raises:
-        RequestFailed: one request failed for another reason; the ones before it did not.
+        RequestFailed: a request failed for another reason; the requests before it succeeded.
     """
     # The first queue that the topic lacks is among these rows.
     among_count = len(rows)
@@ -267,7 +267,7 @@ def _refuse(rows: _Rows, failure: RequestFailed) -> None:
 
 
 class ConsumerLocks:
-    """The locks that one consumer holds on queues: asked for again long before they end."""
+    """The queue locks of one consumer, which are renewed long before they expire."""
 
     def __init__(self, group: str, client_id: str, nodes: BrokerNodes) -> None:
         self._group = group
@@ -276,20 +276,20 @@ class ConsumerLocks:
         self._warnings = RepeatedWarnings(logger)
 
     async def lock(self, queues: Iterable[BrokerQueue]) -> dict[BrokerQueue, float]:
-        """Ask for locks; return for how many seconds from when this was called each is held: 0: another one has it.
+        """Request locks; return how many seconds each is valid, counted from the call; 0: another consumer has it.
 
-        Queues of a broker that does not answer are left out.
+        Queues of a broker that does not answer are omitted.
         """
         found = await asyncio.gather(*(self._lock(broker, mine) for broker, mine in _in_requests(queues)))
         return {queue: held_s for held in found for queue, held_s in held.items()}
 
     async def _lock(self, broker: str, queues: Sequence[BrokerQueue]) -> dict[BrokerQueue, float]:
-        """Ask one broker for locks by one request."""
+        """Request locks from one broker in one request."""
         request = self._request(queues)
         try:
             response = await _ask(self._nodes, broker, lambda stub: stub.LockQueues, request)
         except RequestFailed as failure:
-            # The stay in the group at another broker may begin a moment later.
+            # The membership at another broker may begin slightly later.
             level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
             line = f"queues_not_locked group={self._group} broker={broker}: {failure}"
             self._warnings.failed((broker, level), line, level)
@@ -302,7 +302,7 @@ class ConsumerLocks:
         return held
 
     async def unlock(self, queues: Iterable[BrokerQueue]) -> None:
-        """Give locks back; those that cannot be given back end by themselves."""
+        """Release locks; those that cannot be released expire."""
         await asyncio.gather(*(self._unlock(broker, mine) for broker, mine in _in_requests(queues)))
 
     async def _unlock(self, broker: str, queues: Sequence[BrokerQueue]) -> None:
@@ -318,7 +318,7 @@ class ConsumerLocks:
 
 
 def _in_requests(queues: Iterable[BrokerQueue]) -> Iterator[tuple[str, list[BrokerQueue]]]:
-    """Yield brokers with as many of their queues as one request may name."""
+    """Yield each broker with its queues, at most as many as one request may contain."""
     by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
     for queue in queues:
         by_broker[queue.broker].append(queue)

@@ -17,7 +17,7 @@ Mode = Literal["cluster", "broadcast"]
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """The fields of `ConsumerOptions`, each of which a `Consumer` takes by name; a test holds the two together."""
+    """The fields of `ConsumerOptions`, each a keyword argument of `Consumer`; a test keeps the two in step."""
 
     mode: Mode
     start: Start
@@ -35,31 +35,32 @@ class ConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How a consumer reads.
+    """The settings of a consumer.
 
     Attributes:
-        mode: `cluster`: the consumers of a group share the queues, and the group's offsets are kept by the brokers;
-            `broadcast`: each reads all queues, from `start` on, and nothing is kept.
-        start: where to begin in a queue of which the group has no offset: with the `first` message that is kept, after
-            the `last`, or with the first one stored at that time (milliseconds since 1970) or later.
-        allocation: which member gets which queues: contiguous runs (`average`), or round-robin (`circle`).
-        is_orderly: a queue is read only under the broker's lock, so that no two consumers ever work on it at once.
-        is_auto_acknowledged: asking for more messages says that those before are done with; else only `acknowledge`
-            does.
-        prefetch_messages: no more is requested while this many of one queue wait in the client.
-        prefetch_size_bytes: bytes of one queue that may wait in the client.
-        commit_interval_s: how often offsets are committed: of a consumer that dies, what it was done with since then
-            comes again.
-        handover_limit_s: how long a queue that goes to another consumer of the group waits until the messages that were
-            handed out are done with, so that they are committed and not repeated.
+        mode: `cluster`: the consumers of a group share the queues, and brokers store the group's offsets; `broadcast`:
+            each consumer reads all queues, beginning at `start`, and no offsets are stored.
+        start: where to begin in a queue without an offset of the group: at the `first` stored message, after the
+            `last`, or at the first one stored at or after a time (milliseconds since 1970).
+        allocation: how queues are assigned to members: contiguous runs (`average`), or round robin (`circle`).
+        is_orderly: whether a queue is read only under the broker's lock, so that two consumers never process it
+            concurrently.
+        is_auto_acknowledged: whether a request for more messages acknowledges those before; otherwise only
+            `acknowledge` does.
+        prefetch_messages: maximum number of prefetched messages per queue.
+        prefetch_size_bytes: maximum number of prefetched bytes per queue.
+        commit_interval_s: how often offsets are committed; if a consumer crashes, the messages processed since the
+            last commit are delivered again.
+        handover_limit_s: how long a queue that is reassigned waits until its delivered messages are processed and
+            committed, so that they are not delivered twice.
         rebalance_interval_s: how often queues are reassigned, if nothing requires it earlier.
-        no_route_limit_s: when nothing of a topic can be read for this long, because no broker has it, none answers, or
-            none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
-            is tried on all the same.
-        on_skipped: called for messages that this consumer does not get: damaged ones, and those that were deleted by
-            age before it read them. Called in the consumer's event loop (the blocking interface runs one), before the
+        no_route_limit_s: if nothing of a topic can be read for this long, because no broker has it, none answers, or
+            none admits the consumer to its group, `poll` raises the cause, and again after each such period; reading
+            is still retried.
+        on_skipped: called for messages that this consumer does not get: damaged ones, and those deleted by retention
+            before it read them. Called in the consumer's event loop (the blocking interface runs one), before the
             messages after them are delivered, and again when they are read again. If it raises an exception, reading
-            of that queue ends, and `poll` raises the exception. Without it they are logged.
+            of that queue ends, and `poll` raises the exception. Without it skipped messages are logged.
     """
 
     mode: Mode = "cluster"
@@ -76,10 +77,10 @@ class ConsumerOptions:
     on_skipped: Callable[[SkippedMessages], None] | None = None
 
     def __post_init__(self) -> None:
-        """Check that all of it can be.
+        """Check the values and their relations.
 
         Raises:
-            ValueError: what cannot.
+            ValueError: an option is out of range.
         """
         if self.mode not in ("cluster", "broadcast"):
             raise ValueError(f"mode: expected cluster or broadcast, found {self.mode!r}")
@@ -88,7 +89,7 @@ class ConsumerOptions:
         if self.allocation not in ALLOCATIONS:
             raise ValueError(f"allocation: expected average or circle, found {self.allocation!r}")
         if self.mode == "broadcast" and self.is_orderly:
-            raise ValueError("is_orderly: locks are for queues that a group shares, not for broadcast")
+            raise ValueError("is_orderly: expected False in broadcast mode, whose queues are not shared")
         if min(self.prefetch_messages, self.prefetch_size_bytes) < 1:
             raise ValueError("expected prefetch bounds of at least 1")
         if min(self.commit_interval_s, self.handover_limit_s, self.rebalance_interval_s, self.no_route_limit_s) <= 0:

@@ -1,7 +1,8 @@
 """The consumed offset of one queue: up to the first delivered message that is not processed yet. Pure.
 
-Messages may be done with in any order; what is committed is contiguous. So a consumer that fails gets again what it had
-not done, and perhaps some that it had: at least once. Source: RocketMQ `ProcessQueue`.
+Messages may be acknowledged in any order; the committed offset covers only a contiguous range. So after a failure all
+unprocessed messages are delivered again, and possibly some processed ones: at least once. Source: RocketMQ
+`ProcessQueue`.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ class QueueProgress:
     """Progress in one queue.
 
     Attributes:
-        committed: what the broker holds as the group's offset.
-        is_refused: the broker refused the last commit for good: the offset was reset, or the topic deleted.
+        committed: the group's offset at the broker.
+        is_refused: whether the broker refused the last commit permanently: the offset was reset, or the topic deleted.
 
     Args:
-        offset: where consuming begins.
+        offset: the start offset.
     """
 
     def __init__(self, offset: int) -> None:
         self.committed = offset
         self.is_refused = False
         self._end = offset
-        # What was delivered, beginning with the first that is not done; and which of it is not done.
+        # Delivered offsets, from the first unprocessed one on; and the unprocessed ones among them.
         self._delivered: deque[int] = deque()
         self._undone: set[int] = set()
 
     @property
     def position(self) -> int:
-        """Everything before this offset is done with, or was not wanted."""
+        """The offset before which every message is processed or was filtered out."""
         return self._delivered[0] if self._delivered else self._end
 
     def delivered(self, offsets: Iterable[int], end: int) -> None:
-        """Record messages that were handed out.
+        """Record delivered messages.
 
         Args:
-            offsets: of each, ascending, after all that were handed out before.
-            end: where the next one may begin; messages between were filtered out.
+            offsets: their offsets, ascending, after all that were delivered before.
+            end: the offset after the last one examined; messages between were filtered out.
         """
         for offset in offsets:
             assert not self._delivered or offset > self._delivered[-1], (offset, self._delivered[-1])
@@ -52,17 +53,17 @@ class QueueProgress:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was delivered is done with, and committed as far as it can be."""
+        """Whether every delivered message is processed, and committed as far as possible."""
         return not self._undone and (self.is_refused or self.committed >= self.position)
 
     def returned(self, offset: int) -> None:
-        """Record that messages from this offset on are not handed out to the program after all."""
+        """Record that messages from this offset on were not delivered after all."""
         while self._delivered and self._delivered[-1] >= offset:
             self._undone.discard(self._delivered.pop())
             self._end = offset
 
     def done(self, offset: int) -> None:
-        """Record that a message is done with; one that is not outstanding changes nothing."""
+        """Record that a message is processed; one that is not outstanding is ignored."""
         self._undone.discard(offset)
         while self._delivered and self._delivered[0] not in self._undone:
             self._delivered.popleft()

@@ -1,8 +1,7 @@
-"""Prefetches one queue for its consumer: one Subscribe stream to the leader of its broker, and a bounded buffer.
+"""Prefetches one queue: one Subscribe stream to the leader of its broker, and a bounded buffer.
 
-The stream is reopened at the current leader, after the last received message: so nothing is lost and nothing
-is received twice, however often it breaks. While the buffer is full the stream is not read, and the broker sends no
-more than the connection holds.
+After a failure the stream is reopened at the current leader, after the last received message, so no message is lost or
+received twice. While the buffer is full the stream is not read, and flow control stops the broker.
 """
 
 from __future__ import annotations
@@ -50,21 +49,21 @@ _GOES_ON = frozenset(
 )
 
 _RESPONSE_SIZE_BYTES_MAX = 1 << 20
-# A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
+# The retry interval for an offset that cannot be read at present (no such queue yet, or a file being removed).
 _PAUSE_S = 1.0
-# A stream that has been open for this long is served, although there may be nothing to deliver.
+# A stream that has been open for this long counts as served, even if nothing was delivered.
 _OPEN_S = 1.0
 
 
 class ReaderRules(NamedTuple):
-    """How queues of one consumer are read.
+    """The settings of the readers of one consumer.
 
     Attributes:
-        group: for the broker's statistics.
-        prefetch_messages: no more is requested while this many wait in the buffer.
-        prefetch_size_bytes: bytes that may wait in the buffer.
-        is_locked: messages are handed out only while the broker's lock of the queue holds.
-        is_member: the consumer was let into its group; one that is disabled since then is waited for.
+        group: name of the group, for the broker's statistics.
+        prefetch_messages: maximum number of messages in the buffer.
+        prefetch_size_bytes: maximum number of bytes in the buffer.
+        is_locked: whether messages are delivered only while the broker's lock of the queue is held.
+        is_member: whether the consumer has joined its group; if the group is then disabled, the reader waits.
         on_skipped: called for messages that the consumer does not get.
     """
 
@@ -86,20 +85,20 @@ class QueueReader:
     """The buffer of one queue and the task that fills it. For use by one event loop.
 
     Args:
-        queue: which one.
-        tags: filter of the subscription.
-        offset: where to begin.
-        reset_count: how often the group's offset was reset when it was fetched.
+        queue: the queue to read.
+        tags: tags expression of the subscription.
+        offset: the start offset.
+        reset_count: reset count of the group's offset when it was fetched.
         nodes: the connections.
-        rules: bounds.
-        on_ready: called when there is something to take, or a failure to report.
+        rules: the settings.
+        on_ready: called when messages can be taken, or a failure is to be reported.
 
     Attributes:
         next_offset: the offset after the last received message.
         failure: why reading has ended; None while it continues.
-        locked_until: on the monotonic clock.
-        address: of the node that the stream is open to; empty without one.
-        is_active: False once the queue was revoked: its buffered messages are not handed out any more.
+        locked_until: end of the lock, in seconds of the monotonic clock.
+        address: address of the node that the stream is open to; empty without one.
+        is_active: False once the queue was revoked: its buffered messages are no longer delivered.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class QueueReader:
         self._count = 0
         self._size_bytes = 0
         self._room = asyncio.Event()
-        # The first failure since anything was read, and when it was; None while the broker serves the queue.
+        # Time and cause of the first failure since the last successful read; None while the broker serves the queue.
         self._refused: tuple[float, RequestFailed] | None = None
         self._opened_at = 0.0
         self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
@@ -141,22 +140,22 @@ class QueueReader:
 
     @property
     def is_held(self) -> bool:
-        """Whether messages may be handed out now: the lock holds, or none is needed."""
+        """Whether messages may be delivered now: the lock is held, or none is needed."""
         return not self._rules.is_locked or time.monotonic() < self.locked_until
 
     @property
     def has_messages(self) -> bool:
-        """Whether `take` gives any."""
+        """Whether `take` returns any messages."""
         return self._count > 0 and self.is_held
 
     @property
     def silent_s(self) -> float:
-        """For how long the broker has sent nothing, although there is room; 0 while there is none."""
+        """Return how long the broker has sent nothing, in seconds; 0 while the buffer is full."""
         return time.monotonic() - self._last_message_at if self._has_room() else 0.0
 
     @property
     def refused(self) -> tuple[float, RequestFailed] | None:
-        """Since when, on the monotonic clock, no stream of the queue is served, and why; None: one is, or may be."""
+        """Return since when (monotonic clock) the broker has not served the queue, and why; None: it does, or may."""
         is_open = bool(self.address) and time.monotonic() - self._opened_at >= _OPEN_S
         return None if is_open else self._refused
 
@@ -180,12 +179,12 @@ class QueueReader:
         return messages
 
     def reopen(self) -> None:
-        """Begin a new stream: the old one may be dead without a word."""
+        """Open a new stream: the old one may be broken without an error."""
         if self._call is not None:
             self._call.cancel()
 
     async def stop(self) -> None:
-        """End reading; what is in the buffer is dropped, what was taken before may still be done with."""
+        """Stop reading and drop the buffer; messages taken before may still be acknowledged."""
         self.is_active = False
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -222,7 +221,7 @@ class QueueReader:
 
     def _judge(self, failure: RequestFailed) -> None:
         if failure.reason is Reason.GROUP_NOT_ENABLED and self._was_served:
-            # An operator has disabled the group, and will enable it again.
+            # An operator has disabled the group, and may enable it again.
             if not self._is_held_up:
                 logger.warning("reading_held_up queue=%s: %s", self._name(), failure.message)
             self._is_held_up = True
@@ -281,7 +280,7 @@ class QueueReader:
         if status == broker_pb2.GET_STATUS_OFFSET_OVERFLOW_BADLY:
             text = (
                 f"{self._name()}: the group's offset {self.next_offset} is beyond the end {response.max_offset}; "
-                "set it with `dledger group reset`, or give the topic its messages back"
+                "set it with `dledger group reset`, or restore the messages of the topic"
             )
             self._fail(RequestFailed(Reason.OFFSET_BEYOND_END, text))
             return False
@@ -305,7 +304,7 @@ class QueueReader:
         return messages
 
     def _keep(self, messages: list[ReceivedMessage], next_offset: int) -> None:
-        """Buffer messages; `next_offset` is after all that was looked at."""
+        """Buffer messages; `next_offset` is the offset after the last one examined."""
         if not messages:
             self._skip_to(next_offset)
             return
@@ -317,7 +316,7 @@ class QueueReader:
         self._on_ready(self)
 
     async def _pass_by(self, skipped: SkippedMessages, others: OtherNodes) -> None:
-        """Read damaged messages of one node from another one; report those that no node has."""
+        """Read messages that are damaged on one node from another node; report those that no node has."""
         offset = lost = skipped.begin
         tag_filter = TagFilter.parse(self.tags)
         while skipped.cause is SkipCause.DAMAGED and others.are_there and offset < skipped.end:
@@ -337,7 +336,7 @@ class QueueReader:
             self._skip_to(end)
 
     def _skip_to(self, offset: int) -> None:
-        """Continue after messages that did not match or were deleted; with an empty buffer that is progress, too."""
+        """Continue after messages that did not match or were deleted; with an empty buffer that counts as progress."""
         if offset <= self.next_offset:
             return
         self.next_offset = offset

@@ -1,10 +1,10 @@
-"""Assigns the queues of a group's topics to its consumers, and acquires and revokes queues as that changes.
+"""Assigns the queues of a group's topics to its consumers, and acquires and revokes queues as the assignment changes.
 
-Each consumer computes for itself what all would compute: the queues in order, the members in order as the first broker
-of the topic reports them. A queue moves by its lock at the broker: the consumer that loses it stops reading,
-lets the program finish the messages that were handed out, commits, and unlocks; the one that takes it over waits for
-the lock. So a change of members repeats no message. With `is_orderly` nothing is handed out without the lock; otherwise
-the lock is waited for up to `handover_limit_s`, and reading continues while a new leader does not know the lock yet.
+Every consumer computes the same assignment from the ordered queues and the ordered members, as the first broker of the
+topic reports them. The lock of a queue at its broker controls the handover: the consumer that loses the queue stops
+reading, lets the program finish the delivered messages, commits, and unlocks; the new one waits for the lock. So a
+rebalance repeats no message. With `is_orderly` nothing is delivered without the lock; otherwise a consumer waits for
+the lock for at most `handover_limit_s`, and continues to read while a new leader does not know its lock yet.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# At a new leader all consumers lock their queues again at the same time; a consumer that takes a queue over leaves the
-# one that still reads it this much time to lock it first.
+# At a new leader all consumers lock their queues again at the same time; a consumer that acquires a queue gives the
+# consumer that still reads it this much time to lock it first.
 _HANDOVER_S = 0.3
-# A consumer that waits for a queue which another one releases asks for its lock again after half of the time for which
-# it has waited, within these bounds.
+# A consumer that waits for a queue to be released requests the lock again after half of the time for which it has
+# waited so far, within these bounds.
 _LOCK_RETRY_S = (0.1, 1.0)
-# The consumer that takes a queue over waits this much longer than the one that gives it up.
+# The consumer that acquires a queue waits this much longer than the one that releases it.
 _HANDOVER_MARGIN_S = 1.0
-# A lock that another consumer holds still, or a topic that is not known yet, is asked for again so soon.
+# The retry interval for a lock that another consumer still holds, and for a topic that is not known yet.
 _RETRY_S = 1.0
-# A stream that was silent for this long although its queue has more is reopened.
+# A stream is reopened if it was silent for this long although its queue has more messages.
 SILENCE_S = 15.0
 
 
@@ -54,17 +54,17 @@ class Rebalancer:
     """The queues that one consumer reads. For use by one event loop.
 
     Args:
-        group: its group.
-        client_id: its name there.
-        subscriptions: tags by topic.
-        options: of the consumer.
+        group: name of the group.
+        client_id: id of the consumer in the group.
+        subscriptions: tags expressions by topic.
+        options: settings of the consumer.
         connection: routes and nodes.
-        on_ready: called with a queue that has messages to take, or a failure to report.
-        on_refused: called when the consumer cannot be in the group.
+        on_ready: called with a reader that has messages to take, or a failure to report.
+        on_refused: called when the consumer cannot join the group.
         on_failure: called with the reason why nothing of a topic is read, once per `options.no_route_limit_s`.
 
     Attributes:
-        readers: by queue.
+        readers: the readers by queue.
         wanted: set when queues should be reassigned.
     """
 
@@ -101,11 +101,11 @@ class Rebalancer:
         self._warnings = RepeatedWarnings(logger)
         self._unread = UnreadTopics(options.no_route_limit_s, on_failure)
         self._retry: asyncio.TimerHandle | None = None
-        # Since when each queue is waited for that another consumer holds, on the monotonic clock.
+        # Queues that another consumer holds, each with the begin of the wait for it on the monotonic clock.
         self._awaited: dict[BrokerQueue, float] = {}
-        # Locks that were asked for and not given back, whether or not they were got.
+        # Locks that were requested and not released, whether or not they were granted.
         self._asked_locks: set[BrokerQueue] = set()
-        # How many memberships ended: locks that were granted during one may have ended with it.
+        # The number of memberships that ended: locks granted during one may have ended with it.
         self._lefts = 0
         self._rules = ReaderRules(
             group,
@@ -116,10 +116,10 @@ class Rebalancer:
             on_skipped=options.on_skipped or _log_skipped,
         )
 
-    # ------------------------------------------------------------------------------------------------------- sharing
+    # ---------------------------------------------------------------------------------------------------- assignment
 
     async def balance(self) -> None:
-        """Reassign queues: revoke those that are another member's now, acquire those that are ours."""
+        """Reassign queues: revoke those now assigned to other members, acquire those assigned to this one."""
         mine: dict[BrokerQueue, str] = {}
         for topic, tags in self._subscriptions.items():
             for queue in await self._queues_of(topic):
@@ -137,14 +137,14 @@ class Rebalancer:
         self._unread.report(self.readers)
 
     def _left(self, broker: str) -> None:
-        """Hand out nothing of a broker's queues before their locks are held again: they ended with the membership."""
+        """Deliver nothing of a broker's queues until their locks are held again: they ended with the membership."""
         self._lefts += 1
         for reader in self.readers.values():
             if reader.queue.broker == broker:
                 reader.locked_until = 0.0
 
     async def _lock(self, queues: Sequence[BrokerQueue]) -> dict[BrokerQueue, float]:
-        """Ask for locks; return until when each is held, on the monotonic clock: 0: another consumer has it."""
+        """Request locks; return the end of each on the monotonic clock; 0: another consumer has it."""
         began, lefts = time.monotonic(), self._lefts
         held = await self._locks.lock(queues)
         if lefts != self._lefts:
@@ -152,13 +152,13 @@ class Rebalancer:
         return {queue: began + held_s if held_s else 0.0 for queue, held_s in held.items()}
 
     async def _queues_of(self, topic: str) -> Sequence[BrokerQueue]:
-        """Return the queues of a topic that are this consumer's; those that it has while nothing else is known."""
+        """Return this consumer's queues of a topic; its current ones while the assignment is unknown."""
         held = [queue for queue in self.readers if queue.topic == topic]
         try:
             routes = await self._connection.find(topic)
         except RequestFailed as failure:
             if not held:
-                # Retry soon where that may change without an operator, else at the usual interval.
+                # Retry soon if the failure may end without an operator, otherwise at the usual interval.
                 if failure.is_worth_trying:
                     self._want_soon()
                 self._unread.failed(topic, failure)
@@ -179,14 +179,12 @@ class Rebalancer:
                 return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
         if not held:
             refusals = [str(self._members[broker].failure or "no answer yet") for broker in brokers]
-            text = (
-                f"no broker has let the consumer into its group: {'; '.join(refusals) or 'none has a readable queue'}"
-            )
+            text = f"no broker admits the consumer to its group: {'; '.join(refusals) or 'none has a readable queue'}"
             self._unread.failed(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
         return held
 
     def _want_soon(self, delay_s: float = _RETRY_S) -> None:
-        """Share out again a little later: once, after the shortest delay that was asked for."""
+        """Reassign a little later: once, after the shortest requested delay."""
         loop = asyncio.get_running_loop()
         if self._retry is not None:
             if self._retry.when() <= loop.time() + delay_s:
@@ -204,11 +202,11 @@ class Rebalancer:
         by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[queue.broker].append(queue)
-        # At the same time: a broker that does not answer must not delay the queues of the others.
+        # In parallel: a broker that does not answer must not delay the queues of the others.
         await asyncio.gather(*(self._take_over_at(broker, mine, tags) for broker, mine in by_broker.items()))
 
     async def _take_over_at(self, broker: str, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
-        """Take over queues of one broker."""
+        """Acquire queues of one broker."""
         locked_until: dict[BrokerQueue, float] = {}
         if self._is_shared:
             leaving = {reader.queue for reader in self._leaving}
@@ -232,7 +230,7 @@ class Rebalancer:
             for queue in together:
                 begin = beginnings.get(queue.queue_id)
                 if begin is None:
-                    # The topic was made again with fewer queues, and the route is older.
+                    # The topic was recreated with fewer queues, and the route is older.
                     self._want_soon()
                     continue
                 reader = QueueReader(
@@ -248,7 +246,7 @@ class Rebalancer:
                 self.readers[queue] = reader
 
     def _free(self, queues: Sequence[BrokerQueue], locked: Collection[BrokerQueue]) -> list[BrokerQueue]:
-        """Return the queues that may be read now: locked ones, and without `is_orderly` those awaited for too long."""
+        """Return the queues that may be read now: locked ones, and without `is_orderly` those whose wait is over."""
         now = time.monotonic()
         limit_s = self._options.handover_limit_s + _HANDOVER_MARGIN_S
         free = []
@@ -266,16 +264,16 @@ class Rebalancer:
     async def _give_up(self, reader: QueueReader) -> None:
         del self.readers[reader.queue]
         if not self._options.is_orderly:
-            # Until then the messages that were handed out may be finished.
+            # The program may finish delivered messages until then.
             reader.locked_until = time.monotonic() + self._options.handover_limit_s
-        # Before the wait: whatever cancels this, `close` commits what was processed.
+        # Before the wait, so that `close` commits the processed messages even if this task is cancelled.
         self._leaving.append(reader)
         await reader.stop()
-        # Wake callers that wait until its messages may be handed out again: they never may.
+        # Wake callers that wait until its messages may be delivered again: they never will be.
         self._on_ready(reader)
 
     async def end_leaving(self) -> None:
-        """Commit what was processed of revoked queues; release their locks once none of their messages is in work."""
+        """Commit the offsets of revoked queues; release their locks once none of their messages is in work."""
         leaving = tuple(self._leaving)
         if not leaving:
             return
@@ -288,10 +286,10 @@ class Rebalancer:
             await self._locks.unlock(queues)
             self._asked_locks.difference_update(queues)
 
-    # ------------------------------------------------------------------------------------------------------- upkeep
+    # ------------------------------------------------------------------------------------------------ periodic work
 
     async def commit(self) -> None:
-        """Commit what was processed; a queue whose offset was reset since is read again from there."""
+        """Commit processed messages; a queue whose offset was reset since is read again from there."""
         await self.end_leaving()
         for reader in await self.offsets.commit(list(self.readers.values())):
             if self.readers.get(reader.queue) is reader:
@@ -305,7 +303,7 @@ class Rebalancer:
         return bool(self._leaving)
 
     async def renew_locks(self) -> None:
-        """Ask for the locks again; with `is_orderly`, queues whose lock went to another consumer are revoked."""
+        """Renew the locks; with `is_orderly`, queues whose lock went to another consumer are revoked."""
         locked_until = await self._lock([*self.readers, *(reader.queue for reader in self._leaving)])
         for queue, reader in list(self.readers.items()):
             if locked_until.get(queue):
@@ -319,7 +317,7 @@ class Rebalancer:
                 self._want_soon()
 
     def follow_leaders(self) -> None:
-        """Reopen streams to a node that is no longer the leader, as another call has found out."""
+        """Reopen streams whose node is no longer the presumed leader."""
         leader = self._connection.nodes.leader
         for reader in self.readers.values():
             if reader.address not in ("", leader(reader.queue.broker)):
@@ -329,7 +327,7 @@ class Rebalancer:
                 member.reopen()
 
     async def wake_silent(self) -> None:
-        """Reopen streams that were silent although their queue has more: their connection is dead."""
+        """Reopen streams that were silent although their queue has more messages: their connection is dead."""
         silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
         for reader in self.readers.values():
             if reader.silent_s >= SILENCE_S:
@@ -347,7 +345,7 @@ class Rebalancer:
                     reader.reopen()
 
     async def close(self) -> None:
-        """Give everything up: commit, unlock, leave the group."""
+        """Commit, unlock all queues, and leave the group."""
         if self._retry is not None:
             self._retry.cancel()
         for reader in list(self.readers.values()):
@@ -359,11 +357,11 @@ class Rebalancer:
 
 
 def _is_idle(reader: QueueReader, now_s: float) -> bool:
-    """Return whether no message of a revoked queue is in work, or its time is over."""
+    """Return whether no message of a revoked queue is in work, or its handover limit has passed."""
     return reader.progress.is_settled or now_s >= reader.locked_until
 
 
 def _log_skipped(skipped: SkippedMessages) -> None:
-    """Log skipped messages where the program has no callback for them."""
+    """Log skipped messages; used if the program has no callback for them."""
     level = logging.ERROR if skipped.cause is SkipCause.DAMAGED else logging.WARNING
     logger.log(level, "messages_skipped %s", skipped)

@@ -1,4 +1,4 @@
-"""Messages as a consumer gets them: views of the records that a broker sent, decoded when asked."""
+"""Messages as a consumer gets them: views of the records that a broker sent, decoded lazily."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ReceivedMessage:
 
     Attributes:
         topic: its topic.
-        broker: which broker holds it.
-        record: all fields, as they are stored.
-        queue_offset: its place in its queue.
-        reader: the consumer's own.
+        broker: the broker that stores it.
+        record: all fields, as stored.
+        queue_offset: its offset in its queue.
+        reader: the reader of its queue; internal.
     """
 
     def __init__(self, topic: str, broker: str, record: Record, reader: QueueReader) -> None:
@@ -39,32 +39,32 @@ class ReceivedMessage:
 
     @property
     def queue_id(self) -> int:
-        """Number of the queue."""
+        """The number of its queue."""
         return self.record.queue_id
 
     @property
     def physical_offset(self) -> int:
-        """Where its record begins in the broker's log."""
+        """The offset of its record in the broker's log, in bytes."""
         return self.record.physical_offset
 
     @property
     def store_timestamp(self) -> int:
-        """When it was stored, by the broker's clock: milliseconds since 1970."""
+        """When it was stored, by the broker's clock, in milliseconds since 1970."""
         return self.record.store_timestamp
 
     @property
     def born_timestamp(self) -> int:
-        """When it was made, by its producer's clock: milliseconds since 1970."""
+        """When it was created, by its producer's clock, in milliseconds since 1970."""
         return self.record.born_timestamp
 
     @property
     def born_host(self) -> Host:
-        """Its producer."""
+        """The address of its producer."""
         return self.record.born_host
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was given back."""
+        """How often it was redelivered."""
         return self.record.reconsume_times
 
     @property
@@ -74,32 +74,32 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """The body as it was sent; a compressed one is opened at each call.
+        """The body as it was sent; a compressed one is decompressed at each access.
 
         Raises:
-            commitlog.record.compression.UnreadableBody: it is not what its flags say; `record.body` has the stored
-                bytes.
+            commitlog.record.compression.UnreadableBody: its content does not match its flags; `record.body` has the
+            stored bytes.
         """
         return uncompressed_body(self.record.sys_flag, self.record.body)
 
     @cached_property
     def properties(self) -> RawProperties:
-        """Names and values."""
+        """The properties: names and values."""
         return self.record.properties
 
     @property
     def tags(self) -> str:
-        """Its tag; empty without."""
+        """Its tag; empty if it has none."""
         return self.properties.get(TAGS, "")
 
     @property
     def keys(self) -> list[str]:
-        """The words by which it can be found."""
+        """Its search keys."""
         return self.properties.get(KEYS, "").split()
 
     @property
     def unique_key(self) -> str:
-        """The id that its producer gave it; empty without."""
+        """The id that its producer assigned (UNIQ_KEY); empty if it has none."""
         return self.properties.get(UNIQUE_KEY, "")
 
 
@@ -108,11 +108,11 @@ def messages_of(records: bytes, reader: QueueReader, source: str) -> list[Receiv
 
     Args:
         records: whole records, back to back.
-        reader: of the queue.
+        reader: the reader of the queue.
         source: the node that sent them, for errors.
 
     Raises:
-        CorruptData: what came is not what was stored.
+        CorruptData: a record does not match its checksum.
     """
     topic, broker = reader.queue.topic, reader.queue.broker
     view = memoryview(records)

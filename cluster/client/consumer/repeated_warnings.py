@@ -1,4 +1,4 @@
-"""Log lines about a failure that a loop repeats: the first at once, the others at growing intervals."""
+"""Log lines for repeated failures: the first at once, the next ones at growing intervals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 _PAUSE_MIN_S: Final = 10.0
 _PAUSE_MAX_S: Final = 600.0
-# A consumer has one key for each topic and broker; with more the oldest is forgotten, and its next failure is logged.
+# A consumer has one key for each topic and broker; above this number the oldest is dropped.
 _KEYS_MAX: Final = 4_096
 
 
 @dataclass(slots=True)
 class _Failing:
-    """A failure that was logged: until when it is not logged again, and how often it has occurred since."""
+    """A logged failure: the time before which it is not logged again, and the number of occurrences since."""
 
     quiet_until_s: float
     pause_s: float
@@ -29,8 +29,8 @@ class RepeatedWarnings:
     """Logs each failure once, then again after 10 s, 20 s, 40 s, ... at most 10 min, with the count in between.
 
     Args:
-        logger: gets the lines.
-        clock: seconds, monotonic.
+        logger: logger of the lines.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,9 +42,9 @@ class RepeatedWarnings:
         """Log a failure, unless the same one was logged a short time ago.
 
         Args:
-            key: what failed; lines of the same key are the same failure, whatever they say.
-            line: the text.
-            level: of the line.
+            key: identifies the failure; lines with the same key count as the same failure, whatever their text.
+            line: text of the line.
+            level: log level of the line.
         """
         now = self._clock()
         known = self._failing.get(key)
@@ -63,5 +63,5 @@ class RepeatedWarnings:
         known.quiet_until_s = now + known.pause_s
 
     def succeeded(self, key: Hashable) -> None:
-        """Forget a failure: the next one of this key is logged at once."""
+        """Reset a failure: the next one of this key is logged at once."""
         self._failing.pop(key, None)

@@ -1,4 +1,4 @@
-"""Reads messages that are damaged on the leader's disk from another node of its broker: all have the same ones."""
+"""Reads messages that are damaged on the leader's disk from another node of the broker, which stores the same log."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ logger = logging.getLogger(__name__)
 
 _COUNT_MAX: Final = 1_000
 _SIZE_BYTES_MAX: Final = 1 << 20
-# For nodes that cannot be asked now: an election is over by then; with a longer wait all later messages would wait too
-# long.
+# How long nodes without an answer are retried: long enough for an election; a longer wait would delay all later
+# messages of the queue.
 _PATIENCE_S: Final = 10.0
 
 
 class OtherNodes:
-    """The other nodes of a broker, for all messages that one answer of its leader has skipped.
+    """The other nodes of a broker, used for all messages that one answer of its leader skipped.
 
-    A node that gives no answer is asked again for ten seconds: its messages are not lost yet. Then it is given up.
+    A node that does not answer is retried for ten seconds, and then ignored.
 
     Args:
-        reader: of the queue.
+        reader: the reader of the queue.
         nodes: the connections.
         damaged_at: the nodes that cannot return the messages.
     """
@@ -43,16 +43,16 @@ class OtherNodes:
         self._nodes = nodes
         self._damaged_at = damaged_at
         self._addresses = [address for address in nodes.addresses(reader.queue.broker) if address != damaged_at]
-        # The time of the first request to each node that gave no answer.
+        # The time of the first request to each node that did not answer.
         self._silent_since: dict[str, float] = {}
 
     @property
     def are_there(self) -> bool:
-        """Whether there is another node to ask."""
+        """Return whether any other node is left to try."""
         return bool(self._addresses)
 
     async def read(self, begin: int, end: int) -> list[ReceivedMessage]:
-        """Return messages of the queue from `begin` on, without a gap; none when no node has the first of them."""
+        """Return messages of the queue from `begin` on, without a gap; empty if no node has the first of them."""
         left, backoff = list(self._addresses), Backoff()
         while left:
             for address in tuple(left):
@@ -67,7 +67,7 @@ class OtherNodes:
         return []
 
     async def _ask(self, address: str, begin: int, end: int) -> list[ReceivedMessage] | None:
-        """Return the messages that one node has; None: it does not answer now."""
+        """Return the messages that one node has; None: it did not answer."""
         asked_at = time.monotonic()
         try:
             found = await self._read_at(address, begin, end)
@@ -85,7 +85,7 @@ class OtherNodes:
         """Return the messages that one node has.
 
         Raises:
-            RequestFailed: it gives no answer, or cannot answer now.
+            RequestFailed: it does not answer, or refuses.
             store.errors.CorruptData: its answer is not a message.
         """
         queue = self._reader.queue
@@ -96,7 +96,8 @@ class OtherNodes:
             offset=begin,
             max_messages=min(end - begin, _COUNT_MAX),
             max_bytes=_SIZE_BYTES_MAX,
-            # A node that lags answers once it has caught up with the leader; it reports no messages as missing.
+            # A lagging node answers only after it has caught up with the leader, so it never reports messages as
+            # missing.
             mode=READ_MODE_LINEARIZABLE,
             form=MESSAGE_FORM_RECORDS,
         )

@@ -1,4 +1,4 @@
-"""The topics of which a consumer can read nothing, and the report to the program when that lasts too long."""
+"""The topics of which a consumer can read nothing; reported to the program when that lasts too long."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 
 class _Unread(NamedTuple):
-    """A topic of which nothing is read: since when, on the monotonic clock, and why."""
+    """A topic of which nothing is read: the begin of the outage on the monotonic clock, and its cause."""
 
     since_s: float
     failure: RequestFailed
 
 
 class UnreadTopics:
-    """Records since when nothing of a topic could be read, and why.
+    """Records for each topic since when nothing could be read, and why.
 
     Args:
-        limit_s: after this time, and whenever it has passed again, the failure is reported.
+        limit_s: the failure is reported after this time, and again after each further such period.
         on_failure: called with the report.
     """
 

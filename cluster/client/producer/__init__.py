@@ -1,5 +1,5 @@
 """The producer: batches, queue choice by load, compression, retries, outcomes of sends.
 
-Applications import `Producer` from `cluster`. It uses `cluster.client.routing` and knows neither the consumer nor a
-server.
+Applications import `Producer` from `cluster`. It uses `cluster.client.routing`, and imports neither the consumer nor
+server code.
 """

@@ -1,7 +1,7 @@
 """The asyncio interface of the producer.
 
-The way of a message: `send` → a queue is chosen (`queue_choice`) → `PutSender` of its broker (joins what is queued into
-a batch) → a PutStream to that broker's leader. `docs/operations.md` has what to set when.
+The path of a message: `send` → a queue is chosen (`queue_choice`) → `PutSender` of its broker (combines queued messages
+into a batch) → a PutStream to that broker's leader. `docs/operations.md` explains when to change which option.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OUTCOMES_KEPT = 16
 
 
 class AsyncProducer:
-    """Sends messages. Made by `async with Producer(...)`; for use by one event loop."""
+    """Sends messages. Created by `async with Producer(...)`; for use by one event loop."""
 
     def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
         self._options = options
@@ -84,21 +84,21 @@ class AsyncProducer:
         properties: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
     ) -> MessageAppended:
-        """Send one message; return its place once it is committed.
+        """Send one message; return its offsets once it is committed.
 
         Args:
             topic: its topic.
             body: the payload; may be empty.
-            tags: its tag, which consumers may filter by.
-            keys: words by which it can be found later.
-            queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
-            queue_id: a certain queue, of any broker that has it; goes before `queue_key`.
-            properties: more names and values.
-            deadline_s: how long it may take, retries included; None: as the producer's options say.
+            tags: its tag, by which consumers can filter.
+            keys: search keys, by which queries find it.
+            queue_key: messages with the same key go to the same queue, in order; None: round robin.
+            queue_id: a certain queue, of any broker that has it; overrides `queue_key`.
+            properties: further names and values.
+            deadline_s: time limit in seconds, retries included; None: the producer's option.
 
         Raises:
-            MessageNotAppended: it was not stored and never will be; send it again when the cause is gone.
-            MessageAppendUnknown: perhaps it was.
+            MessageNotAppended: it was not stored and never will be; send it again once the cause is fixed.
+            MessageAppendUnknown: it may have been stored.
         """
         message = OutgoingMessage(topic, body, tags, keys, properties or {})
         places = await self._send((message,), queue_key, queue_id, deadline_s)
@@ -116,14 +116,14 @@ class AsyncProducer:
 
         Args:
             messages: 1 to 4,096, together at most 8 MiB.
-            queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
-            queue_id: a certain queue, of any broker that has it; goes before `queue_key`.
-            deadline_s: how long it may take, retries included; None: as the producer's options say.
+            queue_key: messages with the same key go to the same queue, in order; None: round robin.
+            queue_id: a certain queue, of any broker that has it; overrides `queue_key`.
+            deadline_s: time limit in seconds, retries included; None: the producer's option.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
-        """Return the queues that messages of a topic may be put to, in an order that all clients share.
+        """Return the writable queues of a topic, in the order that all clients share.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, or no node that knows routes answered in time.
@@ -141,13 +141,13 @@ class AsyncProducer:
     async def send_encoded(
         self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
     ) -> list[MessageAppended]:
-        """Send messages as they are to be stored, to consecutive offsets of one queue of one broker, all or none.
+        """Send already encoded messages to consecutive offsets of one queue of one broker, all or none.
 
         Args:
             queue: one of `queues`.
-            messages: 1 to 4,096, together at most 8 MiB; their properties are stored as they are.
-            unique_keys: the UNIQ_KEY that the properties of each hold; empty where they hold none.
-            deadline_s: how long it may take, retries included.
+            messages: 1 to 4,096, together at most 8 MiB; their properties are stored unchanged.
+            unique_keys: the UNIQ_KEY in the properties of each message; empty where there is none.
+            deadline_s: time limit in seconds, retries included.
 
         Raises:
             NotAppended, AppendUnknown: see `send`.
@@ -168,9 +168,9 @@ class AsyncProducer:
     def submit(
         self, message: OutgoingMessage, *, queue_key: str | None = None, queue_id: int | None = None
     ) -> asyncio.Future[list[MessageAppended]]:
-        """Send one message without waiting; return the future of its place, a list of one.
+        """Send one message without waiting; return the future of its outcome, a list of one `MessageAppended`.
 
-        Failures of submitted messages are also reported by the next `flush`, so that the futures may be dropped.
+        The next `flush` also reports failures of submitted messages, so the futures may be dropped.
 
         Raises:
             NotAppended: CLIENT_QUEUE_FULL: this client's queue is full; or the message is not allowed.
@@ -183,17 +183,17 @@ class AsyncProducer:
         try:
             self._place(item, queue_key, queue_id, self._connection.known(message.topic))
         except RequestFailed:
-            # No route yet: it is looked for beside.
+            # No route is known yet: it is looked up in the background.
             task = asyncio.ensure_future(self._find_and_place(item, queue_key, queue_id))
             self._finding.add(task)
             task.add_done_callback(self._finding.discard)
         return item.future
 
     async def flush(self) -> None:
-        """Return when all that was sent or submitted before has its outcome; until then no batch lingers.
+        """Wait until every message sent or submitted before has its outcome; until then batches do not linger.
 
         Raises:
-            SendsFailed: messages that were submitted since the last flush were not stored, or perhaps not.
+            SendsFailed: messages submitted since the last flush were not stored, or their outcome is unknown.
         """
         waited_for = {item.future for item in self._pending}
         if waited_for:
@@ -202,7 +202,7 @@ class AsyncProducer:
                 await asyncio.wait(waited_for)
             finally:
                 self._hasten(-1)
-            await asyncio.sleep(0)  # callbacks of the futures run
+            await asyncio.sleep(0)  # lets the callbacks of the futures run
         count, outcomes = self._submitted_failures_count, self._submitted_failures
         self._submitted_failures_count, self._submitted_failures = 0, []
         if count:
@@ -214,10 +214,11 @@ class AsyncProducer:
             sender.hasten(self._flushes > 0)
 
     async def close(self) -> None:
-        """Flush, then close all connections; further sends are refused. Harmless when done twice.
+        """Flush, then close all connections; further sends are refused. A second call does nothing.
 
         Raises:
-            SendsFailed: messages of `submit` were not stored, or perhaps were; it names the first of them.
+            SendsFailed: submitted messages were not stored, or their outcome is unknown; it has the first of the
+                outcomes.
         """
         if self._is_closed:
             return
@@ -231,7 +232,7 @@ class AsyncProducer:
                 await sender.close()
             await self._connection.__aexit__()
 
-    # ------------------------------------------------------------------------------------------------ on the way out
+    # ----------------------------------------------------------------------------------------------------- placement
 
     async def _send(
         self,
@@ -266,10 +267,10 @@ class AsyncProducer:
         if len(item.messages) > REQUEST_MESSAGES_MAX or item.size_bytes > REQUEST_SIZE_BYTES_MAX:
             found = f"{len(item.messages)} messages of {item.size_bytes} bytes"
             text = f"expected at most {REQUEST_MESSAGES_MAX} messages and {REQUEST_SIZE_BYTES_MAX} bytes at once, "
-            raise not_appended(Reason.ILLEGAL_REQUEST, f"{text}found {found}: split them up")
+            raise not_appended(Reason.ILLEGAL_REQUEST, f"{text}found {found}: send fewer at once")
 
     async def _find_and_place(self, item: SendItem, queue_key: str | None, queue_id: int | None) -> None:
-        """Ask for routes until they are there, the topic turns out to be unknown, or the deadline passes."""
+        """Request routes until they are known, the topic proves to be unknown, or the deadline passes."""
         try:
             await self._retry_to_place(item, queue_key, queue_id)
         except asyncio.CancelledError:
@@ -294,7 +295,7 @@ class AsyncProducer:
         self._ended(item)
 
     def _place(self, item: SendItem, queue_key: str | None, queue_id: int | None, routes: Routes) -> None:
-        """Choose a queue and give the item to its broker's sender.
+        """Choose a queue and pass the item to its broker's sender.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, UNKNOWN_QUEUE.
@@ -347,7 +348,7 @@ class AsyncProducer:
             queues = self._writable(item.topic, self._connection.known(item.topic))
         except RequestFailed:
             return False
-        # Rather to a broker that is slow than to stay with one that takes nothing.
+        # A slow broker is better than one that refuses everything.
         for is_wanted in (self._is_available, lambda each: not self._faults.has_failed(each, _now_ms())):
             queue = self._round_robin.choose(queues, is_wanted, broker)
             if queue.broker != broker and is_wanted(queue.broker):
@@ -391,7 +392,7 @@ class AsyncProducer:
                 raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness()) from None
 
     def _fullness(self) -> str:
-        return f"{self._pending_messages} messages of {self._pending_bytes} bytes wait in this producer already"
+        return f"{self._pending_messages} messages of {self._pending_bytes} bytes are already pending in this producer"
 
     def _admit(self, item: SendItem) -> None:
         self._pending.add(item)

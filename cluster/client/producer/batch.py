@@ -1,4 +1,4 @@
-"""A batch of a PutStream call: messages of several callers."""
+"""One batch of a PutStream call: messages of several callers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-# Numbers of messages and bytes that a broker takes in one request.
+# Limits of one request, in messages and bytes.
 REQUEST_MESSAGES_MAX = 4_096
 REQUEST_SIZE_BYTES_MAX = 8 << 20
 _PORT_SIZE = 4
 
 
 class Encoded(NamedTuple):
-    """One message as it travels."""
+    """One message in the form in which it is sent."""
 
     body: bytes
     properties: bytes
@@ -31,21 +31,21 @@ class Encoded(NamedTuple):
 
 
 class SendItem:
-    """Messages of one caller that go to one queue together, and the future that he waits on.
+    """Messages of one caller that go to one queue together, and the future that the caller awaits.
 
     Attributes:
-        topic: of all of them.
+        topic: their topic.
         queue_id: their queue.
         messages: at least one.
-        unique_keys: of each.
-        size_bytes: of bodies and properties.
-        deadline: on the monotonic clock.
-        queued_at: when it was made, on the same clock.
-        future: takes the places, or an outcome as exception.
-        sequence: grows with each item of a client; items of a queue keep this order.
-        is_movable: another queue would do as well.
-        is_open: an attempt may have stored it: it is retried only at its broker, which recognises it.
-        is_alone: a batch with it was refused for a fault of some message: it is now sent alone.
+        unique_keys: the UNIQ_KEY of each message.
+        size_bytes: total size of bodies and properties.
+        deadline: seconds on the monotonic clock.
+        queued_at: creation time, on the same clock.
+        future: gets the results, or an outcome as exception.
+        sequence: grows with each item of a client; items of a queue are sent in this order.
+        is_movable: whether the item may go to another queue.
+        is_open: whether an attempt may have stored it; then only its broker, which deduplicates, is tried again.
+        is_alone: whether it is sent in a batch of its own, after a batch was refused for a fault in one message.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class SendItem:
 
 
 class PutBatch:
-    """Items of one topic that travel in one request. Written by the queue of a sender, then read-only."""
+    """Items of one topic that are sent in one request. Filled by the queue of a sender, then read-only."""
 
     __slots__ = ("items", "sent_at")
 
@@ -96,7 +96,7 @@ class PutBatch:
         self.sent_at = time.monotonic()
 
     def request(self, request_id: int) -> PutRequest:
-        """Return the request that carries all messages."""
+        """Return the request with all messages."""
         items = self.items
         messages = [message for item in items for message in item.messages]
         bodies, properties, flags, sys_flags, born_timestamps, reconsume_times = zip(*messages, strict=True)
@@ -113,7 +113,7 @@ class PutBatch:
         )
 
     def resolve(self, broker: str, response: PutResponse) -> None:
-        """Give every caller the places of its messages."""
+        """Resolve the future of every caller with the results of its messages."""
         stamps = response.store_timestamps
         count = len(response.physical_offsets)
         own_host = host_of(response.store_host)
@@ -135,11 +135,11 @@ class PutBatch:
                     item.unique_keys, rows, strict=False
                 )
             ]
-            # Not so when the caller was cancelled or its deadline passed.
+            # It is done if the caller was cancelled or its deadline passed.
             if not item.future.done():
                 item.future.set_result(places)
 
 
 def host_of(data: bytes) -> Host:
-    """Return the address and port that `data` holds."""
+    """Decode an address and port from `data`."""
     return Host(data[:-_PORT_SIZE], int.from_bytes(data[-_PORT_SIZE:], "big"))

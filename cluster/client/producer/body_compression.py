@@ -1,6 +1,6 @@
-"""Compresses large bodies as RocketMQ's clients do, and says so in the message's sys_flag.
+"""Compresses large bodies as RocketMQ's clients do, and sets the bits for it in the message's sys_flag.
 
-Opening them again is `commitlog.record.compression`. Source: RocketMQ `DefaultMQProducerImpl.tryToCompressMessage`.
+`commitlog.record.compression` decompresses them. Source: RocketMQ `DefaultMQProducerImpl.tryToCompressMessage`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CompressionKind = Literal["zlib", "lz4", "zstd"]
-# RocketMQ's `compressMsgBodyOverHowmuch`: what is larger is worth compressing.
+# RocketMQ's `compressMsgBodyOverHowmuch`: larger bodies are compressed.
 COMPRESS_ABOVE_BYTES: Final = 4_096
 _LEVEL: Final = 5
 
-# The number in bits 8 to 10 of sys_flag, and how.
+# The value of bits 8 to 10 of sys_flag, and the compression function.
 _KINDS: Final[dict[CompressionKind, tuple[int, Callable[[bytes], bytes]]]] = {
     "lz4": (1, lambda body: bytes(lz4.frame.compress(body))),
-    # A compressor of its own each time: they must not be shared between threads.
+    # A new compressor each time: they must not be shared between threads.
     "zstd": (2, lambda body: zstandard.ZstdCompressor(level=_LEVEL).compress(body)),
     "zlib": (3, lambda body: zlib.compress(body, _LEVEL)),
 }
@@ -33,7 +33,7 @@ _KINDS: Final[dict[CompressionKind, tuple[int, Callable[[bytes], bytes]]]] = {
 def compressed_body(body: bytes, kind: CompressionKind) -> tuple[bytes, int]:
     """Return the body to send, and the bits to set in its sys_flag.
 
-    One that does not become smaller is returned as it is, with 0; RocketMQ sends it compressed.
+    A body that does not become smaller is returned unchanged, with 0; RocketMQ would send it compressed.
     """
     number, compress = _KINDS[kind]
     compressed = compress(body)

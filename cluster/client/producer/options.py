@@ -9,7 +9,7 @@ from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, Compr
 
 
 class ProducerSettings(TypedDict, total=False):
-    """The fields of `ProducerOptions`, each of which a `Producer` takes by name; a test holds the two together."""
+    """The fields of `ProducerOptions`, each a keyword argument of `Producer`; a test keeps the two in step."""
 
     deadline_s: float
     answer_timeout_s: float
@@ -26,24 +26,23 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer sends.
+    """The settings of a producer.
 
     Attributes:
-        deadline_s: how long a message may take, retries included.
-        answer_timeout_s: how long to wait for an answer; then the outcome is unknown, and the node is taken for lost.
-        linger_ms: how long a batch that is not full waits for company; 0: a lone message leaves at once.
+        deadline_s: time limit of a message in seconds, retries included.
+        answer_timeout_s: how long to wait for an answer; after it the outcome is unknown, and the stream is closed.
+        linger_ms: how long a batch that is not full waits for more messages; 0: a single message is sent at once.
         batch_messages_max: messages in one batch, 1 to 4,096; 1: no batching.
         batch_size_bytes_max: bytes in one batch.
-        batches_under_way_max: batches without an answer at one broker, twice as many while they are full. Four keep
-            wire, disk and followers busy; 1 keeps the messages of a queue in order even when one is refused and sent
-            again.
-        queue_messages_max: messages that may wait in the client, under way included.
-        queue_size_bytes_max: their bytes.
-        compression: how bodies above `compress_above_bytes` are compressed; None: they are not.
-        compress_above_bytes: smaller bodies stay as they are.
-        is_unknown_retried: a message whose outcome is unknown is sent again with the same UNIQ_KEY until its deadline.
-            Safe only where brokers recognise messages that were put before (`dedupe_window_count`), and for longer
-            than `deadline_s`; else messages may be stored twice.
+        batches_under_way_max: batches in flight to one broker, twice as many while they are full. Four keep network,
+            disk and followers busy; 1 preserves the order of a queue even when a message is refused and retried.
+        queue_messages_max: messages pending in the client, those in flight included.
+        queue_size_bytes_max: bytes pending in the client.
+        compression: compression of bodies above `compress_above_bytes`; None: off.
+        compress_above_bytes: smaller bodies are sent uncompressed.
+        is_unknown_retried: whether a message whose outcome is unknown is sent again with the same UNIQ_KEY until its
+            deadline. Safe only if brokers deduplicate (`dedupe_window_count`) for longer than `deadline_s`; otherwise
+            messages may be stored twice.
     """
 
     deadline_s: float = 10.0
@@ -59,10 +58,10 @@ class ProducerOptions:
     is_unknown_retried: bool = False
 
     def __post_init__(self) -> None:
-        """Check that all of it can be.
+        """Check the values and their relations.
 
         Raises:
-            ValueError: what cannot.
+            ValueError: an option is out of range.
         """
         if not 1 <= self.batch_messages_max <= 4_096:
             raise ValueError(f"batch_messages_max: expected 1 to 4096, found {self.batch_messages_max}")

@@ -1,4 +1,4 @@
-"""Messages as a caller gives them, and how they become what travels."""
+"""Messages as a caller passes them, and their encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000
-# A message without properties of its caller has only this one, encoded here: the general way takes five times as long.
+# A message without properties from its caller has only this one; the general encoder takes five times as long.
 _NEW_KEY_NAME: Final = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}"
 
 
@@ -31,11 +31,11 @@ class OutgoingMessage(NamedTuple):
     Attributes:
         topic: its topic.
         body: the payload; may be empty.
-        tags: its tag, which consumers may filter by.
-        keys: words by which it can be found later.
-        properties: more names and values. A UNIQ_KEY among them is kept: so a message whose outcome was unknown can be
-            sent again and be recognised.
-        flag: the client's own; 32 bits, signed.
+        tags: its tag, by which consumers can filter.
+        keys: search keys, by which queries find it.
+        properties: further names and values. A UNIQ_KEY among them is kept, so that a message whose outcome was unknown
+            can be sent again and deduplicated.
+        flag: free for the client's use; 32 bits, signed.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class OutgoingEncoder:
-    """Encodes the messages of one producer: properties with a UNIQ_KEY, bodies compressed. Construct it in its loop."""
+    """Encodes the messages of one producer: adds UNIQ_KEYs, compresses bodies. Must be created in its event loop."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self._loop = asyncio.get_running_loop()
@@ -57,10 +57,10 @@ class OutgoingEncoder:
         self._checked_topics: set[str] = set()
 
     def item(self, messages: Sequence[OutgoingMessage], deadline: float, sequence: int) -> SendItem:
-        """Return messages as they travel; they share a topic.
+        """Return the encoded messages; all must have the same topic.
 
         Raises:
-            IllegalMessage: what cannot be stored.
+            IllegalMessage: a message violates a limit of the store.
             TypeError: a body is not bytes.
         """
         if not messages:
@@ -71,7 +71,7 @@ class OutgoingEncoder:
         encoded, unique_keys = [], []
         for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
             if message.topic != topic:
-                raise IllegalMessage("messages", "one topic for all that is sent at once", f"{topic}, {message.topic}")
+                raise IllegalMessage("messages", "one topic for all messages of a call", f"{topic}, {message.topic}")
             key, travelling = self._encode(message, new_key, now_ms)
             unique_keys.append(key)
             encoded.append(travelling)

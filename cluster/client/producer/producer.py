@@ -1,4 +1,4 @@
-"""`Producer`: one name for two interfaces. `async with` gives the asyncio one, `with` the blocking one."""
+"""`Producer`, with two interfaces: `async with` opens the asyncio one, `with` the blocking one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Producer:
             sent = producer.send("orders", b"...")
 
     Args:
-        endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
-            that is running is enough.
+        endpoints: `host:port` of nodes of all brokers to use, comma separated or as an iterable; one running node of
+            each broker is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
-        options: see `ProducerOptions`; its fields may also be given one by one.
+        options: see `ProducerOptions`; its fields are also accepted as keyword arguments.
 
     Raises:
-        ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, or an option cannot
-            be.
+        ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, or an option is out
+            of range.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Producer:
         self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
         self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
         self._options = ProducerOptions(**options)
-        BrokerConnection(self._endpoints, self._name_servers)  # raises what is wrong here, not when it is opened
+        BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
         self._asyncio_face: AsyncProducer | None = None
         self._blocking_face: BlockingProducer | None = None
 
     async def __aenter__(self) -> AsyncProducer:
         """Open; return the asyncio interface."""
-        assert self._asyncio_face is None, "it is open already"
+        assert self._asyncio_face is None, "already open"
         self._asyncio_face = AsyncProducer(self._endpoints, self._name_servers, self._options)
         return await self._asyncio_face.__aenter__()
 
@@ -65,7 +65,7 @@ class Producer:
 
     def __enter__(self) -> BlockingProducer:
         """Open; return the blocking interface."""
-        assert self._blocking_face is None, "it is open already"
+        assert self._blocking_face is None, "already open"
         self._blocking_face = BlockingProducer(self._endpoints, self._name_servers, self._options)
         return self._blocking_face
 
@@ -77,7 +77,7 @@ class Producer:
 
 
 class BlockingProducer:
-    """The blocking interface of the producer. Safe to share between threads; what they send at once shares batches."""
+    """The blocking interface of the producer. Safe to share between threads; concurrent sends share batches."""
 
     def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
         self._thread = LoopThread("producer")
@@ -96,7 +96,7 @@ class BlockingProducer:
         properties: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
     ) -> MessageAppended:
-        """Send one message; return its place once it is committed. See `AsyncProducer.send`."""
+        """Send one message; return its offsets once it is committed. See `AsyncProducer.send`."""
         message = OutgoingMessage(topic, body, tags, keys, properties or {})
         return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
 
@@ -113,11 +113,11 @@ class BlockingProducer:
         return self._thread.run(work)
 
     def flush(self) -> None:
-        """Return when all that other threads have sent has its outcome."""
+        """Wait until every message that other threads have sent has its outcome."""
         self._thread.run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, then close all connections. Harmless when done twice."""
+        """Flush, then close all connections. A second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True

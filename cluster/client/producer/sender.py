@@ -1,15 +1,15 @@
-"""The sender of one broker's messages: they are joined into batches and sent to the broker's leader.
+"""The sender of one broker: it combines messages into batches and sends them to the broker's leader.
 
-With a linger, a batch that is not full waits up to that time for more messages; without, a lone message leaves at once.
-`dledger.client.aio.batching_sender` has the loop.
+With a linger, a batch that is not full waits up to that time for more messages; without, a single message is sent at
+once. The loop is in `dledger.client.aio.batching_sender`.
 
-Every item ends in exactly one way: places, `NotAppended`, or `AppendUnknown`. An item that provably was not stored is
-tried again, here or at another broker. One whose outcome is open is tried again only when that was allowed, here, with
-the same UNIQ_KEY; if no broker ever reports what became of it, its outcome stays open.
+Every item ends in exactly one way: offsets, `NotAppended`, or `AppendUnknown`. An item that was certainly not stored is
+retried, here or at another broker. One whose outcome is unknown is retried only if the options allow it, at the same
+broker and with the same UNIQ_KEY; without an answer from that broker its outcome stays unknown.
 
-After a refusal nothing new leaves before all that is under way is answered, and what comes back goes to its old place.
-So with one batch under way at a time, messages of one queue are stored in the order in which they were sent; with
-several, a batch that was taken may overtake the one before it that was refused.
+After a refusal nothing is sent until all batches in flight are answered, and refused items return to their old
+positions in the queue. So with one batch in flight at a time, messages of one queue are stored in the order in which
+they were sent; with several, an accepted batch may overtake a refused one before it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from cluster.client.routing.broker_nodes import BrokerNodes
     from cluster.v1.broker_pb2 import PutResponse
 
-# Refusals that may be one message's fault: then the others of its batch are tried without it.
+# Refusals that a single message may cause: each message of the batch is then retried alone.
 _FAULT_OF_ONE = frozenset({Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.UNKNOWN_QUEUE})
-# Refusals that another broker may not share.
+# Refusals that another broker may not return.
 _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNKNOWN_TOPIC, Reason.TOPIC_NOT_WRITABLE})
 _TAKEN: SendVerdict[RequestFailed] = SendVerdict(is_taken=True)
 
@@ -50,9 +50,9 @@ class SenderHooks(NamedTuple):
     """The callbacks of a sender to its producer.
 
     Attributes:
-        moved: takes over an item that was refused; returns whether it found another broker for it.
-        observed: called with the duration of each request in ms; None: it failed.
-        ended: called for every item that has its outcome.
+        moved: called with a refused item; returns whether it was passed to another broker.
+        observed: called with the latency of each request in ms; None: it failed.
+        ended: called once for every item, when it has its outcome.
     """
 
     moved: Callable[[SendItem, str], bool]
@@ -61,15 +61,15 @@ class SenderHooks(NamedTuple):
 
 
 class SendRules(NamedTuple):
-    """How a sender sends.
+    """The settings of a sender.
 
     Attributes:
-        linger_s: how long a batch that is not full waits for company.
+        linger_s: how long a batch that is not full waits for more messages.
         batch_messages_max: messages in one batch.
-        batch_size_bytes_max: of bodies and properties; what one caller sends together may be larger.
-        batches_under_way_max: twice as many while they are full; 1 is 1.
+        batch_size_bytes_max: bytes of bodies and properties in one batch; a single item may be larger.
+        batches_under_way_max: batches in flight; doubled while they are full, unless it is 1.
         answer_timeout_s: a stream whose oldest batch has no answer for this long is cancelled.
-        is_unknown_retried: an open outcome is tried again, for the broker recognises the UNIQ_KEY.
+        is_unknown_retried: whether unknown outcomes are retried, because the broker deduplicates by UNIQ_KEY.
     """
 
     linger_s: float
@@ -81,7 +81,7 @@ class SendRules(NamedTuple):
 
 
 class PutSender:
-    """What goes to one broker. For use by one event loop."""
+    """Sends the messages of one broker. For use by one event loop."""
 
     def __init__(self, broker: str, nodes: BrokerNodes, rules: SendRules, hooks: SenderHooks) -> None:
         self._queue = queue = PutQueue(broker, nodes, rules, hooks)
@@ -95,17 +95,17 @@ class PutSender:
         self._sender.queued()
 
     def hasten(self, is_hasty: bool) -> None:
-        """Send batches without their linger, for a flush; or again with it."""
+        """Switch the linger off for a flush (True), or on again (False)."""
         self._queue.is_hasty = is_hasty
         self._sender.wake()
 
     async def close(self) -> None:
-        """End all streams. What is queued was not stored; of what is under way the outcome is unknown."""
+        """End all streams. Queued messages were not stored; the outcome of those in flight is unknown."""
         await self._sender.close()
 
 
 class PutQueue:
-    """The items for one broker that are not under way, in order within each topic; the `SenderPolicy` of puts."""
+    """The queued items of one broker, in order within each topic; the `SenderPolicy` of puts."""
 
     refusal = RequestFailed
 
@@ -114,15 +114,15 @@ class PutQueue:
         self._nodes = nodes
         self._rules = rules
         self._hooks = hooks
-        # Topics are served in turn; no queue is empty.
+        # Topics take turns; topics without queued items are removed.
         self._queues: OrderedDict[str, deque[SendItem]] = OrderedDict()
         self.queued_bytes = 0
-        # No deadline in the queues is before this.
+        # A lower bound of all deadlines in the queues.
         self._earliest = math.inf
-        # Batches are sent without their linger.
+        # Whether batches are sent without linger.
         self.is_hasty = False
-        # Why nothing was sent last; a part of the message of items that are late.
-        self._last_failure = RequestFailed(Reason.NOT_REACHED, f"broker {broker} took nothing")
+        # The last failure to send; part of the error of items whose deadline passes.
+        self._last_failure = RequestFailed(Reason.NOT_REACHED, f"broker {broker} accepted no message")
 
     @property
     def is_empty(self) -> bool:
@@ -130,12 +130,12 @@ class PutQueue:
         return not self._queues
 
     def put(self, item: SendItem) -> None:
-        """Queue an item in the place that its sequence gives it."""
+        """Queue an item at the position of its sequence."""
         queue = self._queues.get(item.topic)
         if queue is None:
             queue = self._queues[item.topic] = deque()
         if queue and queue[-1].sequence > item.sequence:
-            # In place: thousands may come back to a queue of thousands.
+            # Inserted in place: thousands of items may return to a queue of thousands.
             insort(queue, item, key=attrgetter("sequence"))
         else:
             queue.append(item)
@@ -143,7 +143,7 @@ class PutQueue:
         self._earliest = min(self._earliest, item.deadline)
 
     def linger_left_s(self) -> float:
-        """Return the seconds that the batch of the next topic waits for more messages; at most 0: it is sent now."""
+        """Return the seconds that the batch of the next topic still waits for messages; 0 or less: it is sent now."""
         rules = self._rules
         if not rules.linger_s or self.is_hasty or self.queued_bytes >= rules.batch_size_bytes_max:
             return 0.0
@@ -153,7 +153,7 @@ class PutQueue:
         return queue[0].queued_at + rules.linger_s - time.monotonic()
 
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, PutResponse]]:
-        """Open a stream to the broker's leader, after its node has answered; a failure counts against the broker."""
+        """Open a stream to the broker's leader once it accepts connections; report a failure for fault avoidance."""
         address = self._nodes.leader(self._broker)
         try:
             await self._nodes.reach(address)
@@ -164,7 +164,7 @@ class PutQueue:
         return address, self._nodes.stub(address).PutStream()
 
     def take(self) -> PutBatch | None:
-        """Take the head of the next topic's queue, up to the size of a batch; leave out those whose caller has gone."""
+        """Take the head of the next topic's queue, up to the size of a batch; drop items whose caller was cancelled."""
         if not self._queues:
             return None
         rules = self._rules
@@ -195,13 +195,13 @@ class PutQueue:
         return PutBatch(items) if items else None
 
     def paused(self, refusal: RequestFailed) -> bool:
-        """Give to other brokers what may go there: this one takes nothing just now."""
+        """Pass movable items to other brokers, because this one accepts none at present."""
         self._last_failure = refusal
         self._take_out(lambda item: item.is_movable and self._hooks.moved(item, self._broker))
         return True
 
     def _take_out(self, is_taken: Callable[[SendItem], bool]) -> None:
-        """Remove the queued items that a function takes, and keep the others in their order."""
+        """Remove the queued items for which `is_taken` returns True; keep the others in order."""
         self._earliest = math.inf
         for topic, queue in list(self._queues.items()):
             staying = deque[SendItem]()
@@ -221,7 +221,7 @@ class PutQueue:
     def answered(
         self, address: str, batch: PutBatch, response: PutResponse, *, may_retry: bool
     ) -> SendVerdict[RequestFailed]:
-        """Resolve the messages of a stored batch; of a failed one, fail each or queue it where it may be retried."""
+        """Resolve the messages of a stored batch; of a refused one, retry what may be retried and fail the rest."""
         try:
             check_answer(response.answer, address)
         except RequestFailed as failure:
@@ -238,7 +238,7 @@ class PutQueue:
     def lost(
         self, address: str, batches: list[PutBatch], code: grpc.StatusCode, details: str, *, may_retry: bool
     ) -> SendVerdict[RequestFailed]:
-        """Fail the messages of batches without an answer, or queue those again that may be sent twice."""
+        """Queue the messages of unanswered batches again if they may be sent twice; fail the others."""
         failure = failure_of_call(address, code, details, "BrokerService")
         self._nodes.judge(self._broker, address, failure)
         for batch in batches:
@@ -266,7 +266,7 @@ class PutQueue:
                 self._fail(item, failure)
 
     def _is_tried_again(self, item: SendItem, batch: PutBatch, failure: RequestFailed) -> bool:
-        """Put an item back where it may be tried again; return whether that is so."""
+        """Queue an item again if it may be retried; return whether it was."""
         if item.future.done():
             return False
         if failure.certainty is Certainty.UNKNOWN:
@@ -288,14 +288,14 @@ class PutQueue:
 
     def _fail(self, item: SendItem, failure: RequestFailed) -> None:
         if not item.future.done():
-            # An exception object belongs to the one caller that it is raised to.
+            # Each caller gets an exception object of its own, because raising adds a traceback to it.
             item.future.set_exception(outcome_of_failure(failure, item.unique_keys, is_open=item.is_open))
         self._hooks.ended(item)
 
     # ---------------------------------------------------------------------------------------------------- deadlines
 
     def expire_queued(self, now_s: float) -> None:
-        """End late items wherever they are: each caller sets how long its messages may take."""
+        """Fail queued items whose deadline has passed; every caller sets its own."""
         if self._earliest > now_s:
             return
 
@@ -308,10 +308,10 @@ class PutQueue:
         self._take_out(is_late)
 
     def expire_sent(self, batch: PutBatch, now_s: float) -> None:
-        """End messages under way whose deadline passed as unknown: they may be stored later."""
+        """Report messages in flight whose deadline passed as unknown: they may still be stored."""
         for item in batch.items:
             if item.deadline <= now_s and not item.future.done():
-                late = RequestFailed(Reason.ANSWER_LATE, "the deadline passed while the message was under way")
+                late = RequestFailed(Reason.ANSWER_LATE, "the deadline passed while the message was in flight")
                 item.future.set_exception(outcome_of_failure(late, item.unique_keys, is_open=True))
 
     def fail_queued(self) -> None:

@@ -1,16 +1,16 @@
-"""The ids that clients give to messages (UNIQ_KEY), in RocketMQ's form: 32 capital hexadecimal digits, or 56 with IPv6.
+"""The message ids that clients assign (UNIQ_KEY), in RocketMQ's format: 32 capital hexadecimal digits, or 56 with IPv6.
 
 | bytes | meaning |
 | ----: | ------- |
-| 4 or 16 | address of the client; random unless it is given, for many clients have the same |
+| 4 or 16 | address of the client; random by default, because many clients share an address |
 | 2 | process id, its low bits |
-| 4 | random; RocketMQ has the hash of a class loader there |
-| 4 | milliseconds since the month began (UTC; in RocketMQ local time) |
+| 4 | random; in RocketMQ the hash of a class loader |
+| 4 | milliseconds since the beginning of the month (UTC; in RocketMQ local time) |
 | 2 | counter |
 
-A broker takes a message whose key it has seen for one that is sent again, so no key may come twice: not in one
-millisecond, not when the clock goes back, not in a forked process, not in containers with equal addresses and process
-ids. Source: RocketMQ `MessageClientIDSetter`.
+A broker treats a message with a known key as a duplicate, so keys must be unique: within one millisecond, after the
+clock jumps back, in forked processes, and in containers with equal addresses and process ids. Source: RocketMQ
+`MessageClientIDSetter`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PID_MASK: Final = 0xFFFF
 
 
 class _Process:
-    """The id of this process, asked for once and after each fork: asking is a system call, and every key needs it."""
+    """The cached id of this process, updated after each fork: every key needs it, and reading it is a system call."""
 
     pid = os.getpid()
 
@@ -44,11 +44,11 @@ os.register_at_fork(after_in_child=_Process.ask)
 
 
 class UniqueKeys:
-    """Makes the keys of one client; safe to share between threads, and to carry over a fork.
+    """Generates the keys of one client; safe to share between threads, and safe across a fork.
 
     Args:
-        address: of this client, 4 or 16 bytes; None: 4 random ones.
-        clock_ms: milliseconds since 1970.
+        address: address of this client, 4 or 16 bytes; None: 4 random bytes.
+        clock_ms: returns milliseconds since 1970.
         pid: returns the process id.
     """
 
@@ -74,7 +74,7 @@ class UniqueKeys:
         self._begin_ms(0)
 
     def _begin_ms(self, now_ms: int) -> None:
-        """Make keys of this millisecond: as many as there are counters."""
+        """Begin the keys of one millisecond; their number is limited by the counter."""
         if now_ms >= self._month_end_ms:
             self._month_begin_ms, self._month_end_ms = _month_of(now_ms)
         self._last_ms = now_ms
@@ -86,13 +86,13 @@ class UniqueKeys:
         return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:
-        """Return this many keys, none of which was returned before."""
+        """Return `count` keys that were not returned before."""
         with self._lock:
             pid = self._pid_of()
             if pid != self._pid:
                 self._begin(pid)
             now_ms = self._clock_ms()
-            # Never back, however the clock jumps.
+            # The time in keys never decreases, whatever the clock does.
             if now_ms > self._last_ms:
                 self._begin_ms(now_ms)
             keys: list[str] = []
@@ -107,7 +107,7 @@ class UniqueKeys:
 
 
 def _month_of(time_ms: int) -> tuple[int, int]:
-    """Return when the month of a time began and when it ends, in milliseconds since 1970."""
+    """Return the begin and the end of the month of `time_ms`, in milliseconds since 1970."""
     begin = datetime.fromtimestamp(time_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
     return int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000

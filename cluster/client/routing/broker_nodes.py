@@ -1,7 +1,7 @@
-"""The nodes of the brokers that a client talks to: one connection each, and the node that is thought to lead.
+"""The nodes of a client's brokers: one connection to each node, and the presumed leader of each broker.
 
-The known leader is a guess that costs at most a round trip: a follower refuses and names the node that
-leads; one that cannot be reached is followed by the next one of its broker.
+The presumed leader may be outdated at the cost of one round trip: a follower refuses and names the leader; after an
+unreachable node the next node of its broker is tried.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 3.0
 _REACH_TIMEOUT_S = 1.0
-# Refusals after which another node of the broker is asked.
+# Refusals after which another node of the broker is tried.
 _LEADS_NO_LONGER = frozenset(
     {
         Reason.NOT_LEADER,
@@ -58,17 +58,17 @@ class _Broker:
 
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
-        # No node of it took a connection in the last call.
+        # Whether no node of the broker accepted a connection in the last call.
         self.is_silent = False
         self.leader = ""
         self.term = -1
 
 
 class BrokerNodes:
-    """Connections to the nodes of all brokers, opened when first used. For use by one event loop.
+    """Connections to the nodes of all brokers, opened at first use. For use by one event loop.
 
     Args:
-        on_lost: called with a broker of which no known node has taken a request, each time all were tried.
+        on_lost: called with a broker each time all of its known nodes were tried and none took the request.
     """
 
     def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
@@ -78,7 +78,7 @@ class BrokerNodes:
         self._stubs: dict[str, BrokerServiceAsyncStub] = {}
 
     def learn(self, routes: Iterable[BrokerRoute]) -> None:
-        """Record what routes say of brokers; of a term that is known already their leader counts nothing."""
+        """Record the nodes and leaders in routes; a leader is ignored unless its term is newer than the known one."""
         for route in routes:
             registration = route.registration
             broker = self._brokers.setdefault(registration.broker, _Broker())
@@ -88,7 +88,7 @@ class BrokerNodes:
                 broker.leader = registration.leader_address or broker.addresses[0]
 
     def leader(self, name: str) -> str:
-        """Return the address of the node to ask: the one that is thought to lead a broker.
+        """Return the address of the presumed leader of a broker.
 
         Raises:
             RequestFailed: UNKNOWN_BROKER.
@@ -99,17 +99,17 @@ class BrokerNodes:
         return broker.leader
 
     def addresses(self, name: str) -> tuple[str, ...]:
-        """Return the addresses of all nodes of a broker that are known."""
+        """Return the addresses of all known nodes of a broker."""
         broker = self._brokers.get(name)
         return () if broker is None else broker.addresses
 
     def judge(self, name: str, address: str, failure: RequestFailed) -> bool:
-        """Record a failure; return whether another node should be asked at once, because it was named as the leader."""
+        """Record a failure; return whether to retry at once, because the failure names another node as the leader."""
         broker = self._brokers.get(name)
         if broker is None or failure.reason not in _LEADS_NO_LONGER:
             return False
         if broker.leader != address:
-            return True  # another call has learned already
+            return True  # a concurrent call has switched already
         if failure.leader not in ("", address):
             broker.leader = failure.leader
             return True
@@ -121,7 +121,7 @@ class BrokerNodes:
         return False
 
     def stub(self, address: str) -> BrokerServiceAsyncStub:
-        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        """Return the stub of the node at `address`; it connects at the first call."""
         if address not in self._stubs:
             channel = open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
             self._channels[address] = channel
@@ -129,7 +129,7 @@ class BrokerNodes:
         return self._stubs[address]
 
     async def reach(self, address: str, timeout_s: float = _REACH_TIMEOUT_S) -> None:
-        """Return when there is a connection to `address`, so that what is sent next can only be lost on the way.
+        """Wait until `address` is connected, so that the next request can be lost only in transit.
 
         Raises:
             RequestFailed: NOT_REACHED.
@@ -159,17 +159,17 @@ class BrokerNodes:
         *,
         silent_timeout_s: float = math.inf,
     ) -> ResponseT:
-        """Ask the leader of a broker, again and elsewhere until it answers or time is up.
+        """Call the leader of a broker; retry and try other nodes until it answers or the timeout passes.
 
         Args:
-            name: the broker.
-            method: which method of the stub.
-            request: one that may be done twice.
-            timeout_s: for all of it.
-            silent_timeout_s: a lower limit, for a broker that took no connection in the call before.
+            name: name of the broker.
+            method: selects the method of the stub.
+            request: an idempotent request.
+            timeout_s: limit of all attempts together.
+            silent_timeout_s: a lower limit, for a broker that accepted no connection in the call before.
 
         Raises:
-            RequestFailed: what the leader answers, or why there was no answer.
+            RequestFailed: the refusal of the leader, or why there was no answer.
         """
         broker = self._brokers.get(name, _Broker())
         deadline = time.monotonic() + (min(timeout_s, silent_timeout_s) if broker.is_silent else timeout_s)
@@ -196,10 +196,10 @@ class BrokerNodes:
             await asyncio.sleep(pause_s)
 
     async def call_node(self, address: str, method: Method[ResponseT], request: Any, timeout_s: float) -> ResponseT:
-        """Ask one node, once.
+        """Call one node, once.
 
         Raises:
-            RequestFailed: what it answers, or why there was no answer.
+            RequestFailed: its refusal, or why there was no answer.
         """
         try:
             response = await method(self.stub(address))(request, timeout=max(timeout_s, 0.0))
@@ -209,7 +209,7 @@ class BrokerNodes:
         return response
 
     async def close(self) -> None:
-        """Close all connections; calls under way end with CANCELLED."""
+        """Close all connections; pending calls end with CANCELLED."""
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()

@@ -1,4 +1,4 @@
-"""Routes from the brokers themselves, for clients that know brokers and no name server."""
+"""Routes from the brokers themselves, for clients that are configured with brokers instead of name servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CALL_TIMEOUT_S = 3.0
 
 
 class BrokerRouteFinder(RouteFinder):
-    """Asks all given nodes, for each knows its own broker alone; of a broker its leader's answer counts."""
+    """Asks all given nodes, because each knows only its own broker; the leader's answer decides for its broker."""
 
     async def _look_up(self, topics: Sequence[str]) -> LookedUp:
         """Ask all nodes.
@@ -44,7 +44,7 @@ class BrokerRouteFinder(RouteFinder):
         for topic, by_broker in found.items():
             for route in self.cache.get(topic) or ():
                 broker = route.registration.broker
-                # It still has its queues when none of its nodes answers, or none that must know them.
+                # The topic may still exist if no node of the broker answers, or none that must know its topics.
                 if broker in unconfirmed or (failures and broker not in believed):
                     by_broker[broker] = route
         for answer in believed.values():
@@ -54,9 +54,9 @@ class BrokerRouteFinder(RouteFinder):
         return LookedUp(merged, may_lack_topics=bool(unconfirmed), unconfirmed=unconfirmed)
 
     async def _ask_all(self, topics: Sequence[str]) -> tuple[list[RouteResponse], list[RequestFailed]]:
-        """Ask all nodes; return what they answer, and why others do not.
+        """Ask all nodes; return the answers and the failures.
 
-        A node that is silent is not waited for long when another node of its broker has answered.
+        The wait for a node is short once another node of its broker has answered.
         """
         answers: list[RouteResponse] = []
         failures: list[RequestFailed] = []
@@ -93,13 +93,13 @@ class BrokerRouteFinder(RouteFinder):
 
 
 def _nodes_named_by(answers: Iterable[RouteResponse]) -> set[str]:
-    """Return the addresses of all nodes of the brokers that have answered with a topic."""
+    """Return the addresses of all nodes of the brokers that answered with a route of a topic."""
     brokers = (broker for answer in answers for route in answer.routes for broker in route.brokers)
     return {node.address for broker in brokers for node in broker.nodes}
 
 
 def _believed(answers: Iterable[RouteResponse]) -> dict[str, RouteResponse]:
-    """Return the answer that counts of each broker: that of its leader, else the one of the highest term."""
+    """Return the deciding answer of each broker: its leader's, or else the one of the highest term."""
     believed: dict[str, RouteResponse] = {}
     for answer in answers:
         known = believed.get(answer.broker)

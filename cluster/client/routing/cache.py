@@ -1,18 +1,19 @@
-"""The routes that a client knows: which brokers have a topic, and their leaders. Pure: `finder` asks name servers.
+"""The route cache of a client: the brokers of each topic, and their leaders. Pure: `finder` asks name servers.
 
-Routes are kept for as long as no newer ones come: when all name servers are down a client uses the last ones.
-Two things in a route are ordered, each for itself:
+Routes are kept until newer ones arrive: while all name servers are down a client uses the last known ones.
+A route has two parts, each with an order of its own:
 
-- the leader, by its term, wherever the route came from: one that a broker itself has named is not forgotten because a
-  name server does not know it yet;
-- the queues, by (term, sequence) of the leader that reported them: a name server that has missed a change does not hide
-  it from a client that knew it.
+- the leader, by its term, whatever the route's source: a leader that a broker named is kept although a name server does
+not know it yet;
+- the queues, by (term, sequence) of the leader that reported them: a name server that missed a change does not undo it
+at a client that knows the change.
 
-Queues are believed only when a leader reported them, also through a name server. What another node reports is
-*unconfirmed*: it may be old. It is used while nothing else is known, and asked for again soon.
+Queues are trusted only when a leader reported them, directly or through a name server. A report of any other node is
+*unconfirmed*: it may be outdated. It is used while nothing else is known, and refreshed soon.
 
-A broker that lost its data and starts empty counts from 0 again: older queues are believed when nothing newer
-was received for `OLD_QUEUES_MS`. No name server keeps old routes for that long without a registration of the broker.
+A broker that lost its data and starts empty counts from 0 again: queues of an older version are accepted after nothing
+newer was received for `OLD_QUEUES_MS`. No name server keeps outdated routes for that long without a registration of
+the broker.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ OLD_QUEUES_MS: Final = 2 * SILENCE_MS_MAX
 TOPICS_MAX: Final = 10_000
 
 Routes = tuple[BrokerRoute, ...]
-# By which the queues of one topic on one broker are ordered: the term and the sequence of the leader that gave them.
+# The version of the queues of one topic on one broker: term and sequence of the leader that reported them.
 _Version = tuple[int, int]
 _UNCONFIRMED_TERM: Final = -1
 
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one topic.
+    """The cached state of one topic.
 
     Attributes:
         routes: one for each broker.
-        versions: of their queues, by broker.
-        newest_ms: when the answer came that was older in nothing.
-        due_ms: when to ask again.
+        versions: versions of their queues, by broker.
+        newest_ms: arrival time of the last answer with no part older than the known one.
+        due_ms: time of the next refresh.
     """
 
     routes: Routes
@@ -55,7 +56,7 @@ class _Entry:
 
 
 class RouteCache:
-    """Routes by topic; of `TOPICS_MAX` topics, the least used ones go first.
+    """Routes by topic; above `TOPICS_MAX` topics, the least recently used ones are evicted.
 
     Times are milliseconds of a monotonic clock.
     """
@@ -65,7 +66,7 @@ class RouteCache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def get(self, topic: str) -> Routes | None:
-        """Return the routes of a topic; None: ask for them. An empty tuple: no broker had it when last asked."""
+        """Return the routes of a topic; None: not known, ask for them; empty: no broker had it at the last refresh."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -73,7 +74,7 @@ class RouteCache:
         return entry.routes
 
     def topics_of(self, broker: str) -> list[str]:
-        """Return the topics that a broker has, as far as is known."""
+        """Return the known topics of a broker."""
         return [
             topic
             for topic, entry in self._entries.items()
@@ -81,7 +82,7 @@ class RouteCache:
         ]
 
     def due(self, now_ms: int) -> list[str]:
-        """Return the topics whose routes should be asked for again."""
+        """Return the topics whose routes are due for a refresh."""
         return [name for name, entry in self._entries.items() if now_ms >= entry.due_ms]
 
     def update(
@@ -91,14 +92,14 @@ class RouteCache:
         now_ms: int,
         unconfirmed: Collection[str] = (),
     ) -> set[str]:
-        """Take the answer of a name server; return the topics whose routes are others now.
+        """Merge the answer of a name server; return the topics whose routes changed.
 
         Args:
-            asked: the topics that were asked for.
-            found: what came; a topic that is missing has no broker. That is believed only of a topic that had none
-                before: a name server that was just started knows nothing yet.
-            now_ms: when it came.
-            unconfirmed: the brokers of which no leader has reported.
+            asked: the requested topics.
+            found: the routes in the answer; a missing topic has no broker. That is accepted only for a topic without
+                known routes: a name server that has just started knows nothing yet.
+            now_ms: arrival time of the answer.
+            unconfirmed: the brokers whose routes no leader reported.
         """
         changed = set()
         due_ms = now_ms + (UNCONFIRMED_INTERVAL_MS if unconfirmed else REFRESH_INTERVAL_MS)
@@ -115,12 +116,12 @@ class RouteCache:
         return changed
 
     def forget(self, topic: str) -> None:
-        """Forget a topic: a broker said that there is no such."""
+        """Remove a topic: a broker answered that it does not exist."""
         self._entries.pop(topic, None)
 
 
 def _newest(known: _Entry, found: Sequence[BrokerRoute], unconfirmed: Collection[str], now_ms: int) -> _Entry:
-    """Return the newer of the known and the found leader and queues, for each broker that was found."""
+    """Return, for each broker in the answer, the newer leader and the newer queues of the known and the found ones."""
     if not found:
         return replace(known)
     by_broker = {route.registration.broker: route for route in known.routes}
@@ -143,7 +144,7 @@ def _with_queues_of(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
 
 
 def _led_by_the_newest(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
-    """Return a route with the leader of the one before it, where that is of a higher term."""
+    """Return a route with the old route's leader, where that has a higher term."""
     if old.registration.term <= route.registration.term:
         return route
     leader = old.registration

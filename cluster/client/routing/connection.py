@@ -1,4 +1,4 @@
-"""The connection of a producer or consumer to its brokers: routes, and the nodes that they name."""
+"""The connection of a producer or consumer to its brokers: the routes, and the nodes in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Endpoints = str | Iterable[str]
 
-# Topics that are asked for when a broker is lost: the route of any of them names its nodes.
+# Topics that are looked up when a broker is lost: the route of any of them names its nodes.
 _LOOK_TOPICS_MAX = 500
 _LOOK_INTERVAL_S = 1.0
 
@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 
 
 class BrokerConnection:
-    """Routes and nodes of one client; `async with` opens and closes it.
+    """The routes and nodes of one client; `async with` opens and closes it.
 
     Args:
-        endpoints: `host:port` of nodes of all brokers to be used; empty when name servers are given.
+        endpoints: `host:port` of nodes of all brokers to use; empty when name servers are given.
         name_servers: `host:port` of all name servers; empty when brokers are given.
 
     Raises:
@@ -38,14 +38,14 @@ class BrokerConnection:
 
     def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:
         if bool(endpoints) == bool(name_servers):
-            raise ValueError("expected either endpoints of brokers or name_servers, one of the two")
+            raise ValueError("expected either endpoints (of brokers) or name_servers, not both")
         self.finder = RouteFinder(name_servers) if name_servers else BrokerRouteFinder(endpoints)
         self.nodes = BrokerNodes(self._lost)
         self._questions: dict[str, asyncio.Task[Routes]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
-        """Begin to keep routes fresh."""
+        """Start refreshing routes in the background."""
         await self.finder.__aenter__()
         return self
 
@@ -56,11 +56,11 @@ class BrokerConnection:
         await self.nodes.close()
 
     def known(self, topic: str) -> Routes:
-        """Return the routes of a topic that are known; empty when none are."""
+        """Return the known routes of a topic; empty when none are known."""
         return self.finder.cache.get(topic) or ()
 
     async def find(self, topic: str) -> Routes:
-        """Return the routes of a topic; asks for them when none are known.
+        """Return the routes of a topic; request them when none are known.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, or no node that knows routes answers.
@@ -77,7 +77,7 @@ class BrokerConnection:
         return routes
 
     def _lost(self, broker: str) -> None:
-        """Ask for routes again, at most once in a while: none of the known nodes leads the broker."""
+        """Refresh routes, at most once per interval, because none of the known nodes leads the broker."""
         if broker not in self._looking:
             task = self._looking[broker] = asyncio.ensure_future(self._look_for(broker))
             task.add_done_callback(lambda _: self._looking.pop(broker, None))

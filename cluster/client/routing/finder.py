@@ -1,9 +1,9 @@
-"""Asks name servers for routes and keeps the cache fresh.
+"""Requests routes from name servers and refreshes the cache.
 
-One that answers is enough, where it knows the topics. They are asked in an order of the client's own, drawn at random,
-so that clients spread over them; one that fails, or is not reached soon, is asked last from then on. A topic that one
-does not know is asked of the others, and believed to be unknown only if one of those that answer has run for long
-enough to know.
+One answer is enough if it has all requested topics. Each client asks name servers in its own random order, which
+spreads the load; one that fails or does not connect soon moves to the end of that order. A topic that one name server
+does not know is requested from the others, and counts as unknown only if at least one that answers has run long enough
+to know.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class LookedUp(NamedTuple):
     """The combined answer of the nodes that were asked.
 
     Attributes:
-        routes: by topic; a topic that no broker has is left out.
-        may_lack_topics: a topic that is left out may exist all the same.
-        unconfirmed: the brokers of which no leader has reported.
+        routes: by topic; topics that no broker has are omitted.
+        may_lack_topics: an omitted topic may exist nevertheless.
+        unconfirmed: the brokers whose routes no leader reported.
     """
 
     routes: Mapping[str, Routes]
@@ -59,7 +59,7 @@ class RouteFinder:
 
     Args:
         endpoints: `host:port` of all name servers, comma separated or as an iterable.
-        order: draws the order in which they are asked.
+        order: random source for the order in which they are asked.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -74,7 +74,7 @@ class RouteFinder:
         self._is_failing = False
 
     async def __aenter__(self) -> Self:
-        """Begin to keep the cache fresh."""
+        """Start refreshing the cache in the background."""
         self._task = asyncio.create_task(self._keep_fresh())
         return self
 
@@ -86,11 +86,11 @@ class RouteFinder:
             await channel.close()
 
     async def find(self, topic: str) -> Routes:
-        """Return the routes of a topic: those that are known, or else what a name server says now.
+        """Return the routes of a topic: the known ones, or else those that a name server returns now.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: no node that answers can know; or no name
-                server answers.
+            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: no answering node knows all topics yet;
+                or no name server answers.
         """
         routes = self.cache.get(topic)
         if routes:
@@ -101,21 +101,21 @@ class RouteFinder:
         if routes:
             return routes
         if looked.may_lack_topics:
-            text = f"no node knows topic {topic!r} yet, but all that answer have just started, or have no leader"
+            text = f"no node knows topic {topic!r} yet, but every node that answers has just started, or has no leader"
             raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}; if this persists: create it, or correct its name")
         raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or correct its name")
 
     async def refresh(self, topics: Sequence[str]) -> set[str]:
-        """Ask for routes now; return the topics whose routes are others than before.
+        """Request routes now; return the topics whose routes changed.
 
         Raises:
-            RequestFailed: no name server answers; what was known is still known.
+            RequestFailed: no name server answers; the cache is unchanged.
         """
         looked = await self._look_up(topics)
         return self.cache.update(topics, looked.routes, _now_ms(), looked.unconfirmed)
 
     async def _look_up(self, topics: Sequence[str]) -> LookedUp:
-        """Ask name servers, until one knows what is not known yet.
+        """Ask name servers one after another until every topic is found.
 
         Raises:
             RequestFailed: none answers.
@@ -150,7 +150,7 @@ class RouteFinder:
         return channels[await next_to_ask_soon([*channels])]
 
     def _ask_last(self, address: str) -> None:
-        """Move an address to the end of the order, from now on."""
+        """Move an address to the end of the order."""
         self._addresses.remove(address)
         self._addresses.append(address)
 

@@ -1,7 +1,7 @@
-"""Chooses the queue of the next message: in turn, or by its key. Pure.
+"""Chooses the queue of the next message: round robin, or by its key. Pure.
 
-In turn, brokers that are slow or have just failed are avoided as long as there are others. By key no broker is avoided:
-messages of one key go to one queue, in order, as long as the number of queues does not change.
+Round robin avoids brokers that are slow or have just failed, if there are others. A key always selects the same queue:
+messages of one key stay in order, as long as the number of queues does not change.
 
 Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `SelectMessageQueueByHash`.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.route_table import BrokerRoute
 
-# A queue as its user knows it: messages of one key must go to the same one from every producer.
+# Any type of queue; all producers must pass the queues in the same order.
 Queue = TypeVar("Queue")
 
 _TOPICS_MAX: Final = 10_000
@@ -35,12 +35,12 @@ class BrokerQueue(NamedTuple):
 
 
 def writable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
-    """Return the queues of a topic that messages may be put to, in order."""
+    """Return the writable queues of a topic, in the order that all clients share."""
     return _queues((route, route.queues.write_queues) for route in routes if route.queues.permission & PERMISSION_WRITE)
 
 
 def readable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
-    """Return the queues of a topic that may be read, in order."""
+    """Return the readable queues of a topic, in the order that all clients share."""
     return _queues((route, route.queues.read_queues) for route in routes if route.queues.permission & PERMISSION_READ)
 
 
@@ -55,15 +55,15 @@ def _queues(counts: Iterable[tuple[BrokerRoute, int]]) -> tuple[BrokerQueue, ...
 
 
 def queue_of_key(queues: Sequence[Queue], key: str) -> Queue:
-    """Return the queue of all messages with this key: the same for as long as `queues` are the same."""
+    """Return the queue of all messages with this key; it depends only on `queues` and the key."""
     return queues[positive_hash(java_hash(key)) % len(queues)]
 
 
 class RoundRobin:
-    """Gives out queues in turn, topic by topic, from a random one on.
+    """Chooses queues round robin, separately for each topic, beginning with a random one.
 
     Args:
-        order: draws where each topic begins, so that producers do not all begin with the same queue.
+        order: random source of the first queue of each topic, so that producers begin with different queues.
     """
 
     def __init__(self, order: random.Random | None = None) -> None:
@@ -79,9 +79,9 @@ class RoundRobin:
         """Return the next queue.
 
         Args:
-            queues: of one topic, at least one.
-            is_available: whether a broker is neither slow nor has just failed.
-            avoided: a broker that this message was sent to in vain; empty for a first attempt.
+            queues: queues of one topic, at least one.
+            is_available: returns whether a broker is neither slow nor failed lately.
+            avoided: the broker where the last attempt for this message failed; empty: first attempt.
         """
         topic = queues[0].topic
         if topic not in self._next and len(self._next) >= _TOPICS_MAX:
@@ -93,12 +93,12 @@ class RoundRobin:
         for step in range(len(queues)):
             at = (turn + step) % len(queues)
             broker = queues[at].broker
-            # The broker that failed is taken only when there is no other.
+            # The broker that failed is chosen only when there is no other.
             rank = 2 * (broker != avoided) + is_available(broker)
             if rank > best_rank:
                 best, best_rank = at, rank
             if rank == 2 + 1:
                 break
-        # After the one that is taken: so the queues that follow a bad broker's do not get its share.
+        # Continue after the chosen queue, so that the queues next to a bad broker's do not get all of its share.
         self._next[topic] = best + 1
         return queues[best]

@@ -62,7 +62,7 @@ def test_a_dead_broker_with_known_routes_is_reported_after_a_while(make_broker: 
     async def main() -> None:
         consumer = Consumer(name_servers=server.address, group="g", topics="orders", no_route_limit_s=0.3)
         async with consumer as opened:
-            with pytest.raises(RequestFailed, match="let the consumer into its group") as failed:
+            with pytest.raises(RequestFailed, match="admits the consumer to its group") as failed:
                 await opened.poll(timeout_s=PATIENCE_S)
             assert failed.value.reason is Reason.NOT_REACHED
 
