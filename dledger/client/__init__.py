@@ -2,8 +2,8 @@
 
 `AdminClient` and `AsyncAdminClient` change the members of the group and its leader.
 
-Both find and follow the leader, join concurrent appends into batches by themselves, and distinguish `Appended`,
-`NotAppended` and `AppendUnknown` apart. `docs/architecture.md` has the way of an append.
+Both find and follow the leader, batch concurrent appends automatically, and distinguish the outcomes `Appended`,
+`NotAppended` and `AppendUnknown`. `docs/architecture.md` describes the path of an append.
 """
 
 from dledger.client.administration import AdminFailed

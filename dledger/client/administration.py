@@ -1,9 +1,9 @@
-"""One request to change a group, with all its attempts; the blocking and the asyncio admin client use it.
+"""One request to change a group, with its retries; shared by the blocking and the asyncio admin client.
 
-It does no I/O: it returns the requests to send, and is given the answers.
+It does no I/O: it returns the requests to send, and receives the answers.
 
-All requests may be repeated: what is so already is answered with 200. So one that was lost on the way, or not answered
-in time, is simply sent again, to the current leader, until the deadline.
+All requests are idempotent. A request that was lost or not answered in time is sent again to the current leader until
+the deadline.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 Request = AddMemberRequest | PromoteMemberRequest | RemoveMemberRequest | TransferLeadershipRequest
 
-# Above the time after which a node says by itself that a change was not done in time.
+# Longer than the time after which a node itself reports that a change timed out.
 _ANSWER_TIMEOUT_S = 4.0
-# Beside what passes for every request: another change is under way, a learner catches up, a node stops.
+# Passing in addition to the codes of all requests: another change is in progress, a learner catches up, a node stops.
 _PASSING_CODES = frozenset(
     {
         ResponseCode.REPEATED_REQUEST,
@@ -49,7 +49,7 @@ class AdminFailed(DLedgerError):
     """The group was not changed as requested, or the outcome is unknown; repeating the request is safe.
 
     Attributes:
-        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        code: a `ResponseCode` (302 for a failed call), or a code that this client does not know.
         message: the cause, for people.
     """
 
@@ -60,16 +60,16 @@ class AdminFailed(DLedgerError):
 
 
 def add_request(group: str, member_id: str, address: str) -> AddMemberRequest:
-    """Return the request to add a learner; ValueError when `address` is not host:port, or the id is none."""
+    """Return the request to add a learner; ValueError when `address` is not host:port or the id is not valid."""
     return AddMemberRequest(group=group, id=check_id(member_id), address=str(Address.parse(address)))
 
 
 class AdminSession:
-    """What is asked for, and how much patience is left.
+    """A request and the time left for its retries.
 
     Args:
-        request: what is asked for.
-        patience_s: how long to try.
+        request: the request to send.
+        patience_s: total time for all attempts.
         now_s: a monotonic clock.
         random: draws the jitter of pauses.
     """
@@ -87,9 +87,9 @@ class AdminSession:
         self._now_s = now_s
         self._give_up_at = now_s() + patience_s
         self._backoff = Backoff(random)
-        # An attempt without an answer may have done it.
+        # An attempt without an answer may have made the change.
         self._is_in_doubt = False
-        # What a node answered last.
+        # The last answer of a node.
         self._answer: Refused | None = None
 
     @property
@@ -102,10 +102,10 @@ class AdminSession:
         return max(min(self._give_up_at - self._now_s(), _ANSWER_TIMEOUT_S), 0.0)
 
     def take(self, response: AdminResponse, address: str) -> None:
-        """Return if the node says that it is done.
+        """Return if the node reports success.
 
         Raises:
-            Refused: it is not; `pause_after` decides whether to ask again.
+            Refused: the change was not made; `pause_after` decides whether to retry.
         """
         if response.code == ResponseCode.SUCCESS:
             return
@@ -117,7 +117,7 @@ class AdminSession:
         raise self._answer
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> Refused:
-        """Return the refusal that a failed call amounts to."""
+        """Convert a failed call to a refusal."""
         self._is_in_doubt |= not never_left(code, details)
         return Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details, "AdminService"))
 
@@ -125,7 +125,7 @@ class AdminSession:
         """Return the pause before the next attempt, in seconds.
 
         Raises:
-            AdminFailed: waiting will not help, or has not for too long.
+            AdminFailed: a retry cannot succeed, or the deadline has passed.
         """
         if not (refusal.is_passing or refusal.code in _PASSING_CODES):
             raise AdminFailed(refusal.code, refusal.message) from refusal
@@ -137,7 +137,7 @@ class AdminSession:
         return pause_s
 
     def _explained(self, refusal: Refused) -> str:
-        """Return the last refusal as a text; where no node answered at last, also the answer before."""
+        """Return the last refusal as a text; if no node answered the last attempt, also the last answer."""
         if self._answer is None or self._answer is refusal:
             return refusal.message
         return f"{refusal.message}; before that {self._answer.message}"

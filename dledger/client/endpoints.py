@@ -1,6 +1,6 @@
-"""The known nodes, and the node that is taken for the leader. Pure bookkeeping, no network.
+"""The known nodes and the presumed leader. It does no I/O.
 
-Each interface of the client asks nodes in a different way and lets `pick_leader` judge their answers.
+The blocking and the asyncio client send the requests; `pick_leader` evaluates the answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Addresses learned from hints are kept beside the given ones; a cluster has at most a handful of nodes.
 _ADDRESSES_MAX = 32
-# Answers that say nothing against the leadership of the node that gives them.
+# Codes that do not contradict the leadership of the node that answers.
 _STAYS_LEADER = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -62,7 +62,7 @@ class LeaderTracker:
         self._answering: frozenset[str] = frozenset()
 
     def has_answered(self, address: str) -> bool:
-        """Return whether `address` answered, and did not fail since."""
+        """Return whether the last call to `address` was answered."""
         return address in self._answering
 
     def answered(self, address: str) -> None:
@@ -71,24 +71,24 @@ class LeaderTracker:
             self._answering |= {address}
 
     def failed(self, address: str) -> None:
-        """Record that a call to `address` failed: it leads no longer, and may be gone."""
+        """Record that a call to `address` failed: it is no longer the presumed leader."""
         self.forget(address)
         self._answering -= {address}
 
     def follow(self, address: str) -> str:
-        """Take `address` for the leader, as a node said; return it."""
+        """Make `address` the presumed leader, as a node reported; return it."""
         if address not in self.addresses and len(self.addresses) < _ADDRESSES_MAX:
             self.addresses = (*self.addresses, address)
         self.leader = address
         return address
 
     def forget(self, address: str) -> None:
-        """Take `address` no longer for the leader: it said that it does not lead."""
+        """Stop presuming that `address` is the leader: it reported that it is not."""
         if self.leader == address:
             self.leader = None
 
     def judge(self, address: str, code: int, hint: str = "") -> None:
-        """Learn from an answer of `address`: a node that refuses for a reason of leadership is not asked again.
+        """Update the presumed leader from an answer of `address`.
 
         Args:
             address: of the node that answered.
@@ -104,12 +104,12 @@ class LeaderTracker:
 
 
 def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
-    """Return the address of the leader of the highest term that any node speaks of; None when none knows one.
+    """Return the address of the leader with the highest term in the answers; None when no node knows one.
 
     Args:
-        answers: by address, what a node answered, or in words why it did not.
+        answers: by address, a node's answer, or the reason why there is none.
 
-    The highest term wins because a leader that was partitioned off still considers itself the leader of an old one.
+    The highest term wins because a partitioned leader still considers itself the leader of an older term.
     """
     best: tuple[int, bool] | None = None
     leader: str | None = None
@@ -118,14 +118,14 @@ def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
             continue
         is_itself = answer.role == "LEADER"
         claimed = address if is_itself else answer.leader.address
-        # Of two that speak of the same term, the leader's own word counts most: its address is one that we reached.
+        # Within a term the leader's own answer is preferred: its address is known to be reachable.
         if claimed and (best is None or (answer.term, is_itself) > best):
             best, leader = (answer.term, is_itself), claimed
     return leader
 
 
 def pick_follower(answers: Mapping[str, StatusResponse | str], random: Random) -> str | None:
-    """Return the address of some node that follows a leader of the highest term; None when none does."""
+    """Return the address of a follower of the leader with the highest term; None when there is none."""
     alive = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
     term = max((answer.term for answer in alive.values()), default=0)
     followers = [
@@ -140,13 +140,13 @@ def pick_follower(answers: Mapping[str, StatusResponse | str], random: Random) -
 
 
 def is_enough(answers: Mapping[str, StatusResponse | str], asked: int) -> bool:
-    """Return whether a majority of the nodes asked has answered, one of them naming a leader: no need to wait on."""
+    """Return whether a majority of the nodes asked has answered, and one of them named a leader."""
     answered = sum(1 for answer in answers.values() if not isinstance(answer, str))
     return answered > asked // 2 and pick_leader(answers) is not None
 
 
 def refusal_without_leader(answers: Mapping[str, StatusResponse | str]) -> Refused:
-    """Return why there is no leader to send to: what every node said, and the code that says whether it may pass."""
+    """Return the error for an unknown leader: every node's answer, and a code that allows a retry or not."""
     refusals = [answer for answer in answers.values() if not isinstance(answer, str)]
     if refusals and all(answer.code == ResponseCode.UNKNOWN_GROUP for answer in refusals):
         return Refused(ResponseCode.UNKNOWN_GROUP, refusals[0].message or "the nodes serve another group")

@@ -1,13 +1,13 @@
 """Classifies a failed gRPC call: whether the request was sent.
 
-A call that fails may have reached the node and done its work; only the answer is missing. So a failure means "outcome
-unknown", with two exceptions that prove that no node has seen the request:
+A failed call may have been executed by the node, with only the answer lost. So a failure means "outcome unknown", with
+two exceptions that prove that no node has seen the request:
 
-- *No connection could be made.* gRPC picks a connection first and writes then; when there is none to pick the call ends
-  with UNAVAILABLE and one of the texts below, which are made nowhere else. A call that had a connection and lost it
+- *No connection could be made.* gRPC picks a connection before it writes; without one the call ends with UNAVAILABLE
+  and one of the texts below, which no other failure has. A call that had a connection and lost it
   ends with another text ("Socket closed", "Connection reset by peer", ...). Automatic retries of gRPC are switched
-  off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. Were a future version of gRPC to
-  change the texts, the client would only call more outcomes unknown: the safe side.
+  off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. If a future version of gRPC changes the texts,
+  the client reports more outcomes as unknown, which is safe.
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
 """
 
@@ -31,26 +31,26 @@ _BAD_CERTIFICATE = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 _TLS_REASONS = (
     ("Hostname Verification Check failed", "TLS: its certificate does not have the host of this address"),
     ("WRONG_VERSION_NUMBER", "TLS: it does not use TLS"),
-    # All that a client sees of a server that refuses it, in TLS 1.3 even for a bad certificate.
+    # The only text that gRPC has for a server that refuses the client, in TLS 1.3 even for a bad certificate.
     ("Socket closed", "Socket closed: it may require TLS, or another certificate of this client"),
 )
 
-# One entry of the largest size and its neighbours; the node itself bounds what it takes and sends.
+# Larger than any message that a node accepts or sends.
 _MESSAGE_SIZE_BYTES_MAX = 64 << 20
 
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    # One call is one attempt: see above. It also saves the retry machinery's share of every call.
+    # One call is one attempt: see above. It also saves the cost of gRPC's retry support in every call.
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # A node that was down must be found again soon after it is back (the defaults are 1 s up to 2 minutes).
+    # A restarted node must be found soon (gRPC's defaults are 1 s up to 2 minutes).
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # How long one attempt may take, whatever the name says: it does not delay the next one after a refusal. A busy
-    # machine, or one far away, answers in a second; one that is off is given up after this, and others are asked.
+    # The time limit of one attempt to connect, despite its name: it does not delay the attempt after a refusal. A busy
+    # or distant machine answers within a second; one that is off fails after this time, and others are asked.
     ("grpc.min_reconnect_backoff_ms", 3_000),
-    # Nodes of a cluster are not reached through a web proxy.
+    # Connections to nodes do not use a web proxy.
     ("grpc.enable_http_proxy", 0),
-    # Every client has connections of its own.
+    # Clients do not share connections.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", _MESSAGE_SIZE_BYTES_MAX),
     ("grpc.max_send_message_length", _MESSAGE_SIZE_BYTES_MAX),
@@ -58,14 +58,14 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def never_left(code: grpc.StatusCode, details: str) -> bool:
-    """Return whether a call that ended so can have reached no node."""
+    """Return whether a call that ended like this has certainly not reached a node."""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return True
     return code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NEVER_CONNECTED)
 
 
 def describe(address: str, code: grpc.StatusCode, details: str, service: str = "LogService") -> str:
-    """Return the failure in words, with the address and gRPC's own; `service` is what was called there."""
+    """Return a description of the failure with the address and gRPC's text; `service` is the called service."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"{address} did not answer in time"
     if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -82,7 +82,7 @@ def _reason(details: str) -> str:
     for mark, text in _TLS_REASONS:
         if mark in details:
             return text
-    # gRPC nests its reasons; the innermost says it in words: "Connection refused".
+    # gRPC nests its reasons; the innermost one is readable: "Connection refused".
     return details.rpartition(": ")[2].rstrip("]")
 
 

@@ -1,7 +1,7 @@
-"""Upper bounds of the client: what one request may carry, and how much may wait.
+"""Upper bounds of the client: the size of a request, and the size of the queue.
 
-A request is checked here before it goes out, so that a fault of the caller costs no round trip and cannot hit others
-whose bodies travel in the same batch.
+A request is checked before it is sent, so that an invalid one costs no round trip and cannot fail other callers' bodies
+in the same batch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dledger.errors import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Bodies of several callers are joined up to here: about what one write, one sync and one push handle best.
+# Bodies of several callers are joined up to here: about the size that one write, one sync and one push handle best.
 BATCH_SIZE_BYTES_MAX = 1 << 20
 BATCH_ENTRIES_MAX = 1_000
 # One call of `append_many`; the node's own bound on a message is above it.
 REQUEST_SIZE_BYTES_MAX = 8 << 20
 REQUEST_ENTRIES_MAX = 8_000
-# Appends that wait in the client, and their bodies: beyond it a caller waits (asyncio) or is refused (threads).
+# Queued appends of a client, and the size of their bodies: above it a caller waits (asyncio) or is refused (threads).
 QUEUE_ENTRIES_MAX = 10_000
 QUEUE_SIZE_BYTES_MAX = 64 << 20
 

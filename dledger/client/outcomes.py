@@ -1,13 +1,13 @@
-"""The outcomes of an append, and the errors of a read, as a user of the client gets them.
+"""The outcomes of an append, and the errors of a read.
 
-An append ends in exactly one of three ways. `Appended` is returned; the other two are raised, so that none of them can
-be overlooked:
+An append ends in exactly one of three ways. `Appended` is returned; the other two are raised, so that a caller cannot
+overlook them:
 
 | outcome | did it happen? | what to do |
 | --- | --- | --- |
-| `Appended` | yes, and it stays | nothing |
-| `NotAppended` | no, and it never will | append again when the cause is gone |
-| `AppendUnknown` | perhaps | look before appending again (read the log's end), or accept a duplicate |
+| `Appended` | yes, durably | nothing |
+| `NotAppended` | no, and it will not | append again when the cause is gone |
+| `AppendUnknown` | perhaps | read the log's end before appending again, or accept a duplicate |
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NotAppended(DLedgerError):
     """The append did not happen and never will; appending again is safe.
 
     Attributes:
-        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        code: a `ResponseCode` (302 for a failed call), or a code that this client does not know.
         message: the cause, for people.
     """
 
@@ -68,11 +68,11 @@ class NotAppended(DLedgerError):
 class AppendUnknown(DLedgerError):
     """The append may or may not have happened, and may still happen.
 
-    Before appending the same again, read the end of the log to see whether it is there, or be ready for a duplicate.
-    The client stays usable: the next append looks for the leader again.
+    Before appending the same body again, read the end of the log to check whether it was appended, or accept a
+    duplicate. The client stays usable: the next append searches for the leader again.
 
     Attributes:
-        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        code: a `ResponseCode` (302 for a failed call), or a code that this client does not know.
         message: the cause, for people.
     """
 
@@ -85,10 +85,10 @@ class AppendUnknown(DLedgerError):
 
 
 class ReadFailed(DLedgerError):
-    """A read could not begin or continue; the entries that were delivered before are right.
+    """A read could not begin or continue; the entries delivered before the failure are valid.
 
     Attributes:
-        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        code: a `ResponseCode` (302 for a failed call), or a code that this client does not know.
         message: the cause, for people.
         next_index: where to resume reading; None when nothing had been delivered.
     """
@@ -102,7 +102,7 @@ class ReadFailed(DLedgerError):
 
 
 class Refused(Exception):
-    """One attempt came to nothing, provably: inside the client only, where it is tried again or becomes an outcome.
+    """One attempt provably changed nothing. Internal to the client, which retries it or converts it to an outcome.
 
     Attributes:
         code: a `ResponseCode`, 302 when no node answered.
@@ -116,7 +116,7 @@ class Refused(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may be taken a moment later or by another node."""
+        """Whether a retry, later or at another node, may succeed."""
         return self.code in _PASSING_CODES
 
 
@@ -126,11 +126,11 @@ def name_of(code: int) -> str:
 
 
 def raise_outcome(response: AppendResponse, address: str) -> None:
-    """Return when the response says "appended"; raise what else it says.
+    """Return when the response reports success; raise the failure that it reports otherwise.
 
     Raises:
         Refused: nothing was written.
-        AppendUnknown: perhaps something was.
+        AppendUnknown: something may have been written.
     """
     outcome = outcome_of(response.code)
     if outcome is Certainty.APPENDED:
@@ -155,5 +155,5 @@ def checked_status(address: str, answer: StatusResponse | str) -> StatusResponse
 
 
 def places_of(first_index: int, term: int, positions: Sequence[int]) -> list[Appended]:
-    """Return the places of the consecutive entries that one answer speaks of."""
+    """Return the places of the consecutive entries of one answer."""
     return [Appended(index, term, position) for index, position in enumerate(positions, first_index)]

@@ -1,9 +1,9 @@
-"""Chooses the next host to call, of several of which one may be silent.
+"""Chooses the next host to call, when some hosts may not answer.
 
-A host that is switched off, or protected by a firewall, refuses nothing: gRPC gives an attempt to connect three seconds
-(`dledger.client.failures`), and a call waits as long. So a caller with other hosts gives the first `PATIENCE_S`; then
-all are tried at once, and the one that is reached first is asked. The first attempt continues meanwhile: a host that is
-only busy is not given up.
+A connection to a host that is switched off, or whose firewall drops packets, is not refused but times out: gRPC's limit
+is three seconds (`dledger.client.failures`). So a caller with several hosts waits `PATIENCE_S` for the first one, then
+tries all in parallel and uses the one that answers first. The first attempt continues meanwhile, because the host may
+only be busy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 0.5
 # A live node answers a request for its status in a millisecond; this bounds the delay that a silent one causes.
 STATUS_TIMEOUT_S = 0.5
-# As long as gRPC's attempt.
+# gRPC's own time limit of an attempt to connect.
 ATTEMPT_S = 3.0
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -31,7 +31,7 @@ _SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED
 def next_to_ask(channels: Sequence[grpc.Channel]) -> grpc.Channel:
     """Return the first of some channels if its host answers soon, or else the one whose host answers first.
 
-    The first one, too, when no host answers; a call there says why.
+    If no host answers, the first one is returned; a call to it reports the reason.
     """
     return channels[0] if len(channels) == 1 else reached_soon(channels, ATTEMPT_S) or channels[0]
 
@@ -43,7 +43,7 @@ def reached_soon(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Ch
 
 
 def _first_reached(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Channel | None:
-    # Any answer does; to watch a channel's state instead takes a thread, which ends with an error if the channel does.
+    # Any answer is enough. Watching the channel's state instead needs a thread, which fails when the channel is closed.
     asked: dict[grpc.Future[bytes], grpc.Channel] = {}
     ended: SimpleQueue[grpc.Future[bytes]] = SimpleQueue()
     for channel in channels:
@@ -80,7 +80,7 @@ async def next_to_ask_soon(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Cha
 async def _answers_soon(channel: grpc.aio.Channel, patience_s: float) -> bool:
     if channel.get_state() is grpc.ChannelConnectivity.READY:
         return True
-    # Not by watching its state: a watch that outlives the event loop would call a closed loop.
+    # Not by watching the channel's state: a watch that outlives the event loop would call a closed loop.
     check = channel.unary_unary(_HEALTH_CHECK, request_serializer=bytes, response_deserializer=bytes)
     try:
         await check(b"", timeout=patience_s)

@@ -1,13 +1,13 @@
-"""One read from its first request to its end, over several streams; the blocking and the asyncio client use it.
+"""One read from its first request to its end, over several streams; shared by the blocking and the asyncio client.
 
 It does no I/O: it returns the requests to send, and receives the answers.
 
-The client requests the raw form: the node sends the bytes as stored in its files, and the client verifies the
-checksums that the leader computed when it wrote them, so damage on any disk or connection is detected.
+The client requests the raw form: the node sends the bytes as stored in its files, and the client verifies the checksums
+that the leader computed when it wrote them, so damage on any disk or connection is detected.
 
-A stream may break or be renewed at any entry; the next one begins after the last entry received, so no entry is
-skipped or delivered twice. A read that follows is renewed every few seconds: a node that became silent (stopped,
-disconnected) would otherwise block it indefinitely.
+A stream may break or be renewed at any entry; the next one begins after the last entry received, so no entry is skipped
+or delivered twice. A read that follows is renewed every few seconds: a node that became silent (stopped, disconnected)
+would otherwise block it indefinitely.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ReadMode = Literal["linearizable", "lease", "local"]
 _WIRE_MODES = {"linearizable": READ_MODE_LINEARIZABLE, "lease": READ_MODE_LEASE, "local": READ_MODE_LOCAL}
 
 FOLLOW_RENEWAL_S = 5.0
-# From a stopping node. They leave the outcome of an append unknown; a read is retried at another node.
+# Codes of a stopping node. The outcome of an append is then unknown; a read is retried at another node.
 _PASSING_READ_CODES = frozenset({ResponseCode.INTERNAL_ERROR, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT})
 
 

@@ -1,7 +1,7 @@
 """Retries: tenacity's exponential pauses with jitter, bounded by a deadline.
 
-Only a `Refused` whose cause passes is ever tried again: it says that nothing was written. An `AppendUnknown` is never
-tried again, for that could write an entry twice.
+Only a `Refused` with a temporary cause is retried: nothing was written. An `AppendUnknown` is never retried, because
+that could write an entry twice.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_d
 
 from dledger.client.outcomes import Refused
 
-# An election takes about half a second to a second: the first pauses are short against it, the last ones never so
-# long that a new leader waits noticeably for its first append.
+# An election takes about half a second to a second: the first pauses are much shorter, and the last ones short enough
+# that a new leader soon receives its first append.
 _GROWING = wait_exponential(multiplier=0.015, max=0.1)
 _JITTER_S = 0.02
 _PAUSES = _GROWING + wait_random(0, _JITTER_S)
 
-# A try that begins later before the deadline could hardly be answered, and would leave doubt where there is none.
+# An attempt that begins later than this before the deadline would probably time out, and its outcome would be unknown.
 LAST_TRY_S = 0.1
 
-# A refusal that names another leader is followed at once, this many times in a row; then there is a pause, for nodes
-# that do not agree yet send a client in circles.
+# A refusal that names another leader is followed at once, this many times in a row; then the client pauses, because
+# nodes that do not agree yet could redirect it in circles.
 HOPS_MAX = 2
 
 
@@ -32,9 +32,9 @@ def is_worth_trying(error: BaseException) -> bool:
 
 
 def retrying(remaining_s: float) -> Retrying:
-    """Return tenacity's loop for one request that has `remaining_s` seconds; the last error is raised.
+    """Return tenacity's retry loop for one request with a limit of `remaining_s` seconds; the last error is raised.
 
-    Tries begin up to `LAST_TRY_S` before the end; the first one is always made.
+    Attempts begin up to `LAST_TRY_S` before the end; the first one is always made.
     """
     return Retrying(
         retry=retry_if_exception(is_worth_trying),
@@ -45,7 +45,7 @@ def retrying(remaining_s: float) -> Retrying:
 
 
 class Backoff:
-    """The same pauses for loops that are not one call: reopened streams, reads that continue on another node.
+    """The same pauses for loops that span several calls: reopened streams, reads that continue on another node.
 
     Args:
         random: draws the jitter.
@@ -62,5 +62,5 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """Begin again with short pauses: something worked."""
+        """Restart with short pauses, after a success."""
         self._state.attempt_number = 1

@@ -41,12 +41,11 @@ class AsyncAdminClient:
             await admin.remove("n0")
 
     Args:
-        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
+        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one live node is enough.
         group: the replication group.
-        deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
+        deadline_s: total time for a change, including elections, concurrent changes and the catching up of a learner.
         security: plain connections, or `Tls` with the certificates that the nodes need.
-        host: time, chance and connections; those of the machine unless a simulation brings others, which do not use
-            `security`.
+        host: clock, randomness and connections; a simulation passes its own, which ignore `security`.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -84,10 +83,10 @@ class AsyncAdminClient:
         """Return the members.
 
         Args:
-            endpoint: as this node knows them; None asks the leader, which also knows the match index of each.
+            endpoint: the node to ask; None asks the leader, which also knows each member's match index.
 
         Raises:
-            AdminFailed: it does not answer, or no node knows a leader.
+            AdminFailed: the node does not answer, or no node knows a leader.
         """
         try:
             address = (
@@ -106,7 +105,7 @@ class AsyncAdminClient:
         return response
 
     async def add(self, member_id: str, address: str) -> None:
-        """Add a learner: it receives the log from now on, and neither votes nor counts.
+        """Add a learner: it receives the log, and neither votes nor counts in a majority.
 
         Args:
             member_id: its `self_id`.
@@ -122,7 +121,7 @@ class AsyncAdminClient:
         """Make a learner a voter, as soon as it has caught up.
 
         Raises:
-            AdminFailed: not done; 417: it has not caught up before the deadline, 401: it is no member.
+            AdminFailed: not done; 417: it has not caught up before the deadline, 401: it is not a member.
         """
         await self._run(PromoteMemberRequest(group=self._group, id=check_id(member_id)))
 
@@ -130,15 +129,15 @@ class AsyncAdminClient:
         """Remove a member; its node may then be stopped and its files deleted.
 
         Raises:
-            AdminFailed: not done; 401: it is no member, 406: too few of those that remain would live.
+            AdminFailed: not done; 401: it is not a member, 406: too few live voters would remain.
         """
         await self._run(RemoveMemberRequest(group=self._group, id=check_id(member_id)))
 
     async def transfer(self, member_id: str) -> None:
-        """Hand the leadership to a voter that has caught up.
+        """Transfer the leadership to a voter that has caught up.
 
         Raises:
-            AdminFailed: not done; 418: it did not take over in time, and the old leader still leads.
+            AdminFailed: not done; 418: it did not become leader in time, and the old leader continues.
         """
         await self._run(TransferLeadershipRequest(group=self._group, id=check_id(member_id)))
 

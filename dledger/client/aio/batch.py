@@ -19,9 +19,9 @@ class BatchItem(NamedTuple):
     Attributes:
         bodies: at least one; consecutive entries.
         size_bytes: their sum.
-        future: takes the places, or an outcome as exception.
+        future: result: the entries' places, or an outcome as exception.
         deadline: on the monotonic clock.
-        last_try: from then on it is not sent any more; before `deadline` once it was refused.
+        last_try: time after which it is not sent again; earlier than `deadline` after a refusal.
     """
 
     bodies: Sequence[bytes]
@@ -32,7 +32,7 @@ class BatchItem(NamedTuple):
 
 
 class Batch:
-    """Items that travel in one request, sent at `sent_at` of the client's clock; written once."""
+    """Items of one request, sent at `sent_at` of the client's clock; serialized once."""
 
     __slots__ = ("group", "items", "sent_at")
 

@@ -1,8 +1,8 @@
-"""Sends queued items to the leader in batches, a few of them in flight, over one stream at a time.
+"""Sends queued items to the leader in batches, several in flight, over one stream at a time.
 
-It owns the loop, the streams, the pauses, the clock of deadlines and the end. A policy (`AppendQueue` of the log
-client, `PutQueue` of the producer) decides which items are queued, which share a batch, and what an answer means for
-the callers.
+It owns the loop, the streams, the pauses, the deadlines and the shutdown. A policy (`AppendQueue` of the log client,
+`PutQueue` of the producer) decides which items are queued, which share a batch, and what an answer means for the
+callers.
 
 When a batch may be sent, it takes what is queued: items of the same iteration of the event loop share a batch, and so
 do those that are queued while the permitted number of batches is in flight.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import grpc.aio
 
-# With this much queued, twice as many batches may be under way: full batches are worth their overhead.
+# With this much queued, twice as many batches may be in flight: the batches are full, so the extra requests pay off.
 FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05
 
@@ -33,16 +33,16 @@ RefusalT = TypeVar("RefusalT", bound=Exception)
 
 @dataclass(frozen=True, slots=True)
 class SendVerdict(Generic[RefusalT]):
-    """What an answer, or the end of a stream, means for what is sent next.
+    """The effect of an answer, or of the end of a stream, on the next batches.
 
     Attributes:
-        is_taken: the batch was taken: the next refusal is the first one again.
-        is_stream_left: no new batch goes to this node; what is under way there is still waited for.
+        is_taken: the batch was accepted; resets the count of refusals.
+        is_stream_left: no new batch is sent to this node; batches in flight are still awaited.
         refusals: number of batches that were refused and may be sent again.
         cause: of the refusals; None when there are none.
-        is_leader_named: another node is known to try; the next batch may leave without a pause.
-        is_drained_first: nothing leaves before all that is under way is answered, so that what comes back keeps its
-            place before what was queued later.
+        is_leader_named: the answer named another leader; the next batch is sent without a pause.
+        is_drained_first: no batch is sent before all batches in flight are answered, so that refused items keep their
+            order before items queued later.
     """
 
     is_taken: bool = False
@@ -54,11 +54,11 @@ class SendVerdict(Generic[RefusalT]):
 
 
 class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
-    """The queue of one sender, and its rules. No method but `open` waits.
+    """The queue of one sender, and its rules. Only `open` waits.
 
     Attributes:
-        refusal: the exception that says that nothing was sent.
-        queued_bytes: of all that is queued.
+        refusal: the type of the exception for items that were not sent.
+        queued_bytes: size of all queued items.
     """
 
     refusal: type[RefusalT]
@@ -77,16 +77,16 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         """Find the leader and open a stream to it; return its address and the call.
 
         Raises:
-            RefusalT: there is no leader, or it is not reached.
+            RefusalT: there is no leader, or it cannot be reached.
         """
         ...
 
     def take(self) -> BatchT | None:
-        """Remove the next batch from the queue; None when nothing is left that has a waiting caller."""
+        """Remove the next batch from the queue; None when no queued item has a waiting caller."""
         ...
 
     def paused(self, refusal: RefusalT) -> bool:
-        """Learn that nothing could be sent; return whether to pause before the next attempt."""
+        """Handle a failed attempt to send; return whether to pause before the next one."""
         ...
 
     def answered(self, address: str, batch: BatchT, response: ResponseT, *, may_retry: bool) -> SendVerdict[RefusalT]:
@@ -100,24 +100,24 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         ...
 
     def expire_queued(self, now_s: float) -> None:
-        """End what is queued and late."""
+        """Fail queued items whose deadline has passed."""
         ...
 
     def expire_sent(self, batch: BatchT, now_s: float) -> None:
-        """End the callers of a batch under way that are late; the answer may still come."""
+        """Fail the items of a batch in flight whose deadline has passed; its answer may still arrive."""
         ...
 
     def fail_queued(self) -> None:
-        """End all that is queued: the sender is closed."""
+        """Fail all queued items: the sender is closed."""
         ...
 
 
 class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
-    """The task that empties one queue. For use by one event loop.
+    """The task that sends the items of one queue. For use by one event loop.
 
     Args:
         policy: the queue and its rules.
-        batches_max: batches under way; twice as many while they are full, but 1 is 1.
+        batches_max: batches in flight; twice as many while they are full, except that 1 stays 1.
         answer_timeout_s: a stream whose oldest batch has no answer for this time is cancelled.
         now_s: seconds of the monotonic clock of deadlines.
         backoff: the pauses after refusals.
@@ -139,19 +139,19 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._backoff = backoff
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        # Armed: ends the linger of the next batch; one for all that is queued meanwhile.
+        # The timer that ends the linger of the next batch; None while it is not set.
         self._linger_end: asyncio.TimerHandle | None = None
-        # Armed while anything is queued or under way, so that an idle sender costs nothing.
+        # Set while anything is queued or in flight, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
-        # Takes new batches; None: the next batch opens one. The older streams only wait for their last answers.
+        # The stream for new batches; None: the next batch opens one. Older streams only wait for their last answers.
         self._stream: RequestStream[BatchT, ResponseT] | None = None
         # In the order in which they were opened.
         self._streams: dict[RequestStream[BatchT, ResponseT], None] = {}
-        # Under way, on all streams.
+        # Batches in flight, on all streams.
         self._batches = 0
-        # Refusals since the last batch that was taken.
+        # Refusals since the last accepted batch.
         self._hops = 0
-        # Why the next batch must wait a little; None: it need not.
+        # Why the next batch must wait for a pause; None: no pause.
         self._refusal: RefusalT | None = None
         self._is_draining = False
         self._is_closed = False
@@ -162,7 +162,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         return self._is_closed
 
     def queued(self) -> None:
-        """Notice that the policy has queued something. Must be called in the event loop."""
+        """Wake the sender after the policy has queued an item. Must be called in the event loop."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         self._wakeup.set()
@@ -170,11 +170,11 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
             self._arm_sweeper()
 
     def wake(self) -> None:
-        """Look at the queue again: the policy's linger has changed."""
+        """Check the queue again: the policy's linger has changed."""
         self._wakeup.set()
 
     async def close(self) -> None:
-        """End all streams, with outcomes as the policy says; what is queued ends last."""
+        """End all streams, with the policy's outcomes; queued items are failed last."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -189,7 +189,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
     # ------------------------------------------------------------------------------------------------------ sending
 
     async def _run(self) -> None:
-        # What a policy waits for in `open` is not all ours: should it lose a cancellation, the task ends all the same.
+        # `open` awaits foreign code: if that swallows a cancellation, the task must still end.
         while not self._is_closed:
             await self._wakeup.wait()
             self._wakeup.clear()
@@ -207,14 +207,14 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
     def _wake_after(self, linger_s: float) -> None:
         loop, timer = asyncio.get_running_loop(), self._linger_end
         if timer is not None:
-            # One that fires too early arms the next one.
+            # A timer that fires too early sets the next one.
             if timer.when() <= loop.time() + linger_s:
                 return
             timer.cancel()
         self._linger_end = loop.call_later(linger_s, self._end_linger)
 
     def _end_linger(self) -> None:
-        # Forgotten when it fires, not by the clock: a loop may run it a moment before its time.
+        # Cleared when it fires, not by comparing times: a loop may run a timer slightly early.
         self._linger_end = None
         self._wakeup.set()
 
@@ -233,7 +233,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         """Send one batch to the leader, if the queue still holds anything when the stream is open.
 
         Raises:
-            RefusalT: there is no leader, or what was sent before was refused; wait before trying again.
+            RefusalT: there is no leader, or earlier batches were refused; pause before the next attempt.
         """
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
@@ -281,7 +281,8 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._is_draining |= verdict.is_drained_first
         if verdict.refusals:
             self._hops += verdict.refusals
-            # A named leader is tried at once, but not without limit: nodes that disagree send a client in circles.
+            # A named leader is tried at once, but a limited number of times: nodes that disagree could redirect a
+            # client in circles.
             if not verdict.is_leader_named or self._stream is not None or self._hops > HOPS_MAX:
                 self._refusal = verdict.cause
 
@@ -291,7 +292,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        """End what is late, in the queue and under way; run again while there is anything to watch."""
+        """Fail all items whose deadline has passed, queued or in flight; reschedule while any are left."""
         now_s = self._now_s()
         self._policy.expire_queued(now_s)
         for stream in list(self._streams):

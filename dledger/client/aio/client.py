@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class AsyncLogClient:
-    """Appends to and reads from one replicated log; appends of concurrent tasks share batches by themselves.
+    """Appends to and reads from one replicated log; appends of concurrent tasks are batched automatically.
 
     Example:
         async with AsyncLogClient("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as log:
@@ -42,15 +42,14 @@ class AsyncLogClient:
                 print(entry.index, entry.body)
 
     Args:
-        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
+        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one live node is enough.
         group: the replication group.
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
-        answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
-            node that is silent for this time is considered lost, and the outcome of the append is unknown.
-        checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
+        answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A node
+            that is silent for this time is considered lost, and the outcome of the append is unknown.
+        checks: which of the entries read may be a leader's own; others count as damaged.
         security: plain connections, or `Tls` with the certificates that the nodes need.
-        host: time, chance and connections; those of the machine unless a simulation brings others, which do not use
-            `security`.
+        host: clock, randomness and connections; a simulation passes its own, which ignore `security`.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -75,7 +74,7 @@ class AsyncLogClient:
         self._sender = AppendSender(self._nodes, group, answer_timeout_s, self._host)
 
     async def close(self) -> None:
-        """Close all connections: queued appends end as `NotAppended`, those under way as `AppendUnknown`."""
+        """Close all connections: queued appends fail with `NotAppended`, those in flight with `AppendUnknown`."""
         await self._sender.close()
         await self._nodes.close()
 
@@ -94,14 +93,14 @@ class AsyncLogClient:
     async def append(self, body: bytes) -> Appended:
         """Append one entry; return its place once it is committed.
 
-        The order of appends that run at the same time is not promised. Cancelling does not undo an append.
+        Concurrent appends have no guaranteed order. Cancelling does not undo an append.
 
         Args:
             body: at most `dledger.entries.format.entry.MAX_BODY_BYTES`; may be empty.
 
         Raises:
             NotAppended: nothing was written; append again when the cause is gone.
-            AppendUnknown: perhaps it was; look at the log's end before appending it again.
+            AppendUnknown: it may have been written; read the log's end before appending it again.
         """
         return (await self.append_many((body,)))[0]
 
@@ -113,7 +112,7 @@ class AsyncLogClient:
 
         Raises:
             NotAppended: none was written; append again when the cause is gone.
-            AppendUnknown: perhaps some were; look at the log's end before appending them again.
+            AppendUnknown: some may have been written; read the log's end before appending them again.
         """
         size_bytes = check_bodies(bodies)
         deadline = self._host.now_s() + self._deadline_s
@@ -139,20 +138,19 @@ class AsyncLogClient:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
 
         Args:
-            begin: first index. Just after the end nothing is delivered (with `follow`: not yet); further on is
+            begin: first index. At the end index nothing is delivered (with `follow`: the read waits); a larger one is
                 refused with 410, in mode "local" also by a node that lags.
             position: byte position at which to begin instead; an entry must begin there.
             max_entries: the most entries to deliver; 0 = all that is committed when the read begins.
             max_bytes: the same in encoded bytes; at least one entry is delivered.
-            follow: continue with entries that are committed later, over changes of the leader; ends only by a limit or
-                by closing the iterator.
-            mode: "linearizable" (sees every append acknowledged before), "lease" (as well, quicker on the leader, and
-                only while clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
+            follow: continue with entries that are committed later, across leader changes; ends only by a limit or by
+                closing the iterator.
+            mode: "linearizable" (sees every append acknowledged before), "lease" (the same with less latency on the
+                leader, as long as clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
             endpoint: read from this node and no other, in any mode.
-            prefer_followers: read from some follower while there is one, and spare the leader: it is only asked how
-                far to read.
-            include_internal: deliver what leaders write themselves, too: no-ops (magic 2, empty body) and memberships
-                (magic 3).
+            prefer_followers: read from a follower if there is one; the leader only provides the read index.
+            include_internal: also deliver the leaders' own entries: no-ops (magic 2, empty body) and memberships (magic
+                3).
 
         Raises:
             ReadFailed: the read could not begin or continue; `next_index` says where to resume.
@@ -221,10 +219,10 @@ class AsyncLogClient:
         """Return the status of a node and of its peers.
 
         Args:
-            endpoint: which node; None asks the leader.
+            endpoint: the node to ask; None asks the leader.
 
         Raises:
-            ReadFailed: it does not answer, or refuses; or no node knows a leader.
+            ReadFailed: the node does not answer or refuses, or no node knows a leader.
         """
         if endpoint:
             address = parse_endpoints(endpoint)[0]
@@ -235,5 +233,5 @@ class AsyncLogClient:
             raise ReadFailed(refusal.code, refusal.message) from refusal
 
     async def statuses(self, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, StatusResponse | str]:
-        """Ask all nodes at once; return, by endpoint, what each says of itself, or in words why it does not."""
+        """Ask all nodes at once; return each endpoint's status, or the reason why there is none."""
         return await self._nodes.ask_all(timeout_s)

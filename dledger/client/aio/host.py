@@ -1,7 +1,7 @@
 """The asyncio client's access to its machine: time, randomness, and connections.
 
-A port, as `dledger.node.host` is for nodes: the simulator of the shell (`dledger.testing.shell`) brings its own, so
-that a whole client follows from a seed.
+A port, as `dledger.node.host` is for nodes: the simulator of the shell (`dledger.testing.shell`) provides its own, so
+that the whole client is determined by a seed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClientHost:
 
     Attributes:
         now_s: seconds of a monotonic clock; all deadlines are measured by it.
-        random: draws pauses between attempts, and which follower is read from.
+        random: chooses the pauses between attempts and the follower to read from.
         connect: opens a channel to `host:port`.
     """
 
@@ -45,5 +45,5 @@ class ClientHost:
 
 
 def secured_host(security: Security) -> ClientHost:
-    """Return the machine's own time, chance and connections, the latter plain or with TLS."""
+    """Return the machine's clock, randomness and connections, plain or with TLS."""
     return ClientHost(connect=partial(connect, security=security))

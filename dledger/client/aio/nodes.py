@@ -1,4 +1,4 @@
-"""The nodes as an asyncio client sees them: one gRPC channel each, and the search for the leader."""
+"""Connections of an asyncio client: one gRPC channel per node, and leader discovery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AsyncNodes:
     Args:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
-        host: time, chance and connections.
+        host: clock, randomness and connections.
     """
 
     def __init__(self, endpoints: str | Iterable[str], group: str, host: ClientHost) -> None:
@@ -42,7 +42,7 @@ class AsyncNodes:
         self._stubs: dict[str, LogServiceAsyncStub] = {}
 
     def stub(self, address: str) -> LogServiceAsyncStub:
-        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        """Return the stub for the node at `address`; the channel connects at the first call."""
         if address not in self._stubs:
             channel = self._host.connect(address)
             self._channels[address] = channel
@@ -50,12 +50,12 @@ class AsyncNodes:
         return self._stubs[address]
 
     def admin_stub(self, address: str) -> AdminServiceAsyncStub:
-        """Return the way to call the AdminService of the node at `address`."""
+        """Return the AdminService stub for the node at `address`."""
         self.stub(address)
         return AdminServiceStub(self._channels[address])
 
     async def close(self) -> None:
-        """Close all connections; calls under way end with CANCELLED."""
+        """Close all connections; calls in flight end with CANCELLED."""
         for channel in self._channels.values():
             await channel.close()
 
@@ -70,7 +70,7 @@ class AsyncNodes:
         return answer
 
     async def reach(self, address: str, timeout_s: float) -> None:
-        """Make sure that there is a node at `address` before anything is sent there whose loss would leave doubt.
+        """Check that a node answers at `address` before a request is sent whose outcome could be unknown.
 
         Raises:
             Refused: it does not answer; the message says why.
@@ -98,7 +98,7 @@ class AsyncNodes:
                 answers.update({tasks[task]: task.result() for task in waiting if task in done})
                 waiting = [task for task in waiting if task not in done]
         finally:
-            # Also in that order, and not in the order of a set, which differs between processes.
+            # In the same order: the order of a set would differ between processes.
             for task in waiting:
                 task.cancel()
             if waiting:
@@ -111,10 +111,10 @@ class AsyncNodes:
         return None if leader is None else self.tracker.follow(leader)
 
     async def leader(self) -> str:
-        """Return the address to try as the leader: the last known one, else what the nodes say.
+        """Return the address to try as the leader: the last known one, else the one that the nodes name.
 
         Raises:
-            Refused: no node knows one; the message has what each said.
+            Refused: no node knows a leader; the message contains each node's answer.
         """
         if self.tracker.leader is not None:
             return self.tracker.leader
@@ -125,9 +125,9 @@ class AsyncNodes:
         return self.tracker.follow(leader)
 
     async def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
-        """Return the leader's address, and what it says of itself or in words why it does not.
+        """Return the leader's address, and its status or the reason why there is none.
 
-        The node that was taken for the leader may be gone, or deposed: then the leader is looked for once more.
+        If the presumed leader does not answer or was deposed, the leader is searched for once more.
 
         Raises:
             Refused: as `leader`.
@@ -141,7 +141,7 @@ class AsyncNodes:
         return address, answer
 
     async def follower(self) -> str:
-        """Return some follower, or the leader while there is none.
+        """Return a follower, or the leader if there is none.
 
         Raises:
             Refused: no node knows a leader.

@@ -22,7 +22,7 @@ _ORDERLY_END_S = 0.5
 
 
 class SentBatch(Protocol):
-    """The content of one request."""
+    """The port of a batch that a stream sends as one request."""
 
     @property
     def sent_at(self) -> float:
@@ -50,7 +50,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
         address: the node's.
         call: the gRPC call, just opened.
         on_answer: called for every answered batch.
-        on_lost: called at the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
+        on_lost: called once, at the end: the batches without an answer, in order of sending, and gRPC's code and text.
     """
 
     def __init__(
@@ -88,8 +88,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
     async def close(self) -> None:
         """End the call and wait until `on_lost` was called: cleanly if nothing is in flight, else at once."""
         if not self.in_flight:
-            # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
-            # its complaints.
+            # gRPC needs a moment to finish a cancelled call; a loop that is closed before then logs errors.
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await self._call.done_writing()
             await asyncio.wait([self._reader], timeout=_ORDERLY_END_S)
@@ -98,7 +97,7 @@ class RequestStream(Generic[BatchT, ResponseT]):
 
     async def _read(self) -> None:
         call, in_flight = self._call, self.in_flight
-        # It ends like this with its event loop; waiters for batches in flight must get an answer, too.
+        # Raised when the event loop ends; callers with batches in flight must still get an outcome.
         code, details = grpc.StatusCode.CANCELLED, "the client was ended"
         try:
             while True:

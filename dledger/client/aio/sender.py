@@ -1,8 +1,8 @@
-"""The sender of the log client: what callers append is joined into batches and sent to the leader.
+"""The sender of the log client: appends of concurrent callers are batched and sent to the leader.
 
-A lone append leaves at once; `batching_sender` has the loop. Every item ends in exactly one way: places (answered 200),
-`NotAppended` (refused for good, or its deadline passed while it was queued), or `AppendUnknown` (its stream broke or
-stayed silent while it was under way). An item that provably was not written goes back to the head of the queue.
+A single append is sent at once; `batching_sender` has the loop. Every item ends in exactly one way: places (answered
+200), `NotAppended` (refused permanently, or its deadline passed while it was queued), or `AppendUnknown` (its stream
+broke or timed out while it was in flight). An item that was provably not written returns to the head of the queue.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from dledger.client.outcomes import Appended
     from dledger.v1.log_pb2 import AppendResponse
 
-# Batches under way. Four keep the wire, the leader's disk and the followers busy at the same time, and more would only
-# make them smaller.
+# Batches in flight. Four keep the network, the leader's disk and the followers busy at the same time; more would only
+# make batches smaller.
 BATCHES_MAX = 4
 _TAKEN: SendVerdict[Refused] = SendVerdict(is_taken=True)
 
 
 class AppendSender:
-    """What one client appends, on its way to the leader. For use by one event loop.
+    """Queues and sends the appends of one client. For use by one event loop.
 
     Args:
         nodes: the connections.
         group: the replication group.
-        answer_timeout_s: a stream whose oldest batch is without an answer for this time is given up.
-        host: the clock of deadlines, and chance.
+        answer_timeout_s: a stream whose oldest batch has no answer for this time is cancelled.
+        host: clock and randomness.
     """
 
     def __init__(self, nodes: AsyncNodes, group: str, answer_timeout_s: float, host: ClientHost) -> None:
@@ -55,14 +55,14 @@ class AppendSender:
 
     @property
     def has_room(self) -> bool:
-        """Whether `put` may be called now."""
+        """Whether the queue has space for another item: `put` may be called."""
         return self._queue.has_room
 
     async def wait_room(self, deadline: float) -> None:
-        """Wait until there is room.
+        """Wait until the queue has space.
 
         Raises:
-            NotAppended: there was none until the deadline.
+            NotAppended: the queue was full until the deadline.
         """
         queue = self._queue
         while not queue.has_room:
@@ -87,17 +87,17 @@ class AppendSender:
         return future
 
     async def close(self) -> None:
-        """End all streams. What is queued was not appended; of what is under way the outcome is unknown."""
+        """End all streams. Queued appends fail with `NotAppended`, those in flight with `AppendUnknown`."""
         await self._sender.close()
 
 
 class AppendQueue:
-    """The items of one client that are not under way, in order; the `SenderPolicy` of appends.
+    """The queued items of one client, in order; the `SenderPolicy` of appends.
 
     Args:
         nodes: the connections.
         group: the replication group.
-        host: the clock of deadlines.
+        host: the clock.
     """
 
     refusal = Refused
@@ -111,7 +111,7 @@ class AppendQueue:
         self.queued_bytes = 0
         # Set whenever an item leaves the queue.
         self.room = asyncio.Event()
-        # Why nothing was sent last; a part of the message of appends that are late.
+        # The last failure to send; part of the error of appends that time out.
         self._last_failure = "the leader took nothing"
 
     @property
@@ -120,11 +120,11 @@ class AppendQueue:
         return self._queued_entries < QUEUE_ENTRIES_MAX and self.queued_bytes < QUEUE_SIZE_BYTES_MAX
 
     def fullness(self) -> str:
-        """Return why there is no room."""
+        """Return the error for a full queue."""
         return f"{self._queued_entries} appends wait in this client already; {self._last_failure}"
 
     def append(self, item: BatchItem) -> None:
-        """Queue an item as the last one."""
+        """Add an item at the end of the queue."""
         self._items.append(item)
         self._queued_entries += len(item.bodies)
         self.queued_bytes += item.size_bytes
@@ -135,17 +135,17 @@ class AppendQueue:
         return not self._items
 
     def linger_left_s(self) -> float:
-        """Return 0: an append leaves at once."""
+        """Return 0: an append is sent at once."""
         return 0.0
 
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, AppendResponse]]:
-        """Open a stream to the leader, after its node has answered: so that a first batch is not lost on the way."""
+        """Open a stream to the leader, after its node has answered: so that no batch is sent to a dead node."""
         address = await self._nodes.leader()
         await self._nodes.reach(address, STATUS_TIMEOUT_S)
         return address, self._nodes.stub(address).AppendStream()
 
     def take(self) -> Batch | None:
-        """Take items from the queue's head, up to the size of a batch; leave out the expired and the cancelled ones."""
+        """Take items from the queue's head, up to the size of a batch; drop expired ones."""
         queue, now = self._items, self._now_s()
         items: list[BatchItem] = []
         entries = size_bytes = 0
@@ -167,7 +167,7 @@ class AppendQueue:
         return Batch(self._group, items, now) if items else None
 
     def paused(self, refusal: Refused) -> bool:
-        """Refuse all that is queued if the cause does not pass; return whether it does."""
+        """Fail all queued items if the cause is permanent; return whether it is temporary."""
         self._last_failure = refusal.message
         if not refusal.is_passing:
             self._refuse_all(refusal.code, refusal.message)
@@ -176,7 +176,7 @@ class AppendQueue:
     def answered(
         self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool
     ) -> SendVerdict[Refused]:
-        """Resolve the appends of a batch with their places, fail them, or queue a passing refusal's again."""
+        """Resolve the appends of a batch, fail them, or queue them again after a temporary refusal."""
         try:
             raise_outcome(response, address)
         except Refused as refusal:
@@ -221,19 +221,19 @@ class AppendQueue:
         return SendVerdict(is_stream_left=is_left, refusals=len(batches), cause=refusal, is_leader_named=is_named)
 
     def expire_queued(self, now_s: float) -> None:
-        """End the late items at the head; those after it were queued later, with the same time limit."""
+        """Fail expired items at the head; later items were queued later, with the same time limit."""
         while self._items and self._items[0].last_try <= now_s:
             self._fail_late(self._pop())
 
     def expire_sent(self, batch: Batch, now_s: float) -> None:
-        """End appends under way whose deadline passed as unknown: they may be committed later."""
+        """End appends in flight whose deadline passed as unknown: they may be committed later."""
         for item in batch.items:
             if item.deadline <= now_s:
                 text = "the deadline passed while the append was under way"
                 _fail_item(item, AppendUnknown(ResponseCode.NETWORK_ERROR, text))
 
     def fail_queued(self) -> None:
-        """Refuse all queued appends: the client was closed, and none of them was sent."""
+        """Fail all queued appends: the client was closed before they were sent."""
         self._refuse_all(ResponseCode.NETWORK_ERROR, "the client was closed")
 
     def _pop(self) -> BatchItem:
@@ -259,7 +259,7 @@ class AppendQueue:
 
 
 def _resolve(batch: Batch, response: AppendResponse) -> None:
-    """Give every caller the places of its entries."""
+    """Resolve every caller's future with the places of its entries."""
     places = places_of(response.first_index, response.term, response.positions)
     begin = 0
     for bodies, _, future, *_ in batch.items:
@@ -272,7 +272,7 @@ def _resolve(batch: Batch, response: AppendResponse) -> None:
 
 def _fail(batch: Batch, outcome: NotAppended | AppendUnknown) -> None:
     for item in batch.items:
-        # An exception object belongs to the one caller that it is raised to.
+        # One exception object per caller: raising one object twice would mix tracebacks.
         _fail_item(item, type(outcome)(outcome.code, outcome.message))
 
 

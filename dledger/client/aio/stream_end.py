@@ -1,7 +1,7 @@
 """Reads a stream of responses to its end, and distinguishes a cancelled call from a cancelled task.
 
 gRPC raises `asyncio.CancelledError` for both. Only a cancelled task must continue unwinding; a cancelled call has ended
-like any other, because its owner gave it up.
+like any other.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ ResponseT = TypeVar("ResponseT")
 
 
 class StreamEnded(Exception):
-    """No more responses come.
+    """The stream has ended: there are no more responses.
 
     Attributes:
-        code: of gRPC; OK when the server ended the stream in order.
-        details: what gRPC says to it; perhaps nothing.
+        code: of gRPC; OK when the server ended the stream normally.
+        details: gRPC's text for it; may be empty.
     """
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -36,10 +36,10 @@ async def next_response(
 
     Args:
         call: the stream.
-        given_up: why the owner may have cancelled the call; the details of its end then.
+        given_up: the details to report if the owner cancelled the call.
 
     Raises:
-        StreamEnded: there is none.
+        StreamEnded: there is no further response.
     """
     try:
         response = await call.read()

@@ -40,9 +40,9 @@ class AdminClient:
             admin.remove("n0")
 
     Args:
-        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
+        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one live node is enough.
         group: the replication group.
-        deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
+        deadline_s: total time for a change, including elections, concurrent changes and the catching up of a learner.
         security: plain connections, or `Tls` with the certificates that the nodes need.
 
     Raises:
@@ -77,10 +77,10 @@ class AdminClient:
         """Return the members.
 
         Args:
-            endpoint: as this node knows them; None asks the leader, which also knows the match index of each.
+            endpoint: the node to ask; None asks the leader, which also knows each member's match index.
 
         Raises:
-            AdminFailed: it does not answer, or no node knows a leader.
+            AdminFailed: the node does not answer, or no node knows a leader.
         """
         try:
             address = parse_endpoints(endpoint)[0] if endpoint else self._nodes.status_of_leader(self._deadline_s)[0]
@@ -97,7 +97,7 @@ class AdminClient:
         return response
 
     def add(self, member_id: str, address: str) -> None:
-        """Add a learner: it receives the log from now on, and neither votes nor counts.
+        """Add a learner: it receives the log, and neither votes nor counts in a majority.
 
         Args:
             member_id: its `self_id`.
@@ -113,7 +113,7 @@ class AdminClient:
         """Make a learner a voter, as soon as it has caught up.
 
         Raises:
-            AdminFailed: not done; 417: it has not caught up before the deadline, 401: it is no member.
+            AdminFailed: not done; 417: it has not caught up before the deadline, 401: it is not a member.
         """
         self._run(PromoteMemberRequest(group=self._group, id=check_id(member_id)))
 
@@ -121,15 +121,15 @@ class AdminClient:
         """Remove a member; its node may then be stopped and its files deleted.
 
         Raises:
-            AdminFailed: not done; 401: it is no member, 406: too few of those that remain would live.
+            AdminFailed: not done; 401: it is not a member, 406: too few live voters would remain.
         """
         self._run(RemoveMemberRequest(group=self._group, id=check_id(member_id)))
 
     def transfer(self, member_id: str) -> None:
-        """Hand the leadership to a voter that has caught up.
+        """Transfer the leadership to a voter that has caught up.
 
         Raises:
-            AdminFailed: not done; 418: it did not take over in time, and the old leader still leads.
+            AdminFailed: not done; 418: it did not become leader in time, and the old leader continues.
         """
         self._run(TransferLeadershipRequest(group=self._group, id=check_id(member_id)))
 

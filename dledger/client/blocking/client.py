@@ -1,6 +1,6 @@
 """The blocking interface of the client: `LogClient`. Safe to share between threads.
 
-The way of an append: `append_many` → `Combiner` (alone or with other threads' bodies) → `_append_with_retries`
+The path of an append: `append_many` → `Combiner` (alone or with other threads' bodies) → `_append_with_retries`
 (tenacity) → `_attempt` (the leader, or the node that it names) → one gRPC call, in the caller's own thread.
 """
 
@@ -45,12 +45,12 @@ class LogClient:
                 print(entry.index, entry.body)
 
     Args:
-        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
+        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one live node is enough.
         group: the replication group.
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
-        answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
-            node that is silent for this time is considered lost, and the outcome of the append is unknown.
-        checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
+        answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A node
+            that is silent for this time is considered lost, and the outcome of the append is unknown.
+        checks: which of the entries read may be a leader's own; others count as damaged.
         security: plain connections, or `Tls` with the certificates that the nodes need.
 
     Raises:
@@ -96,7 +96,7 @@ class LogClient:
 
         Raises:
             NotAppended: nothing was written; append again when the cause is gone.
-            AppendUnknown: perhaps it was; look at the log's end before appending it again.
+            AppendUnknown: it may have been written; read the log's end before appending it again.
         """
         return self.append_many((body,))[0]
 
@@ -108,7 +108,7 @@ class LogClient:
 
         Raises:
             NotAppended: none was written; append again when the cause is gone.
-            AppendUnknown: perhaps some were; look at the log's end before appending them again.
+            AppendUnknown: some may have been written; read the log's end before appending them again.
         """
         size_bytes = check_bodies(bodies)
         return self._combiner.append(bodies, size_bytes, time.monotonic() + self._deadline_s)
@@ -130,12 +130,12 @@ class LogClient:
         try:
             return retrying(deadline - time.monotonic())(attempt)
         except Refused as refusal:
-            # That time ran out says nothing of why; the attempt before does.
+            # A timeout has no cause of its own; the attempt before it does.
             message = f"{_TOO_LATE}; {failure}" if refusal.message == _TOO_LATE else refusal.message
             raise NotAppended(refusal.code, message) from refusal
 
     def _attempt(self, request: AppendRequest, deadline: float) -> AppendResponse:
-        """Send the request to the leader, or at once to the node that it names instead; no pause here."""
+        """Send the request to the leader, or to the leader that its answer names, without a pause."""
         tracker = self._nodes.tracker
         address = self._nodes.leader()
         for _ in range(HOPS_MAX):
@@ -162,11 +162,11 @@ class LogClient:
         try:
             self._nodes.reach(address, min(STATUS_TIMEOUT_S, self._time_left(deadline)))
         except Refused:
-            self._time_left(deadline)  # If only time ran out, that is said instead.
+            self._time_left(deadline)  # If only the time ran out, the error reports that instead.
             raise
 
     def _time_left(self, deadline: float) -> float:
-        """Return for how long one call may take.
+        """Return the time limit of one call, in seconds.
 
         Raises:
             Refused: the deadline has passed.
@@ -194,20 +194,19 @@ class LogClient:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
 
         Args:
-            begin: first index. Just after the end nothing is delivered (with `follow`: not yet); further on is
+            begin: first index. At the end index nothing is delivered (with `follow`: the read waits); a larger one is
                 refused with 410, in mode "local" also by a node that lags.
             position: byte position at which to begin instead; an entry must begin there.
             max_entries: the most entries to deliver; 0 = all that is committed when the read begins.
             max_bytes: the same in encoded bytes; at least one entry is delivered.
-            follow: continue with entries that are committed later, over changes of the leader; ends only by a limit or
-                by closing the iterator.
-            mode: "linearizable" (sees every append acknowledged before), "lease" (as well, quicker on the leader, and
-                only while clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
+            follow: continue with entries that are committed later, across leader changes; ends only by a limit or by
+                closing the iterator.
+            mode: "linearizable" (sees every append acknowledged before), "lease" (the same with less latency on the
+                leader, as long as clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
             endpoint: read from this node and no other, in any mode.
-            prefer_followers: read from some follower while there is one, and spare the leader: it is only asked how
-                far to read.
-            include_internal: deliver what leaders write themselves, too: no-ops (magic 2, empty body) and memberships
-                (magic 3).
+            prefer_followers: read from a follower if there is one; the leader only provides the read index.
+            include_internal: also deliver the leaders' own entries: no-ops (magic 2, empty body) and memberships (magic
+                3).
 
         Raises:
             ReadFailed: the read could not begin or continue; `next_index` says where to resume.
@@ -272,10 +271,10 @@ class LogClient:
         """Return the status of a node and of its peers.
 
         Args:
-            endpoint: which node; None asks the leader.
+            endpoint: the node to ask; None asks the leader.
 
         Raises:
-            ReadFailed: it does not answer, or refuses; or no node knows a leader.
+            ReadFailed: the node does not answer or refuses, or no node knows a leader.
         """
         if endpoint:
             address = parse_endpoints(endpoint)[0]
@@ -286,5 +285,5 @@ class LogClient:
             raise ReadFailed(refusal.code, refusal.message) from refusal
 
     def statuses(self, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, StatusResponse | str]:
-        """Ask all nodes at once; return, by endpoint, what each says of itself, or in words why it does not."""
+        """Ask all nodes at once; return each endpoint's status, or the reason why there is none."""
         return self._nodes.ask_all(timeout_s)

@@ -1,12 +1,11 @@
-"""Flat combining: threads that append at the same time share calls without a thread of the client's own.
+"""Flat combining: concurrent appends of several threads share calls, without a background thread.
 
-A thread that comes while few calls are under way sends its own bodies at once: a lone append never waits for company.
-What piles up meanwhile is taken together by the first call that ends: it wakes one of the waiting threads, which
-carries the bodies of all of them in one call and then hands the answers out. So the batches grow with the load by
-themselves, and an idle client costs nothing.
+While few calls are in flight, a thread sends its own bodies at once: a single append never waits. Later appends are
+queued. The first call that ends wakes one of the waiting threads, the carrier: it sends the bodies of all waiting
+threads in one call and distributes the answers. So batches grow with the load, and an idle client costs nothing.
 
-Invariants: `_calls` counts calls under way; it passes from a call that ends to the carrier it wakes. The thread that
-carries a batch settles every ticket in it, whatever happens. A ticket is settled once.
+Invariants: `_calls` counts calls in flight; a call that ends passes its count to the carrier that it wakes. The carrier
+of a batch settles every ticket in it, even on errors. A ticket is settled once.
 
 Source: Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
 """
@@ -30,15 +29,14 @@ if TYPE_CHECKING:
     # Sends bodies, with all retries, until a deadline on the monotonic clock; raises NotAppended or AppendUnknown.
     Send = Callable[[Sequence[bytes], float], AppendResponse]
 
-# Two: while the answer of one batch is on its way back, the next is on its way out. More only make batches smaller.
+# Two: the next batch is sent while the answer of the previous one is in flight. More only make batches smaller.
 CALLS_MAX = 2
-# How much longer than its own deadline a thread waits for the carrier of its batch, whose deadline is the same or
-# earlier, before it gives up on it.
+# Extra time after its own deadline for which a thread waits for the carrier of its batch, whose deadline is not later.
 _CARRIER_GRACE_S = 1.0
 
 
 class _Ticket:
-    """One thread's bodies and, in the end, their places or what went wrong."""
+    """One thread's bodies, and later their places or the error."""
 
     __slots__ = ("batch", "bodies", "deadline", "error", "gate", "places", "size_bytes")
 
@@ -48,14 +46,14 @@ class _Ticket:
         self.deadline = deadline
         self.places: list[Appended] | None = None
         self.error: NotAppended | AppendUnknown | None = None
-        # The tickets that this thread is to carry, itself first; set before `gate` opens, or the ticket is settled.
+        # The tickets that this thread must carry, its own first; set before `gate` opens unless the ticket is settled.
         self.batch: list[_Ticket] | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
 
 
 class Combiner:
-    """Shares calls between threads. Every method may be called by any thread.
+    """Batches the appends of several threads into shared calls. Every method may be called by any thread.
 
     Args:
         send: makes one call with all retries; runs in the threads that append.
@@ -118,7 +116,7 @@ class Combiner:
         return ticket.places
 
     def _withdraw(self, ticket: _Ticket) -> None:
-        """Take a late ticket back out of the queue; if it has left already, wait a little longer for its carrier."""
+        """Remove an expired ticket from the queue; if a carrier has taken it, wait a little longer for that one."""
         with self._lock:
             is_queued = ticket in self._queue
             if is_queued:
@@ -129,7 +127,7 @@ class Combiner:
             raise AppendUnknown(ResponseCode.NETWORK_ERROR, "the deadline passed while the append was under way")
 
     def _abandon(self, ticket: _Ticket) -> None:
-        """Leave without waiting: no other thread may be left hanging on this one."""
+        """Withdraw an interrupted thread without waiting; a call that it should carry passes to another thread."""
         with self._lock:
             if ticket in self._queue:
                 self._queue.remove(ticket)
@@ -141,7 +139,7 @@ class Combiner:
 
     def _carry(self, batch: list[_Ticket]) -> None:
         """Send a batch in this thread and settle all its tickets."""
-        # The result if this thread is interrupted: the others must neither hang nor think that nothing happened.
+        # The result if this thread is interrupted: the other threads must not block, and their outcome is unknown.
         error: NotAppended | AppendUnknown = AppendUnknown(
             ResponseCode.NETWORK_ERROR, "the thread that carried the append was interrupted"
         )
@@ -155,7 +153,7 @@ class Combiner:
             _settle(batch, response, error)
 
     def _hand_on(self) -> None:
-        """End a call: let a waiting thread carry what has piled up, if anything has."""
+        """End a call: wake a waiting thread to carry the queued tickets, if there are any."""
         with self._lock:
             if not self._queue:
                 self._calls -= 1
@@ -179,12 +177,12 @@ class Combiner:
 
 
 def _settle(batch: list[_Ticket], response: AppendResponse | None, error: NotAppended | AppendUnknown) -> None:
-    """Give every ticket its places, or an error of its own, and wake the threads; the first is the carrier itself."""
+    """Give every ticket its places or its own error, and wake the threads; the first is the carrier's."""
     places = [] if response is None else places_of(response.first_index, response.term, response.positions)
     begin = 0
     for ticket in batch:
         if response is None:
-            # An exception object belongs to the one thread that raises it.
+            # One exception object per thread: raising one object twice would mix tracebacks.
             ticket.error = type(error)(error.code, error.message)
         else:
             end = begin + len(ticket.bodies)

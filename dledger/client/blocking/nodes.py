@@ -1,4 +1,4 @@
-"""The nodes as a blocking client sees them: one gRPC channel each, and the search for the leader."""
+"""Connections of a blocking client: one gRPC channel per node, and leader discovery."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class GroupConnections:
         self._stubs: dict[str, LogServiceStub] = {}
 
     def stub(self, address: str) -> LogServiceStub:
-        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        """Return the stub for the node at `address`; the channel connects at the first call."""
         stub = self._stubs.get(address)
         return self._open(address) if stub is None else stub
 
@@ -60,12 +60,12 @@ class GroupConnections:
             return self._stubs[address]
 
     def admin_stub(self, address: str) -> AdminServiceStub:
-        """Return the way to call the AdminService of the node at `address`."""
+        """Return the AdminService stub for the node at `address`."""
         self.stub(address)
         return AdminServiceStub(self._channels[address])
 
     def close(self) -> None:
-        """Close all connections; calls under way end with CANCELLED."""
+        """Close all connections; calls in flight end with CANCELLED."""
         with self._lock:
             for channel in self._channels.values():
                 channel.close()
@@ -81,7 +81,7 @@ class GroupConnections:
         return answer
 
     def reach(self, address: str, timeout_s: float) -> None:
-        """Make sure that there is a node at `address` before anything is sent there whose loss would leave doubt.
+        """Check that a node answers at `address` before a request is sent whose outcome could be unknown.
 
         Raises:
             Refused: it does not answer; the message says why.
@@ -105,7 +105,7 @@ class GroupConnections:
             calls[address] = self.stub(address).Status.future(StatusRequest(group=self._group), timeout=timeout_s)
             calls[address].add_done_callback(partial(_put_address, arrived, address))
         answers: dict[str, StatusResponse | str] = {}
-        # Every call ends by its own timeout; this one only guards against a lost notice.
+        # Every call ends by its own timeout; this one only guards against a lost notification.
         give_up_at = time.monotonic() + 2 * timeout_s
         while len(answers) < len(asked) and not (is_hasty and is_enough(answers, len(asked))):
             try:
@@ -130,10 +130,10 @@ class GroupConnections:
         return None if leader is None else self.tracker.follow(leader)
 
     def leader(self) -> str:
-        """Return the address to try as the leader: the last known one, else what the nodes say.
+        """Return the address to try as the leader: the last known one, else the one that the nodes name.
 
         Raises:
-            Refused: no node knows one; the message has what each said.
+            Refused: no node knows a leader; the message contains each node's answer.
         """
         known = self.tracker.leader
         if known is not None:
@@ -145,9 +145,9 @@ class GroupConnections:
         return self.tracker.follow(leader)
 
     def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
-        """Return the leader's address, and what it says of itself or in words why it does not.
+        """Return the leader's address, and its status or the reason why there is none.
 
-        The node that was taken for the leader may be gone, or deposed: then the leader is looked for once more.
+        If the presumed leader does not answer or was deposed, the leader is searched for once more.
 
         Raises:
             Refused: as `leader`.
@@ -161,7 +161,7 @@ class GroupConnections:
         return address, answer
 
     def follower(self) -> str:
-        """Return some follower, or the leader while there is none.
+        """Return a follower, or the leader if there is none.
 
         Raises:
             Refused: no node knows a leader.
