@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def begin(state: State, peer: str, progress: Progress) -> None:
-    """Begin an installation: a snapshot, if one is useful, and a reset of the log of `peer`."""
+    """Begin an installation on `peer`: a snapshot, if it covers deleted entries, then a reset of its log."""
     snapshot = state.snapshot
     # A snapshot that ends before our log begins would leave a gap.
     is_useful = snapshot is not None and snapshot.index >= state.log.begin_index - 1
@@ -35,10 +35,10 @@ def begin(state: State, peer: str, progress: Progress) -> None:
 
 
 def retry(state: State, peer: str, progress: Progress) -> None:
-    """Ask the follower, whose answer is overdue, how much of the snapshot it has; if that is deleted, send the newest.
+    """Ask a follower whose answer is overdue for its progress; if the snapshot is deleted, send the newest.
 
-    While the snapshot is kept, a newer one is not sent instead: if snapshots are saved more often than one can be
-    sent, no installation would ever end.
+    While the snapshot is kept, a newer one is not sent instead: if snapshots are saved more often than one can be sent,
+    no installation would ever end.
     """
     installation = progress.installation
     assert installation is not None
@@ -113,8 +113,8 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
     """Send the next chunk after those that the follower has.
 
     An answer without progress does not trigger a chunk: it is a duplicate, or the follower's disk is full. If it did,
-    each duplicate would double the chunks in flight, and a full disk would cause chunks as fast as messages travel.
-    The chunk in flight, or its timeout, continues the installation.
+    each duplicate would double the chunks in flight, and a full disk would cause a tight loop of chunks. The
+    installation continues after the chunk in flight is answered or times out.
     """
     installation = progress.installation
     if installation is None or installation.snapshot is None or installation.snapshot.index != response.index:
@@ -122,7 +122,8 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
     if response.received_bytes == installation.sent_bytes:
         return
     if response.received_bytes < installation.sent_bytes:
-        # The follower was restarted or found damage. Sent again at once, the chunks could fail as fast as they travel.
+        # The follower was restarted or found damage. If the chunks were sent again at once, they could fail in a tight
+        # loop.
         progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
     installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
     progress.is_waiting = False
@@ -145,7 +146,7 @@ def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
         received += chunk.length
         state.incoming = (chunk.snapshot, received)
     if received < chunk.snapshot.size_bytes:
-        # The last chunk is answered when the whole is verified.
+        # The last chunk is answered when the whole snapshot is verified.
         _send_progress(state, sender, chunk.snapshot, received)
 
 
@@ -165,9 +166,9 @@ def _send_progress(state: State, leader_id: str, snapshot: SnapshotInfo, receive
 def on_reset(state: State, sender: str, message: ResetLog) -> None:
     """Restart the log at the leader's first index, unless this log holds every entry that the leader deleted.
 
-    Entries that an earlier life knew to be committed are never dropped for a log that begins among them. A log that
-    begins after all of them replaces them, because the leader's reset means that everything before was committed; this
-    node cannot recognise a leader for which that is false.
+    Entries that an earlier process of this node knew to be committed are never dropped for a log that begins among
+    them. A log that begins after all of them replaces them, because the leader's reset means that everything before was
+    committed; this node cannot recognise a leader for which that is false.
     """
     end = message.begin_index - 1
     if not _holds(state, end, message.prev_term):
@@ -192,7 +193,7 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
             )
         )
         if message.snapshot_index != NO_INDEX:
-            # Should this node lead, a follower that lacks the same entries needs this snapshot from it.
+            # If this node becomes leader, a follower that lacks the same entries needs this snapshot from it.
             state.snapshot = state.stored
     office = state.follower
     office.matched_index = max(office.matched_index, end)

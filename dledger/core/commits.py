@@ -1,4 +1,4 @@
-"""Rules that advance the commit index: a leader counts acknowledgements, followers learn it."""
+"""Rules that advance the commit index: a leader counts acknowledgements, a follower takes the leader's index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def learn_commit(state: State, index: int) -> None:
     """Advance a follower's commit index to `index`, which the leader sent.
 
     The only place where the index is bounded: it is valid for entries that were compared with *this* leader's log.
-    Later entries may be those of a deposed leader, even if this node acknowledged others before it was wiped or
+    Entries beyond those may be from a deposed leader, even if this node acknowledged others before it was wiped or
     restarted.
     """
     advance_commit(state, min(index, state.follower.matched_index))

@@ -25,14 +25,14 @@ class RaftConfig:
     Attributes:
         heart_beat_time_interval_ms: time between a leader's heartbeats. DLedger: 2000; lower here for fast failover.
         min_election_timeout_ms: a follower without a leader becomes a candidate after a random time from here ...
-        max_election_timeout_ms: ... up to here (exclusive). Must be several heartbeats, so that one lost heartbeat
-            does not depose a leader; also the time after which a leader without a quorum steps down.
+        max_election_timeout_ms: ... up to here (exclusive). Must be several heartbeats, so that one lost heartbeat does
+            not depose a leader; also the time after which a leader without a quorum steps down.
         max_push_size_bytes: encoded entries in one push (at least one entry is sent, whatever its size).
         max_push_window: pushes in flight to one peer without an answer.
         max_push_time_out_ms: a push without an answer for this time is considered lost (DLedger `maxPushTimeOutMs`).
         max_in_flight_size_bytes: pushed bytes in flight to one peer; the window is full when either bound is reached.
         max_in_flight_total_size_bytes: the same over all peers; one push to each peer is always allowed.
-        peer_push_quota: bytes a second to a follower that catches up (DLedger: 20 MiB/s; higher here, so that a wiped
+        peer_push_quota: bytes per second to a follower that catches up (DLedger: 20 MiB/s; higher here, so that a wiped
             node is re-synced soon). A follower is catching up while it lacks more than
             `max_leadership_transfer_wait_index`.
         snapshot_chunk_size_bytes: of a snapshot in one message.

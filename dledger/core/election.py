@@ -14,7 +14,7 @@ from dledger.types import TERM_MAX, Role
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
-# Election timeouts that a node whose disk stalled a short while ago lets pass for the others.
+# Election timeouts that a node skips, in favour of others, after its disk stalled.
 _TURNS_LEFT_TO_OTHERS: Final = 3
 
 
@@ -30,13 +30,13 @@ def tick(state: State, office: Follower | Candidate) -> None:
 
 
 def start_pre_vote(state: State) -> None:
-    """Start a pre-vote, which does not change the term: a node that was partitioned off does not disrupt the group."""
+    """Start a pre-vote, which keeps the term, so that a partitioned node does not disrupt the group later."""
     transitions.ask_pre_votes(state)
     _ask(state, request_term=state.term + 1)
 
 
 def start_vote(state: State, *, is_asked_to_campaign: bool = False) -> None:
-    """Raise the term, vote for ourselves and ask for the others' votes."""
+    """Increment the term, vote for this node and send vote requests."""
     transitions.ask_votes(state, is_asked_to_campaign=is_asked_to_campaign)
     voting_rights.name_group(state)
     _ask(state, request_term=state.term)
@@ -83,12 +83,12 @@ def has_live_leader(state: State) -> bool:
 def _may_campaign(state: State) -> bool:
     """Return whether this node may start an election.
 
-    A node whose disk stalled a short while ago lets its first election timeouts pass for the other nodes. If no leader
-    is elected meanwhile, it campaigns: the disks of all nodes may have stalled.
+    A node whose disk stalled recently skips its first election timeouts, so that another node can be elected. If no
+    leader is elected meanwhile, it campaigns: the disks of all nodes may have stalled.
 
     In the highest term (`TERM_MAX`) no node campaigns: the next term could not be encoded.
 
-    A node that is no voter campaigns when a candidate with a shorter log needs its vote (`_note_need`).
+    A non-voter campaigns when a candidate with a shorter log needs its vote (`_note_need`).
     """
     if state.is_disk_stalling or state.term >= TERM_MAX:
         return False
@@ -112,7 +112,7 @@ def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
 
 
 def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
-    """Answer whether this node would vote so; neither its term nor its timer changes."""
+    """Answer whether this node would grant the vote; neither its term nor its timer changes."""
     is_granted = (
         request.term > state.term
         and not has_live_leader(state)
@@ -148,8 +148,8 @@ def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
     """Return whether the candidate's log is as up to date as ours (Raft §5.4.1), and has what is known to be committed.
 
     A log that lacks an entry which is known here to be committed must not win. If its last term began after this node
-    learned of the commit, Raft excludes the leader of that term: one of its voters had lost entries and did
-    not detect it. Otherwise the entry is one that an earlier leader sent to the candidate alone, and nothing is wrong.
+    learned of the commit, Raft excludes the leader of that term: one of its voters had lost entries and did not detect
+    it. Otherwise the candidate's last entry is one that an earlier leader sent only to it, which is a normal case.
     """
     if not state.log.is_up_to_date(request.last_index, request.last_term):
         _note_need(state)
@@ -161,10 +161,10 @@ def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
 
 
 def _note_need(state: State) -> None:
-    """Remember that a candidate with a shorter log counts this node among the voters, whatever its own log says.
+    """Record that a candidate with a shorter log counts this node as a voter, unlike this node's own log.
 
     The entry that promoted this node is in the candidate's log, and was replaced in this log by a later leader that is
-    down. The candidate cannot win without this vote, and never gets it; possibly no other node has a log that is long
+    down. The candidate cannot win without this vote and never gets it, and perhaps no other node has a log that is long
     enough. So this node campaigns: elected by a majority of the voters that its own log names, without its own vote, it
     leads until its no-op is committed (`membership_changes.committed`), and then all have the same membership.
     """
@@ -194,7 +194,7 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
 def on_disk_health(state: State, *, is_stalled: bool, is_stalling: bool, is_full: bool) -> None:
     """Resign, and do not campaign, while the disk stalls: appends would be acknowledged late or never.
 
-    A node that was elected although its disk stalled a short while ago keeps leading until the disk stalls again.
+    A node that was elected although its disk stalled recently keeps leading until the disk stalls again.
     """
     if is_full and not state.is_disk_full:
         transfer.leave_full_disk(state)

@@ -28,7 +28,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message of a peer arrived."""
+    """A message from a peer arrived."""
 
     sender: str
     message: Message
@@ -58,7 +58,7 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PushNotTaken:
-    """The driver could not offer `push` of `sender` to the core: no room on the disk, or (`is_corrupt`) bad bytes."""
+    """The driver could not offer `push` of `sender` to the core: no disk space, or (`is_corrupt`) invalid bytes."""
 
     sender: str
     push: Push
@@ -85,7 +85,7 @@ class ReadIndex:
 
 @dataclass(frozen=True, slots=True)
 class TransferLeadership:
-    """Hand the leadership to `target`; `request_id` comes back in `RequestEnded`."""
+    """Transfer the leadership to `target`; `request_id` comes back in `RequestEnded`."""
 
     request_id: int
     target: str
@@ -114,9 +114,9 @@ class DiskHealth:
     """The disk stalls or is full, or has recovered.
 
     Attributes:
-        is_stalled: a sync stalls, or one did a short while ago.
-        is_stalling: one stalls now.
-        is_full: entries were refused because the disk is full, which it still is.
+        is_stalled: a sync stalls, or stalled recently.
+        is_stalling: a sync stalls now.
+        is_full: entries were refused because the disk was full, and it still is.
     """
 
     is_stalled: bool
@@ -149,7 +149,7 @@ class SentSnapshotGone:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStored:
-    """The last chunk of a snapshot was written: all of it is verified and durable, or (not `is_good`) dropped."""
+    """The last chunk of a snapshot was written: the snapshot is verified and durable, or (not `is_good`) dropped."""
 
     snapshot: SnapshotInfo
     is_good: bool
@@ -198,7 +198,7 @@ class AppendProposal:
 
 @dataclass(frozen=True, slots=True)
 class AppendPushed:
-    """Write the entries of `push` from `first_index` on; those before it are already here."""
+    """Write the entries of `push` from `first_index` on; those before it are already in the log."""
 
     push: Push
     first_index: int
@@ -213,7 +213,7 @@ class TruncateFrom:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Hand a message to the transport; it may be lost."""
+    """Pass a message to the transport; it may be lost."""
 
     peer: str
     message: Message
@@ -261,7 +261,7 @@ class AppendMembership:
 class SaveMemberships:
     """Make the list of the log's memberships durable before any later effect.
 
-    The first is committed or the oldest known, the last one is in force; ascending in index.
+    In ascending order of index. The first is committed or the oldest known; the last one is in force.
     """
 
     memberships: tuple[MembershipEntry, ...]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
-    """Stay a follower; advance the commit index, and report it if it exceeds what was compared in this life."""
+    """Stay a follower; advance the commit index, and report it if it exceeds the matched index."""
     note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
     response = HeartbeatResponse(
@@ -71,7 +71,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
 
 
 def _agrees(state: State, index: int, term: int) -> bool:
-    """Return whether our entry at `index`, which is at most our last index, is the leader's, of `term`."""
+    """Return whether our entry at `index` (at most our last index) has the leader's `term`."""
     if index < state.log.begin_index:
         # Before it there is no entry, or one that was committed before it was deleted.
         return True
@@ -107,7 +107,7 @@ def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool
 
 def note_leader_contact(state: State, sender: str, *, is_founding: bool = False) -> None:
     """Record a message of `sender`, the leader of the current term."""
-    # Messages of a second leader are rejected before (`core.trust`).
+    # Messages of a second leader were already rejected (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
     voting_rights.meet_leader(state, sender, is_founding=is_founding)
@@ -117,7 +117,7 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
 
 
 def _take_entries(state: State, push: Push, span: Span) -> bool:
-    """Truncate a conflict and append new entries; False: not done, as it would truncate below the commit floor."""
+    """Truncate a conflict and append new entries; return False if that would truncate below the commit floor."""
     log = state.log
     conflict = log.first_conflict(span.first_index, span.last_index, span.term)
     if conflict != NO_INDEX:
@@ -147,10 +147,11 @@ def _take_entries(state: State, push: Push, span: Span) -> bool:
 
 
 def _keep_committed(state: State, sender: str, push: Push) -> None:
-    """Refuse entries that conflict with entries which an earlier life of this node knew to be committed.
+    """Refuse entries that conflict with entries which an earlier process of this node knew to be committed.
 
     Either the leader was elected without the committed entries, because one of its voters lost them without detecting
-    it, or this directory is a wrong one. This node cannot decide which: it keeps its entries, and both nodes report it.
+    it, or this node runs on the wrong directory. This node cannot decide which: it keeps its entries, and both nodes
+    report it.
     """
     state.emit(MessageRejected(sender, RejectReason.COMMITTED, Push.__name__, push.term))
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 # The pause after a push that a follower cannot verify doubles at most this number of times (6.4 s by default).
 _CORRUPT_DOUBLINGS_MAX = 6
 
-# ------------------------------------------------------------------------------------------- taking and leaving office
+# ------------------------------------------------------------------------------------------- beginning and ending
+# leadership
 
 
 def become_leader(state: State, *, is_founding: bool) -> None:
-    """Lead: append an entry, because only entries of our own term are committed by counting (Raft §5.4.2, §8).
+    """Begin to lead with an entry, because only entries of our own term are committed by counting (Raft §5.4.2, §8).
 
     `is_founding`: the group begins with this election; founding voters are informed (ADR 7).
     """
@@ -36,7 +37,7 @@ def become_leader(state: State, *, is_founding: bool) -> None:
     else:
         _append(state, None, 1)
     if state.is_founding and not is_founding:
-        # This node is founding, but was elected by a majority that is not: the voters have not agreed on its group id.
+        # This node is founding, but was elected by voters that are not: they have not agreed on its group id.
         state.founding_group_id = NO_GROUP
     state.is_founding = False
     replication.broadcast_heartbeat(state)
@@ -85,7 +86,7 @@ def tick(state: State) -> None:
 
 
 def _has_quorum(state: State) -> bool:
-    """Return whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
+    """Return whether a majority answered within an election timeout, with us (dissertation §6.2: check-quorum)."""
     progress, time_out_ms = state.leader.progress, state.config.max_election_timeout_ms
     live = sum(voter == state.self_id or progress[voter].is_live(state.now_ms, time_out_ms) for voter in state.voters)
     return live >= state.quorum
@@ -119,7 +120,7 @@ def on_written(state: State) -> None:
 
 
 def _note_answer(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
-    """Record an answer. None: it is from an earlier incarnation of a node that was wiped since."""
+    """Record an answer; return None if it is from an earlier incarnation of a node that was wiped since."""
     progress = state.leader.progress[sender]
     if incarnation is not None and not voting_rights.recognise(state, sender, progress, incarnation):
         return None
@@ -145,7 +146,7 @@ def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
 
 
 def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
-    """Find the last index at which the follower's log may equal ours, without trying each entry (end of Raft §5.3)."""
+    """Find the last index at which the follower's log may equal ours, without probing each entry (end of Raft §5.3)."""
     progress = _note_answer(state, sender)
     assert progress is not None
     if progress.installation is not None:
@@ -162,7 +163,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.paused_until_ms = state.now_ms + pause_ms
         return
     if response.is_contradicting:
-        # Retrying does not resolve it; an operator must.
+        # A retry cannot succeed; an operator must act.
         state.emit(MessageRejected(sender, RejectReason.CONTRADICTED, PushRefused.__name__, response.term))
         progress.retry()
         progress.is_contradicting = True
@@ -186,7 +187,7 @@ def _pause_if_overtaken(state: State, progress: Progress) -> None:
 
     After a lost push, the later pushes of the window are refused once, before the probe that follows them. A second
     refusal within the interval means that messages overtake one another: each refusal of the old window would start
-    another window, and each of those more refusals.
+    another window, with more refusals.
     """
     pause_ms = state.config.heart_beat_time_interval_ms
     if state.now_ms < progress.window_refused_ms + pause_ms:
@@ -238,7 +239,7 @@ def _commit_by_majority(state: State) -> None:
 
 
 def on_persisted(state: State) -> None:
-    """Count our own disk, which is one of the voters."""
+    """Count this node's own durable entries towards the majority."""
     _commit_by_majority(state)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dledger.core.state.consensus import State
     from dledger.core.state.progress import Progress
 
-# Election timeouts for which a removed member still receives messages, so that it receives its removal.
+# Election timeouts for which a removed member still receives messages, so that it learns of its removal.
 _FAREWELL_TIMEOUTS = 4
 
 
@@ -114,7 +114,7 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
 
 
 def _is_in_contact(state: State, wanted: Membership, voter: str) -> bool:
-    """Return whether `voter` answered within an election timeout, with the incarnation that `wanted` counts."""
+    """Return whether `voter` answered within an election timeout with the incarnation in `wanted`."""
     progress, member = state.leader.progress[voter], wanted.get(voter)
     is_live = progress.is_live(state.now_ms, state.config.max_election_timeout_ms)
     return is_live and member is not None and progress.incarnation == member.incarnation
@@ -142,7 +142,7 @@ def _append(state: State, wanted: Membership) -> None:
 
 
 def refresh_followers(state: State) -> None:
-    """Begin to replicate to new members, and to end the replication to removed ones."""
+    """Begin to replicate to new members, and schedule the end of replication to removed ones."""
     members = state.memberships[-1].membership.members
     for member in members:
         progress = state.leader.progress.get(member.id)
@@ -159,7 +159,7 @@ def refresh_followers(state: State) -> None:
 
 
 def part(state: State) -> None:
-    """End the replication to removed members that have received the removal, or had enough time to."""
+    """End the replication to removed members that have received their removal, or after a time limit."""
     index = state.memberships[-1].index
     gone = [
         peer

@@ -1,9 +1,9 @@
-"""The messages that nodes exchange, as the core sees them.
+"""The messages between nodes, in the core's representation.
 
-Sender and receiver are not part of a message: they come with the event (`Received`) or the effect (`Send`).
-Terms: a message always carries its sender's current term, except a pre-vote request, which carries the term that
-the sender would have as a candidate (dissertation §9.6). `group_id`, in messages of leaders and candidates: the
-group id in the sender's log (`Membership.group_id`); a node of another group drops the message (`core.trust`).
+Sender and receiver are not part of a message: they come with the event (`Received`) or the effect (`Send`). Terms: a
+message always carries its sender's current term, except a pre-vote request, which carries the term that the sender
+would have as a candidate (dissertation §9.6). `group_id`, in messages of leaders and candidates: the group id in the
+sender's log (`Membership.group_id`); a node of another group drops the message (`core.trust`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ class VoteRequest:
     """Ask for a vote, or (pre-vote) whether one would be given (Raft §5.2, §5.4.1; dissertation §9.6).
 
     Attributes:
-        is_transfer: the leader asked the sender to campaign (dissertation §3.10): voters need not wait for its silence.
-        voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
-            with another one was wiped since, and its earlier votes and acknowledgements are lost.
-        life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may reach the
-            term of an earlier life again, and the votes for that life were for another log.
+        is_transfer: the leader asked the sender to campaign (dissertation §3.10): voters do not require that the leader
+            has timed out.
+        voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver with
+            another one was wiped since, and its earlier votes and acknowledgements are lost.
+        life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may reach a term
+            of an earlier process again, whose votes were for another log.
     """
 
     term: int
@@ -54,11 +55,11 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Show that the leader is alive. `commit_index` never exceeds what the receiver is known to have.
+    """Show that the leader is alive. `commit_index` is at most the receiver's match index.
 
     Attributes:
-        is_founding: this leader's election founded the group, and the receiver has no other obligations yet:
-            a founding receiver becomes a full member.
+        is_founding: this leader's election founded the group, and the receiver has given no other votes or
+            acknowledgements yet: a founding receiver becomes a full member.
     """
 
     term: int
@@ -74,7 +75,7 @@ class HeartbeatResponse:
 
     Attributes:
         incarnation: of the sender (`HardState.incarnation`).
-        is_healthy: its disk neither stalls nor is full; a node that is not healthy is not made leader.
+        is_healthy: its disk neither stalls nor is full; the leadership is not transferred to an unhealthy node.
         is_unmatched: the heartbeat's commit index exceeds what the sender has compared with this leader's log: it was
             restarted after it acknowledged those entries, and waits for a probe.
     """
@@ -91,9 +92,9 @@ class Push:
     """Carry entries (AppendEntries of the paper, DLedger's PUSH).
 
     `span` is None in a probe, which only asks whether the logs agree at `prev_index`. `payload` holds the encoded
-    entries, `span.length` bytes as stored in the leader's file; in a `Send` effect it is None, and the driver
-    reads it from the store. `prev_term` may be `UNKNOWN_TERM`: the leader has no entry there any more. `memberships`
-    is never sent: the receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
+    entries, `span.length` bytes as stored in the leader's file; in a `Send` effect it is None, and the driver reads it
+    from the store. `prev_term` may be `UNKNOWN_TERM`: the leader no longer has that entry. `memberships` is never sent:
+    the receiver's driver finds them in the payload. `is_founding`: see `Heartbeat`.
     """
 
     term: int
@@ -127,10 +128,10 @@ class PushRefused:
         rejected_prev_index: `prev_index` of the push, so that the leader recognises late answers.
         last_index: the follower's last index.
         conflict_term: the follower's term at `rejected_prev_index`; -1 when it has no entry there.
-        conflict_first_index: the first index that the follower holds of `conflict_term`; -1 without one.
+        conflict_first_index: the follower's first index of `conflict_term`; -1 without one.
         is_disk_full: the entries match, but do not fit on the disk now.
         is_corrupt: the bytes of the entries contradict their headers, or the push.
-        is_contradicting: the follower knows that other entries than the leader's are committed, and truncates nothing.
+        is_contradicting: the follower knows that its own, different entries are committed, and truncates nothing.
     """
 
     term: int
@@ -155,8 +156,8 @@ class TimeoutNow:
 class ReadIndexRequest:
     """Ask the leader for an index up to which the sender may serve a linearizable read (dissertation §6.4).
 
-    `read_id` is chosen by the sender, and echoed. No other life of the sender may use it: an answer to a request of an
-    earlier life does not cover later acknowledgements.
+    `read_id` is chosen by the sender, and echoed. No other process of the sender may use it: an answer to a request of
+    an earlier process does not cover later acknowledgements.
     """
 
     term: int
@@ -203,10 +204,10 @@ class ResetLog:
         begin_index, begin_position: where the leader's log begins; everything before was committed. In a `Send` effect
             the position is -1, and the driver takes it from the store.
         prev_term: term of the entry before, or one not below it; `NO_TERM` before index 0.
-        membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
-            be in the log that follows.
+        membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may be
+            in the log that follows.
         snapshot_index: last entry in the snapshot that was sent before; -1 without one.
-        prev_chain_crc: chain checksum of the entry before, so that the header of the first entry is proven like any
+        prev_chain_crc: chain checksum of the entry before, so that the header of the first entry is verified like any
             other; -1 when the leader no longer knows it. In a `Send` effect it is -1, and the driver takes it from the
             store.
         commit_index: the leader's: the receiver keeps its old log until the new one is committed up to here.

@@ -1,8 +1,8 @@
-"""`Raft.step(event) -> [Effect]`: the consensus of one node as a deterministic function of what happens to it.
+"""`Raft.step(event) -> [Effect]`: the consensus of one node as a deterministic function of its events.
 
-Place on the way of an append: the driver feeds `Propose` (leader) or `Received(Push)` (follower) and executes what
-is returned. The rules are in `election` (votes), `leader` and `follower` (replication),
-`transitions` (roles). This module dispatches events to rules, compares terms, and puts the hard state first.
+Place on the path of an append: the driver feeds `Propose` (leader) or `Received(Push)` (follower) and executes the
+returned effects. The rules are in `election` (votes), `leader` and `follower` (replication), `transitions` (roles).
+This module dispatches events to rules, compares terms, and orders the hard state before other effects.
 """
 
 from __future__ import annotations
@@ -69,17 +69,16 @@ class Raft(RaftStatus):
     Args:
         config: timings and limits.
         self_id: this node.
-        memberships: those in the log; the first is known to be committed, or comes from the settings.
-        hard_state: as it was last saved.
-        log_state: the log as recovery found it; all of it is durable.
-        fit: computes how much one push can carry; called only for entries that were written (see
-            `core.state.consensus`).
+        memberships: from the log; the first is known to be committed, or is from the settings.
+        hard_state: the last saved one.
+        log_state: the recovered log; all of it is durable.
+        fit: computes the span of one push; called only for entries that were written (see `core.state.consensus`).
         draw: random numbers in a half-open range, from a generator that the owner seeded.
         now_ms: the owner's monotonic clock at construction.
         snapshot: the newest one of the state machine.
-        incoming: a snapshot that was being received, and the number of its bytes that are here.
-        commit_floor: index up to which an earlier life of this very directory knew its entries to be committed; -1:
-            it is not known. It is at most `log_state.last_index`.
+        incoming: a snapshot that was being received, and the number of its received bytes.
+        commit_floor: index up to which an earlier process on this directory knew its entries to be committed; -1: not
+            known. It is at most `log_state.last_index`.
     """
 
     def __init__(
@@ -107,7 +106,8 @@ class Raft(RaftStatus):
             log=log,
             fit=fit,
             draw=draw,
-            # A log may have no term file, or an older one (a copied store): its entries prove a term, too.
+            # The term file may be missing or older than the log (a copied store): the log's last term is then the
+            # minimum.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
             office=Follower(
@@ -139,7 +139,7 @@ class Raft(RaftStatus):
         """Process `event`; return the effects to execute, in order, before the next event.
 
         Raises:
-            InvariantBroken: Raft excludes what happened; stop the node and keep its files.
+            InvariantBroken: a state that Raft excludes; stop the node and keep its files.
         """
         state = self.state
         state.effects = []
@@ -206,7 +206,7 @@ class Raft(RaftStatus):
         self.state.now_ms = now_ms
 
     def is_believed(self, sender: str, message: Message) -> bool:
-        """Return whether `message` would be passed to its rule, without a check of entries: also not of an old term."""
+        """Return whether `message` would be passed to its rule; entries are not checked. False for an old term."""
         return message.term >= self.state.term and trust.fault_of(self.state, sender, message) is None
 
     def _finish(self) -> list[Effect]:
@@ -252,11 +252,11 @@ class Raft(RaftStatus):
     def _compare_terms(self, sender: str, message: Message) -> None:
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
-        A leader or candidate need not be a member in our log: its membership may be newer (dissertation §4.1).
-        All other messages of non-members, such as a node that was removed, never raise the term. Nor do a
-        request for a read index and its answer: they have no group id, so a node of another group with the id of a
-        member could depose a leader with them. An old leader learns of the newer term from the next leader's messages,
-        and answers no read before a quorum has confirmed it; a read for which the wrong leader was asked is refused.
+        A leader or candidate need not be a member in our log: its membership may be newer (dissertation §4.1). All
+        other messages of non-members, such as a node that was removed, never raise the term. Nor do a request for a
+        read index and its answer: they have no group id, so a node of another group with the id of a member could
+        depose a leader with them. A deposed leader receives the newer term with the next leader's messages, and answers
+        no read before a quorum has confirmed it; a read that was sent to the wrong leader is refused.
         """
         state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted

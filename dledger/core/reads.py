@@ -1,4 +1,4 @@
-"""Linearizable reads: by a round of heartbeats (ReadIndex), by lease, and on a follower by asking the leader.
+"""Linearizable reads: by a heartbeat round (ReadIndex), by lease, or on a follower with the leader's read index.
 
 Sources: dissertation §6.4 (read index), §6.4.1 (lease). A read index covers every append that was acknowledged before
 the read began. A new leader knows it only when its no-op is committed.
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from dledger.core.config import RaftConfig
     from dledger.core.state.consensus import State
 
-# Reads of one peer that wait here, and of all peers and this node; more are refused. A node asks at most twice a batch.
+# Waiting reads of one peer, and of all peers and this node; more are refused. A node sends at most two requests per
+# batch.
 PEER_READS_MAX = 1_024
 READS_MAX = 4_096
 _PPM = 1_000_000
 
 
 def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None:
-    """Begin a read that this node's caller requested."""
+    """Begin a read for a caller of this node."""
     if state.role is Role.LEADER:
         if is_lease_allowed and has_lease(state):
             state.emit(ReadReady(read_id, state.commit_index))
@@ -43,7 +44,7 @@ def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None
 
 
 def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
-    """Begin a read for a member that follows; refuse it here if too many wait, or the sender is no member."""
+    """Begin a read for another member; refuse it if too many reads wait, or the sender is not a member."""
     if not _may_ask(state, sender):
         state.send(sender, ReadIndexResponse(term=state.term, read_id=request.read_id, index=NO_INDEX))
         return
@@ -82,7 +83,7 @@ def tick(state: State, office: Follower) -> None:
 
 
 def drop(state: State, peer: str) -> None:
-    """Refuse the reads of `peer`, whose connection broke: the next connection may be of another life."""
+    """Refuse the reads of `peer`, whose connection broke: the next connection may be from another process."""
     office = state.leader
     for read in [read for read in office.reads if read.peer == peer]:
         office.reads.remove(read)
@@ -91,7 +92,7 @@ def drop(state: State, peer: str) -> None:
 
 def _begin(state: State, read_id: int, peer: str | None) -> None:
     """Record the commit index, then confirm that this node still leads."""
-    # Until our no-op commits we may not know all that is committed.
+    # Until our no-op commits, our commit index may be too low.
     office = state.leader
     index = max(state.commit_index, office.term_start_index)
     office.reads.append(PendingRead(read_id, index, office.round + 1, peer))
@@ -120,11 +121,11 @@ def answer(state: State) -> None:
 
 
 def has_lease(state: State) -> bool:
-    """Return whether no other node can have been elected yet, whatever the clocks do within their bound.
+    """Return whether no other node can have been elected yet, given the bound on clock drift.
 
     A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it. The lease counts from the
-    moment at which this leader sent the heartbeat, so it ends first on every clock that is faster than ours by at most
-    twice the drift.
+    moment at which this leader sent the heartbeat, so it expires before the voters' timeouts, even if their clocks are
+    faster than ours by twice the drift.
     """
     office = state.leader
     if office.is_lease_void or state.commit_index < office.term_start_index:

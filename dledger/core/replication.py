@@ -16,12 +16,12 @@ from dledger.core.state.progress import Progress
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
-# Rounds whose begin is kept: an answer to an older round would renew a lease that has expired.
+# Rounds whose start time is kept; an answer to an older round would renew a lease that has already expired.
 _ROUND_TIMES_MAX = 64
 
 
 def follow(state: State, peer: str) -> None:
-    """Begin to replicate to `peer`, of which nothing is known yet."""
+    """Begin to replicate to `peer`, whose log is not known yet."""
     now_ms = state.now_ms
     next_index = state.log.last_index + 1
     state.leader.progress[peer] = Progress(
@@ -50,7 +50,7 @@ def push(state: State, peer: str) -> None:
 
 
 def _has_room(state: State, progress: Progress) -> bool:
-    """Return whether another push may be sent: bounds for this peer and all, and the quota of one that catches up."""
+    """Return whether the bounds for this peer and for all peers, and the catch-up quota, allow another push."""
     config = state.config
     in_flight = progress.in_flight
     if len(in_flight) >= config.max_push_window or progress.in_flight_size_bytes >= config.max_in_flight_size_bytes:
@@ -67,7 +67,7 @@ def _has_room(state: State, progress: Progress) -> bool:
 
 
 def _is_catching_up(state: State, progress: Progress) -> bool:
-    """Return whether the peer is being sent entries that were committed long ago: no client waits for those."""
+    """Return whether the peer receives entries that were committed long ago, for which no client waits."""
     return progress.next_index + state.config.max_leadership_transfer_wait_index < state.commit_index
 
 
@@ -121,7 +121,7 @@ def retry(state: State, peer: str, progress: Progress) -> None:
 
 
 def broadcast_heartbeat(state: State) -> None:
-    """Begin a round."""
+    """Begin a heartbeat round."""
     office = state.leader
     office.round += 1
     office.round_times.append((office.round, state.now_ms))

@@ -90,7 +90,7 @@ def ask_target(state: State) -> None:
 
 
 def tick(state: State) -> None:
-    """Give up a transfer that takes too long."""
+    """Abort a transfer that has timed out."""
     transfer = state.transfer
     if transfer is None or state.now_ms < transfer.deadline_ms:
         return

@@ -3,7 +3,7 @@
 A transition first ends the requests of the old role, and replaces the object of the role (`core.state.roles`). The
 table has the old and new role of each cause, and the change of term and vote; a transition that is not in it is a bug.
 
-Not here: when a cause is given (`core.election`, `core.leader`, `core.follower`).
+Not here: the conditions of each cause (`core.election`, `core.leader`, `core.follower`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_LEADING: Final = frozenset({Role.FOLLOWER, Role.CANDIDATE})
 
 
 class TransitionCause(Enum):
-    """Why a role is entered."""
+    """The cause of a transition."""
 
     NEWER_TERM = "a message came of a higher term"
     LEADER_SEEN = "a message came from the leader of the term"
@@ -112,7 +112,7 @@ def lose_leader(state: State) -> None:
 
 
 def ask_pre_votes(state: State) -> None:
-    """Become a candidate that only asks whether it would be elected."""
+    """Become a candidate that requests pre-votes."""
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
     _enter(state, TransitionCause.PRE_VOTE, Candidate(True, False, deadline_ms))
 
@@ -124,7 +124,7 @@ def ask_votes(state: State, *, is_asked_to_campaign: bool) -> None:
 
 
 def take_lead(state: State, founders: frozenset[str]) -> None:
-    """Lead the term: the votes are enough; `founders` are the voters, if this election founds the group."""
+    """Become the leader of the term; `founders` are the voters, if this election founds the group."""
     due_ms = state.now_ms + state.config.preferred_leader_interval_ms
     _enter(state, TransitionCause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
 
@@ -135,7 +135,7 @@ def resign(state: State) -> None:
 
 
 def vote_for(state: State, candidate_id: str) -> None:
-    """Give this term's vote, which is final, and restart the election timeout, so as not to run against it."""
+    """Give this term's vote, which is final, and restart the election timeout to let the candidate win."""
     assert state.voted_for in (None, candidate_id), (state.voted_for, candidate_id)
     state.voted_for = candidate_id
     reset_deadline(state)
@@ -145,7 +145,7 @@ def vote_for(state: State, candidate_id: str) -> None:
 
 
 def waiting_time_ms(config: RaftConfig, draw: Draw) -> int:
-    """Return a random time to wait before an election (Raft §5.2: random, so that votes seldom split)."""
+    """Return a random election timeout (Raft §5.2: random, so that votes rarely split)."""
     return draw(config.min_election_timeout_ms, config.max_election_timeout_ms)
 
 
@@ -161,7 +161,7 @@ def _new_follower(state: State) -> Follower:
 
 
 def _leave(state: State) -> None:
-    """Refuse the requests that only the old role could complete."""
+    """Fail the requests that only the old role could complete."""
     match state.office:
         case Leader(reads=reads, change=change):
             for read in reads:

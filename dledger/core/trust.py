@@ -1,8 +1,8 @@
 """Rejects messages that no correct member of the group can have sent, before any rule of Raft is applied.
 
-A peer port without authentication accepts messages from any process that reaches it, and a damaged or foreign
-directory makes a correct program send false ones. So a message that no node of this group can have sent is dropped,
-and the operator is informed; it never stops this node, because any sender could then stop the group.
+A peer port without authentication accepts messages from any process that reaches it, and a correct program on a damaged
+or foreign directory sends false ones. So a message that no node of this group can have sent is dropped, and the
+operator is informed; it never stops this node, because any sender could then stop the group.
 
 Not here: which peers may connect (`dledger.peer.handshake`).
 """
@@ -25,15 +25,15 @@ def fault_of(state: State, sender: str, message: Message) -> RejectReason | None
     """Return the reason to reject `message`; None: it is passed to the rules.
 
     - A term that is out of bounds, or too far above ours, cannot be the result of elections. Once saved, it could not
-      be lowered, and finally no higher one could be sent: the group would never have a leader again.
+      be lowered; at the upper bound of terms no node could campaign again.
     - A leader or candidate must send the group id in our log, once that is committed; before, the id of the founding
       in which this node took part. The sender need not be a known member, because its membership may be newer
       (dissertation §4.1); the id is the proof, because it is sent only to members.
     - While this node knows no group id, it accepts messages of members, and of nodes that send the group id of an entry
-      of its log that is not known to be committed. It accepts other nodes only if it has no entries, or no vote: a
-      node that is new or was wiped may not know which nodes have joined.
-    - If a reset to an index far beyond everything that a group can have committed were executed, every later reset
-      and push would be at or before the log's begin, and would be ignored.
+      of its log that is not known to be committed. It accepts other nodes only if it has no entries or no vote: a new
+      or wiped node may not know the current members.
+    - A reset to an index far beyond any possible commit index would make the node ignore every later reset and push,
+      because they are at or before its log's begin.
     - A term has one leader. Messages of a second leader of the same term are rejected; the elected one is still
       followed.
     """

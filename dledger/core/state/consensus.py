@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Fit = Callable[[int, int, int], Span]
 # (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
 Draw = Callable[[int, int], int]
-# Lives are drawn from [1, LIFE_END): two are almost never close, and ids that count up from one fit in 63 bits.
+# `life` is drawn from [1, LIFE_END): two draws are almost never close, and ids that count up from one fit in 63 bits.
 LIFE_END: Final = 1 << 61
 
 
@@ -49,27 +49,26 @@ class State:
         committed_group_id: of the newest committed membership; messages of another group are rejected.
         term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
         role, leader_id: the role of this node in its term, and the term's leader, if known.
-        office: the state of its role. These three, `term` and `voted_for` are written by `core.transitions`
-            alone.
+        office: the state of its role. These three, `term` and `voted_for` are written by `core.transitions` alone.
         commit_index: last index known to be committed; never decreases.
-        commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
-            -1 if none is known. It only forbids: nothing at or below it is ever truncated, and this node votes for no
-            candidate without it.
-        kept_term: the term in which this node learned that all up to `kept_index` is committed; after a start, the
-            term that it starts with, which is the same or a later one.
+        commit_floor: last index that an earlier process on this directory knew to be committed, and that was durable
+            here; -1 if none is known. Nothing at or below it is ever truncated, and this node grants no vote to a
+            candidate that lacks it.
+        kept_term: the term in which this node learned that `kept_index` is committed; after a start, the term of the
+            start, which is the same or later.
         written_index: last index that is in the store and may be pushed.
         persisted_index: last index that is durable here.
-        life: a random number of this process, to distinguish answers to it from those to an earlier one (ADR 17).
-        last_asked_id: id of the last read that the leader was asked for; the first one follows `life`.
+        life: a random number of this process, to distinguish answers to it from those to an earlier process (ADR 17).
+        last_asked_id: id of the last read index request; the first id follows `life`.
         now_ms: time of the last tick.
-        quiet_until_ms: this node does not vote before: it has just started, and may have had contact with a leader
-            moments ago.
-        is_disk_stalled: the disk stalls, or did a short while ago.
+        quiet_until_ms: this node does not vote before this time: it has just started, and may have had recent contact
+            with a leader.
+        is_disk_stalled: the disk stalls, or stalled recently.
         is_disk_stalling: it stalls now.
         is_disk_full: the last refused entries do not fit on it.
-        turns_left_to_others: election timeouts that a node with a stalled disk let pass since its last contact with a
+        turns_left_to_others: election timeouts that a node with a stalled disk skipped since its last contact with a
             leader.
-        incoming: a snapshot that is being received, and the number of its bytes that are here.
+        incoming: a snapshot that is being received, and the number of its received bytes.
         stored: the last snapshot that was received completely.
         transfer: the transfer of the leadership in progress; it ends shortly after this node's leadership.
         snapshot: the newest one that our own state machine saved.
@@ -90,9 +89,10 @@ class State:
     # `office.role` is `role`; both are replaced together.
     office: Office
     life: int
-    # At least `life`: ids count up from it, so that answers to another life of this node match none (ADR 17).
+    # At least `life`: ids count up from it, so that answers to another process of this node match no request (ADR 17).
     last_asked_id: int
-    # A founding node has incarnation 0; it ends with the first leader that the node meets, or that it becomes.
+    # A founding node has incarnation 0. Founding ends when the node receives a leader's first message or becomes
+    # leader.
     is_founding: bool = False
     incarnation: int = 0
     founding_group_id: int = NO_GROUP
@@ -169,7 +169,7 @@ class State:
 
     @property
     def kept_index(self) -> int:
-        """Last index that must never be truncated: this life, or an earlier one, knows that it is committed."""
+        """Last index that must never be truncated: this process, or an earlier one, knows that it is committed."""
         return max(self.commit_index, self.commit_floor)
 
     def emit(self, effect: Effect) -> None:

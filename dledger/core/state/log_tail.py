@@ -37,13 +37,13 @@ class LogTail:
     def last_term(self) -> int:
         """Term of the last entry; of the entry before the log's begin when it is empty.
 
-        `NO_TERM` where that is not known, either: a log whose last term is unknown is the least up to date.
+        `NO_TERM` also where it is unknown: a log whose last term is unknown counts as the least up to date.
         """
         return self._runs[-1].term if self._runs else max(self._begin_prev_term, NO_TERM)
 
     @property
     def holds_only_no_ops(self) -> bool:
-        """Whether the log has only the entries with which leaders begin their terms."""
+        """Whether the log contains only leaders' no-ops."""
         return self.begin_index == 0 and len(self._runs) == self.last_index + 1
 
     def term_at(self, index: int) -> int:
@@ -81,7 +81,7 @@ class LogTail:
         return following if following <= last_index else NO_INDEX
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Return whether a log that ends so is at least as up to date as ours (Raft §5.4.1)."""
+        """Return whether a log with this end is at least as up to date as ours (Raft §5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def append(self, last_index: int, term: int) -> None:

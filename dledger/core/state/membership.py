@@ -1,10 +1,10 @@
-"""The memberships in the log, the one in force, and whose vote counts (dissertation §4.1; ADR 7).
+"""The memberships in the log, the one in force, and the votes that count (dissertation §4.1; ADR 7).
 
 A membership is in force as soon as it is in the log, committed or not. `State.memberships` begins with the newest one
 that is known to be committed, followed by all later ones in the log.
 
-A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
-until then votes and acknowledgements that the wiped disk has lost may count (`core.state.voting_rights`).
+A voter that was wiped has a new incarnation. It counts again when the membership with the new incarnation is
+*committed*: until then votes and acknowledgements that the wiped disk has lost may count (`core.state.voting_rights`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def refresh(state: State) -> None:
-    """Derive the voters, incarnations and group id from `state.memberships` again."""
+    """Recompute the voters, incarnations and group id from `state.memberships`."""
     committed = state.memberships[0].membership
     current = state.memberships[-1].membership
     state.group_id, state.committed_group_id = current.group_id, committed.group_id
@@ -79,12 +79,12 @@ def is_changing(state: State) -> bool:
 
 
 def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
-    """Return the greatest value that a majority of the voters has reached; -1: of a voter that does not count.
+    """Return the greatest value that a majority of the voters has reached; a voter that does not count has -1.
 
     Args:
         state: a leader's.
-        own: our own value; it counts while we are a voter.
-        value_of: a follower's.
+        own: this node's value; it counts while this node is a voter.
+        value_of: returns a follower's value.
     """
     values, followers = [], state.leader.progress
     for voter in state.voters:

@@ -1,9 +1,9 @@
 """A leader's view of one follower, and its messages in flight (etcd/raft calls this Progress).
 
 A follower is *probed*, with one empty push at a time, until an answer shows up to which index the logs are equal. Then
-it is *replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
-connection or a refusal make it probed again, from the last index that is known to match. A follower that lacks entries
-that the leader has deleted is *reset*: it gets a snapshot, if there is one, and restarts its log.
+it is *replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. After a timeout, a
+broken connection or a refusal it is probed again, from the last index that is known to match. A follower that lacks
+entries that the leader has deleted is *reset*: it gets a snapshot, if there is one, and restarts its log.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dledger.types import NO_INDEX, SnapshotInfo
 _MS_PER_S = 1_000
 # Unused quota is kept for this time (milliseconds), so that a late tick does not lose it.
 _QUOTA_KEPT_MS = 100
-# Before every instant that is compared with it.
+# A time before every other one.
 _NEVER_MS = -(1 << 62)
-# Earlier incarnations that are kept: a follower would have to lose its disk more often before one answer arrives.
+# Earlier incarnations that are kept: only a follower that loses its disk more often than this while one answer is in
+# flight would exceed it.
 _LIVES_KEPT_MAX = 32
 
 
@@ -27,9 +28,9 @@ class Installation:
     """The installation of a snapshot and a new log on a follower.
 
     Attributes:
-        snapshot: what is sent first; None: the state machine has saved none, or there is no state machine.
+        snapshot: sent first; None: there is no state machine, or it has saved no snapshot.
         sent_bytes: bytes of it that the follower has, according to its last answer.
-        is_gone: it is deleted; the next attempt sends the newest one.
+        is_gone: the snapshot was deleted; the next attempt sends the newest one.
     """
 
     snapshot: SnapshotInfo | None
@@ -50,9 +51,9 @@ class Progress:
         contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
         incarnation: the incarnation in its last answer (`HardState.incarnation`); None while it has not answered.
-        earlier_incarnations: those in earlier answers; each ended with the loss of its disk.
+        earlier_incarnations: those in earlier answers; each ended with the loss of a disk.
         is_healthy: it reports that its disk neither stalls nor is full.
-        steady_since_ms: since when it has answered without a gap, and reported that it is healthy.
+        steady_since_ms: start of the current period of regular answers that report a healthy disk.
         is_probing: the follower's log has not been matched yet.
         is_waiting: probing or resetting, and a request is in flight.
         installation: set while it lacks entries that we have deleted.
@@ -64,13 +65,12 @@ class Progress:
         window_refused_ms: when the follower last refused a push while it was replicated to.
         corrupt_count: pushes that the follower could not verify since it last accepted one.
         is_contradicting: its last answer was that entries other than the pushed ones are committed.
-        quota_bytes, quota_ms: bytes that it may still get while it catches up, and when that was computed.
+        quota_bytes, quota_ms: bytes that may still be sent to it while it catches up, and when that was computed.
         is_throttled: the quota, or the bytes in flight to all, prevented a push.
         round: the last heartbeat round that it answered.
         commit_sent: the last commit index that was sent to it.
         commit_due: the commit index that could have been sent at the last tick; usually a push carries it sooner.
-        leaves_ms: it was removed from the group, and gets messages until then, so that it receives its removal; -1: a
-            member.
+        leaves_ms: time until which a removed member is sent messages, so that it learns of its removal; -1: a member.
     """
 
     # `match_index < next_index <= log.last_index + 1` of the leader; below its `begin_index` the follower is reset.
@@ -94,7 +94,7 @@ class Progress:
     window_refused_ms: int = _NEVER_MS
     corrupt_count: int = 0
     is_contradicting: bool = False
-    # Below zero after an entry that is larger than what was left: the next push waits until it is positive again.
+    # Negative after an entry larger than the quota left: the next push waits until it is positive again.
     quota_bytes: int = 0
     quota_ms: int = 0
     is_throttled: bool = False
@@ -107,11 +107,11 @@ class Progress:
     leaves_ms: int = -1
 
     def retry(self) -> None:
-        """Treat what is in flight as lost, and probe again from the match index on."""
+        """Treat all messages in flight as lost, and probe again from the match index."""
         self.probe(self.next_index if self.match_index == NO_INDEX else self.match_index + 1)
 
     def probe(self, next_index: int) -> None:
-        """Forget what is in flight and probe again, from `next_index`."""
+        """Forget the messages in flight and probe again from `next_index`."""
         self.is_probing = True
         self.is_waiting = False
         self.in_flight.clear()
@@ -153,21 +153,21 @@ class Progress:
         self.sent_ms = now_ms
 
     def note_contact(self, now_ms: int, gap_ms_max: int) -> None:
-        """Record an answer; after a gap of more than `gap_ms_max` the steady time begins again."""
+        """Record an answer; a gap of more than `gap_ms_max` restarts the steady period."""
         if now_ms - self.contact_ms > gap_ms_max:
             self.steady_since_ms = now_ms
         self.contact_ms = now_ms
 
     def has_quota(self, quota_per_s: int, now_ms: int) -> bool:
-        """Return whether a follower that catches up may get more now; the sender subtracts it from `quota_bytes`."""
+        """Return whether the quota allows a push to a follower that catches up; the sender reduces `quota_bytes`."""
         earned = (now_ms - self.quota_ms) * quota_per_s // _MS_PER_S
-        # It may be below zero, so that an entry larger than the kept quota can be sent, too.
+        # It may become negative, so that an entry larger than the whole quota can be sent.
         self.quota_bytes = min(self.quota_bytes + earned, quota_per_s * _QUOTA_KEPT_MS // _MS_PER_S)
         self.quota_ms = now_ms
         return self.quota_bytes > 0
 
     def is_overdue(self, now_ms: int, time_out_ms: int) -> bool:
-        """Return whether what is in flight has been without an answer for too long."""
+        """Return whether the oldest message in flight has been without an answer for `time_out_ms`."""
         return (self.is_waiting or bool(self.in_flight)) and now_ms - self.sent_ms >= time_out_ms
 
     def is_live(self, now_ms: int, time_out_ms: int) -> bool:

@@ -14,6 +14,6 @@ def quorum_of(voters: int) -> int:
 
 
 def majority_value(values: Iterable[int]) -> int:
-    """Return the greatest value that a majority of `values` (one a voter) has reached."""
+    """Return the greatest value that a majority of `values` (one per voter) has reached."""
     ordered = sorted(values, reverse=True)
     return ordered[quorum_of(len(ordered)) - 1]

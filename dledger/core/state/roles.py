@@ -1,7 +1,7 @@
 """The state of a node in its role: one object for each role, replaced at every transition (`core.transitions`).
 
-So no state of a role outlives it by mistake: a node that leads again begins with nothing known of the followers, and a
-follower of another leader has compared nothing with it yet. What outlives roles is in `core.state`.
+So no state of a role can outlive it by mistake: a node that becomes leader again knows nothing of its followers, and a
+follower of a new leader has compared no entry with it. State that outlives a role is in `core.state`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AskedRead:
-    """A follower's read: the leader was asked for its read index, which is -1 until it has answered.
+    """A follower's read that waits for the leader's read index; -1 until the leader has answered.
 
-    `read_id` is the caller's; the leader gets another id, which no other life of this node uses.
+    `read_id` is the caller's; the request to the leader has another id, which no other process of this node uses.
     """
 
     read_id: int
@@ -58,10 +58,10 @@ class Follower:
         deadline_ms: when the node becomes a candidate, unless a message of a leader arrives before.
         contact_ms: when the leader's last message arrived.
         is_needed: a candidate counts this node among the voters and has a shorter log, so that it cannot win without
-            this node; by the memberships of its own log, this node is no voter.
+            this node, although by its own log this node is not a voter.
         owes_acknowledgement: the leader has no acknowledgement yet that everything up to `matched_index` is durable.
-        asked_reads: reads that wait for the leader's answer, or for its read index to commit here, by the id under
-            which the leader was asked.
+        asked_reads: reads that wait for the leader's answer, or for its read index to commit here, by the id of the
+            request to the leader.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -79,13 +79,13 @@ class Follower:
 
 @dataclass(slots=True)
 class Candidate:
-    """A node that asks for votes, or whether it would get them.
+    """A node that requests votes or pre-votes.
 
     Attributes:
-        is_pre_vote: it only asks whether.
-        is_asked_to_campaign: the leader handed over to it.
-        deadline_ms: when it asks again.
-        votes: the voters that said yes.
+        is_pre_vote: it only requests pre-votes.
+        is_asked_to_campaign: the leader transfers its leadership to it.
+        deadline_ms: when it repeats the requests.
+        votes: the voters that granted theirs.
         founding_votes: those of them that are founding.
     """
 
@@ -94,7 +94,7 @@ class Candidate:
     # Never in a pre-vote: a transfer skips it.
     is_asked_to_campaign: bool
     deadline_ms: int
-    # `founding_votes <= votes <= voters`: votes of nodes that are no voters are not counted.
+    # `founding_votes <= votes <= voters`: votes of non-voters are not counted.
     votes: set[str] = field(default_factory=set)
     founding_votes: set[str] = field(default_factory=set)
 
@@ -105,14 +105,15 @@ class Leader:
 
     Attributes:
         founders: the voters, if its election founded the group.
-        term_start_index: of its no-op; what was committed before it is known once it is committed.
-        preferred_due_ms: when to look for a preferred leader again.
-        preferred_pause_ms: the pause after an attempt to hand over to one that failed; 0: none has.
-        progress: what it knows of each follower.
+        term_start_index: index of its no-op; once that is committed, the leader knows of all earlier commits.
+        preferred_due_ms: when to check for a preferred leader again.
+        preferred_pause_ms: the pause after a failed transfer to a preferred leader; 0: none has failed.
+        progress: its view of each follower.
         heartbeat_due_ms, round: the next heartbeat, and the number of the last one.
-        round_times: when the latest rounds began; for the lease.
-        is_lease_void: a follower was asked to campaign in this term, so that silence no longer protects the lease.
-        reads: those that wait for an answer.
+        round_times: when the latest rounds began, from which the lease is computed.
+        is_lease_void: a follower was asked to campaign in this term, which may be elected without waiting for a
+            timeout.
+        reads: pending reads.
         change: the membership change whose request waits for an answer.
     """
 

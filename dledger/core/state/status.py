@@ -62,7 +62,7 @@ class RaftStatus:
         return self.state.voters != (self.state.self_id,)
 
     def is_unknown_life(self, peer: str, incarnation: int) -> bool:
-        """Whether `peer`, a voter, answers with an incarnation that does not count: it was wiped."""
+        """Whether the voter `peer` answers with an incarnation that does not count: it was wiped."""
         return self.state.incarnations.get(peer, incarnation) != incarnation
 
     def match_index_of(self, peer: str) -> int:
@@ -119,12 +119,12 @@ class RaftStatus:
 
     @property
     def is_disk_stalled(self) -> bool:
-        """Whether the disk stalls, or did recently."""
+        """Whether the disk stalls, or stalled recently."""
         return self.state.is_disk_stalled
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether the disk has no room for the last refused allocation."""
+        """Whether the disk lacks the space for the last refused allocation."""
         return self.state.is_disk_full
 
     @property
@@ -134,7 +134,7 @@ class RaftStatus:
 
     @property
     def retention_floor(self) -> int:
-        """The first index that must be kept: for a live follower that lags, or the last committed one.
+        """The first index that must be kept: the lowest that a live follower lacks, at most the last committed one.
 
         The log must begin with a committed entry: any other may be replaced by an entry that is in the previous file.
         """

@@ -1,11 +1,11 @@
 """The rights of a node whose directory was empty, or whose disk was lost, as one table (ADR 7, ADR 18).
 
-A disk that is empty does not say whether the group is new or the disk was wiped. So a node that begins with nothing is
-*founding* until it meets a leader. If that leader was elected by all voters in the first election of the group, and
-with this node's vote, the node is a full member. If not, it may have promised what it no longer knows: it draws a new
-*incarnation*, and the group does not count its vote until a committed membership names that one.
+An empty disk does not show whether the group is new or the disk was wiped. So a node with an empty disk is *founding*
+until it receives the first message of a leader. If that leader was elected by all voters in the first election of the
+group, including this node, the node is a full member. Otherwise the node may have lost votes and acknowledgements: it
+draws a new *incarnation*, and the group does not count its vote until a committed membership contains that incarnation.
 
-Not here: the entry that names it (`dledger.core.membership_changes.readmit`), and what is founding on disk
+Not here: the membership entry (`dledger.core.membership_changes.readmit`), and the persistent form of founding
 (`dledger.node.persistent_state`).
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class VotingStatus(Enum):
-    """Whether a node still has the state of its earlier votes and acknowledgements, and the group knows it."""
+    """Whether a node still has its earlier votes and acknowledgements, according to its disk and the membership."""
 
     FOUNDING = "a voter that began with nothing and has met no leader"
     COUNTED = "a voter with the incarnation that the membership names"
@@ -36,13 +36,13 @@ class VotingStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VotingRights:
-    """A row of the table: what a node of that status may do.
+    """A row of the table: the rights of a node with that status.
 
     Attributes:
-        campaigns: ask for votes.
-        elects: its vote, if it gives one, makes a majority.
-        founds: its vote counts where all voters vote alike for a founding node.
-        commits: what it acknowledges counts.
+        campaigns: it may request votes.
+        elects: its vote counts towards a majority.
+        founds: its vote counts in an election that founds the group, which needs all voters.
+        commits: its acknowledgements count towards a majority.
     """
 
     campaigns: bool
@@ -53,11 +53,12 @@ class VotingRights:
 
 RIGHTS: Final = {
     VotingStatus.FOUNDING: VotingRights(campaigns=True, elects=False, founds=True, commits=False),
-    # It founds the group only as the candidate: a founding one might have promised another id of the group.
+    # It founds the group only as the candidate: a founding candidate might have promised another group id.
     VotingStatus.COUNTED: VotingRights(campaigns=True, elects=True, founds=False, commits=True),
-    # It takes entries like a learner, and gives no vote: a candidate asks for that of the name which the group knows.
+    # It receives entries like a learner, and grants no vote: a candidate requests the vote of the incarnation in the
+    # membership.
     VotingStatus.NOT_COUNTED: VotingRights(campaigns=False, elects=False, founds=False, commits=False),
-    # It may give a vote: whether it has one is for the candidate to know, whose membership may be newer.
+    # It may grant a vote: the candidate decides whether it counts, because the candidate's membership may be newer.
     VotingStatus.NON_VOTER: VotingRights(campaigns=False, elects=False, founds=False, commits=False),
 }
 
@@ -65,8 +66,8 @@ RIGHTS: Final = {
 def voting_status_of(state: State) -> VotingStatus:
     """Return the row of the table for this node.
 
-    One that a membership removes which is not known to be committed may be the only one that can win: it is still a
-    voter, and does not count its own vote (dissertation §4.2.2).
+    A node that an uncommitted membership removes may be the only one that can win: it is still a voter, and does not
+    count its own vote (dissertation §4.2.2).
     """
     known = state.incarnations.get(state.self_id)
     if known is None and len(state.memberships) > 1:
@@ -83,20 +84,20 @@ def voting_status_of(state: State) -> VotingStatus:
 
 
 def quiet_until_ms(config: RaftConfig, now_ms: int, *, is_founding: bool) -> int:
-    """Return until when a node that starts gives no vote: it may have promised a leader its lease a moment ago.
+    """Return the time before which a started node grants no vote: it may have extended a leader's lease just before.
 
-    A founding node knows of no leader, and promised none anything that counts.
+    A founding node has received no leader's message, so no lease depends on it.
     """
     return now_ms if is_founding else now_ms + config.min_election_timeout_ms
 
 
 def has_vote(state: State, request: VoteRequest) -> bool:
-    """Return whether this node, as the disk knows it, is the one that the candidate wants a vote of."""
+    """Return whether this node has the incarnation whose vote the candidate requests."""
     return request.voter_incarnation == state.incarnation
 
 
 def take_vote(candidate: Candidate, voter: str, *, is_founding: bool) -> None:
-    """Count a vote; `is_founding`: its voter says that it is."""
+    """Count a vote; `is_founding`: the voter reports that it is founding."""
     candidate.votes.add(voter)
     if is_founding:
         candidate.founding_votes.add(voter)
@@ -108,34 +109,35 @@ def has_majority(state: State, candidate: Candidate) -> bool:
 
 
 def is_founded_by(state: State, candidate: Candidate) -> bool:
-    """Return whether all voters have voted for this node, which has nothing to lose: so a group begins.
+    """Return whether all voters have voted for this founding node, which founds the group.
 
-    Founding voters may have lost what they promised. So a group in which disks were wiped is never begun a second
-    time without those that still hold its log. Where a voter is not founding, no founding candidate is elected: so
-    every member by a founding knows the one id that all voters promised (`promise_group`).
+    Founding voters may have lost earlier votes and acknowledgements. All voters are required so that a group whose
+    disks were wiped is never founded a second time without the nodes that still have its log. If a voter is not
+    founding, no founding candidate is elected: so every founding member knows the one group id that all voters promised
+    (`promise_group`).
     """
     is_pure = not state.is_founding or len(candidate.founding_votes) == len(state.voters)
     return len(candidate.votes) == len(state.voters) and is_pure and state.log.holds_only_no_ops
 
 
 def name_group(state: State) -> None:
-    """As a candidate that may found the group, have an id for it: the one that was promised last, or a new one."""
+    """As a candidate that may found the group, choose its id: the one promised last, or a new one."""
     if state.is_founding and state.named_group_id == NO_GROUP:
         state.founding_group_id = state.draw(1, GROUP_ID_END)
 
 
 def promise_group(state: State, group_id: int) -> None:
-    """With a vote, promise the id of the group that is to be founded; a node that is not founding keeps its own."""
+    """With a vote, promise the id of the group to be founded; a node that is not founding keeps its own."""
     if state.is_founding:
         state.founding_group_id = group_id
 
 
 def believed_group_id(state: State) -> int:
-    """Return the only group of which leaders and candidates are believed; 0: this node knows of none yet.
+    """Return the only group id from which this node accepts leaders and candidates; 0: it knows none yet.
 
-    It is the one that is known to be committed, or the one of the founding that this node took part in. All voters gave
-    their votes for that founding with this id, and saved it: a node that knows it refuses every founding of another
-    group, which would need its vote, too; and elections by a majority need the votes of nodes that know it.
+    It is the committed group id, or that of the founding in which this node took part. All voters saved this id with
+    their votes: each of them refuses the founding of another group, which would need its vote, too; and elections by a
+    majority need the votes of nodes that know the id.
     """
     if state.committed_group_id != NO_GROUP or state.is_founding:
         return state.committed_group_id
@@ -146,27 +148,27 @@ def believed_group_id(state: State) -> int:
 
 
 def is_founding_for(state: State, peer: str, progress: Progress) -> bool:
-    """Return whether `peer` has promised nothing yet in a group that this leader's election founded."""
+    """Return whether `peer` has granted and acknowledged nothing yet in a group that this leader's election founded."""
     return progress.incarnation is None and peer in state.leader.founders
 
 
 def is_being_founded(state: State) -> bool:
-    """Return whether only a node with nothing to lose could be elected again, as a majority is still founding."""
+    """Return whether only a founding node could be elected next, because a majority is still founding."""
     office = state.leader
     return bool(office.founders) and state.commit_index < office.term_start_index
 
 
 def counts(state: State, peer: str, progress: Progress) -> bool:
-    """Return whether what `peer` answers counts towards a majority."""
+    """Return whether the answers of `peer` count towards a majority."""
     return progress.incarnation is not None and state.incarnations.get(peer) == progress.incarnation
 
 
 def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> bool:
-    """Record the name by which a peer answers; False: the answer is of a life before its disk was lost.
+    """Record the incarnation of an answer; False: the answer was sent before the peer's disk was lost.
 
-    An answer may come after those of a later life: what it acknowledges is gone. It is recognised by its name, which
-    this leader has met before the present one, or which the membership counts while another one answers: a name that
-    counts is older than any that does not count yet.
+    Such an answer may arrive after those of a later incarnation; the entries that it acknowledges are lost. It is
+    detected by its incarnation: one that this leader has seen before the present one, or the one in the membership
+    while another one already answers. The incarnation in the membership is older than any that does not count yet.
     """
     known = progress.incarnation
     if incarnation == known:
@@ -176,7 +178,7 @@ def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> 
         if incarnation in (0, counted) or incarnation in progress.earlier_incarnations:
             return False
         progress.earlier_incarnations.append(known)
-        # What it acknowledged before is gone.
+        # The entries that it acknowledged before are lost.
         progress.match_index = NO_INDEX
         progress.retry()
     progress.incarnation = incarnation
@@ -187,10 +189,10 @@ def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> 
 
 
 def meet_leader(state: State, leader_id: str, *, is_founding: bool) -> None:
-    """End the founding of this node, if it is founding, at the first message of a leader.
+    """End the founding of this node at the first message of a leader.
 
-    `is_founding`: the leader was elected by a founding, which needs the votes of all voters. A node that has no vote
-    for this leader has therefore lost it, and the message was sent before that.
+    `is_founding`: the leader was elected by a founding, which needs the votes of all voters. So a node without a saved
+    vote for this leader has lost it, and the message was sent before the loss.
     """
     if state.is_founding:
         state.is_founding = False
