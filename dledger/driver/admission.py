@@ -1,6 +1,6 @@
-"""Rejects events whose effects the disk could not execute, before the core sees them: no effect fails half-way.
+"""Rejects events whose effects the disk could not execute, before the core sees them, so that no effect fails half-way.
 
-Place on the way of an append: between the driver's inbox and the core; disk space is reserved here, and pushed bytes
+Place on the path of an append: between the driver's inbox and the core; disk space is reserved here, and pushed bytes
 are checked.
 """
 
@@ -51,7 +51,7 @@ class Admission:
         self._observer = observer
         self._room = room
         self._has_snapshots = has_snapshots
-        # Voters whose readmission was too large and that were logged since the process started.
+        # Voters whose readmission does not fit into an entry, each logged once by this process.
         self._too_large: set[str] = set()
 
     def admit(self, event: Event) -> Event | None:
@@ -69,7 +69,7 @@ class Admission:
     def _admit_change(self, event: ChangeMembership) -> Event | None:
         """Refuse a change whose entry does not fit into a data file, or on the disk."""
         size, size_max = self._size_of(self._at_most(event)), self._store.max_body_bytes
-        # A removal makes the entry shorter, and the entry before it did fit.
+        # A removal makes the entry shorter than the last one, which fitted.
         if size > size_max and event.action is not MembershipAction.REMOVE:
             code = ResponseCode.UNEXPECTED_ARGUMENT
             message = (
@@ -85,7 +85,7 @@ class Admission:
         return None
 
     def _at_most(self, event: ChangeMembership) -> Membership:
-        """Return a membership whose entry is at least as long as the one that `event` leads to.
+        """Return a membership whose entry is at least as long as the one that `event` produces.
 
         A member is added only if the entry would still fit after all were promoted and readmitted.
         """
@@ -122,7 +122,7 @@ class Admission:
         return event
 
     def can_lead(self) -> bool:
-        """Return whether a leader's no-op fits on the disk; if not, votes that would elect this node do not count."""
+        """Return whether a leader's no-op fits on the disk; if not, votes for this node are not counted."""
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:
@@ -138,7 +138,7 @@ class Admission:
         size, size_max = self._size_of(readmitted), self._store.max_body_bytes
         if size <= size_max:
             return self._has_room(size)
-        # Only if an older version let the group grow beyond the size of a data file.
+        # Possible only if an older version admitted more members than fit into a data file.
         if peer not in self._too_large:
             self._too_large.add(peer)
             text = "the entry that readmits it fits into no data file: remove a member, then remove and add this one"

@@ -55,8 +55,8 @@ class DiskWatch:
 class RoomWatch:
     """Records the largest batch that did not fit on the disk, until it would fit.
 
-    A smaller batch that fits is not enough: a node that accepts a small entry and refuses the next large one would
-    otherwise get the leadership in vain.
+    A smaller batch that fits is not enough: a node that accepts a small entry but refuses the next large one must not
+    get the leadership.
 
     Args:
         reserve: reserves space for bodies of these sizes, or raises `DiskFull`.
@@ -81,12 +81,12 @@ class RoomWatch:
             self._sizes = sizes
 
     def found(self, sizes: Sequence[int]) -> None:
-        """Record that bodies of these sizes fit: smaller batches would fit, too."""
+        """Record that bodies of these sizes fit, which implies that smaller ones do."""
         if self._sizes and sum(sizes) >= sum(self._sizes):
             self._sizes = ()
 
     def is_full(self, now_ms: int) -> bool:
-        """Return whether the recorded batch would still not fit; tried again at intervals."""
+        """Return whether the recorded batch still does not fit; tested again at intervals."""
         if self._sizes and now_ms >= self._look_ms:
             self._look_ms = now_ms + self._interval_ms
             try:

@@ -1,12 +1,12 @@
 """Runs the consensus core: feeds it events and executes its effects, in order, on store, hard state and transport.
 
-Synchronous and without a clock of its own: `node.Node` drives it in production, `dledger.testing` in simulation, so
-the simulator runs production code. It is *not* thread-safe: one owner calls it, from one thread.
+Synchronous and without a clock: `node.Node` calls it in production, `dledger.testing` in simulation, so the simulator
+runs production code. It is *not* thread-safe: one owner calls it, from one thread.
 
-Place on the way of an append: between the node (futures, timers, sockets) and the core (decisions) on one side and
-the entry store (bytes) on the other. The driver decides only three things:
+Place on the path of an append: between the node (futures, timers, sockets), the core (decisions) and the entry store
+(bytes). The driver itself decides only this:
 
-- Events that cannot be executed (no disk space, bad bytes) are not passed to the core, so an effect never fails
+- Events that cannot be executed (no disk space, invalid bytes) are not passed to the core, so an effect never fails
   half-way.
 - A push is sent as soon as its entries are written; one sync runs at a time, and everything written meanwhile
   is part of the next (group commit).
@@ -108,11 +108,11 @@ class Driver:
         self._syncer = syncer
         self._observer = observer
         self._is_flush_sync = is_flush_sync
-        # One sync at a time. Only `synced` resets it, so that none begins after one that failed.
+        # One sync at a time. Only `synced` resets it, so that no sync begins after a failed one.
         self._is_syncing = False
-        # Bytes of the incoming snapshot after the last chunk that was written.
+        # Received bytes of the incoming snapshot.
         self._snapshot_bytes = 0
-        # Snapshots that were to be sent in this step.
+        # Snapshots of which chunks are sent in this step.
         self._gone: list[SentSnapshotGone] = []
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
@@ -158,7 +158,7 @@ class Driver:
             held_index = min(self.raft.commit_index, self._store.durable_index)
             self._store.aside.advance(held_index, tick.now_ms)
         if self.raft.has_company or self._admission.can_lead():
-            # The tick may have waited in the inbox while the clock advanced.
+            # The clock may have advanced while the tick waited in the inbox.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
@@ -174,7 +174,7 @@ class Driver:
             except DiskFull:
                 self._room.lacked(sizes, self.raft.now_ms)
                 self._look_at_disk(self.raft.now_ms)
-                # If another voter has free space, it becomes leader, and the client does not have to get an error.
+                # If another voter has free space, it becomes leader, and the client's retry succeeds there.
                 is_leaving = self.raft.is_transferring
                 for proposal in proposals:
                     code = ResponseCode.LEADER_TRANSFERRING if is_leaving else ResponseCode.DISK_FULL
@@ -222,7 +222,7 @@ class Driver:
             self._step(HeadDeleted(log.begin_index, log.begin_prev_term))
 
     def snapshot_saved(self, snapshot: SnapshotInfo) -> None:
-        """Record a new snapshot of the state machine: followers that need one get it."""
+        """Record a new snapshot of the state machine, to be sent to followers that need one."""
         self._step(SnapshotSaved(snapshot))
 
     def _step(self, event: Event) -> None:
@@ -301,7 +301,7 @@ class Driver:
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
         end = chunk.offset + chunk.length
         if self._snapshot_bytes < end:
-            # The answer shows the leader that no byte is here, and it retries after a pause.
+            # The answer reports 0 received bytes to the leader, which retries after a pause.
             self._step(SnapshotStored(chunk.snapshot, is_good=False))
         elif end == chunk.snapshot.size_bytes:
             assert self._snapshots is not None
@@ -350,8 +350,8 @@ class Driver:
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):
             assert message.begin_index == self._store.begin_index, (message, self._store.begin_index)
-            # The begin that the store has recorded, not the index, where a bit may have changed: no entry could follow
-            # in the log of a follower that begins at a wrong position.
+            # From the store's record of the log's begin, not from the index, where a bit may have changed: a follower
+            # whose log begins at a wrong position could append no entry.
             begin_position, prev_chain_crc = self._store.begin_position, self._store.begin_chain_crc
             message = replace(message, begin_position=begin_position, prev_chain_crc=prev_chain_crc)
         self._transport.send(peer, message)

@@ -1,7 +1,7 @@
 """The order within a batch of events: the driver processes events first, then proposals.
 
-Both the shell of a node (`dledger.node.event_batches`) and the simulator of core, driver and store call it, so they
-use the same order. Not here: collecting events, and when a batch is due.
+Shared by the shell of a node (`dledger.node.event_batches`) and the simulator of core, driver and store, so that both
+use the same order. Not here: collecting events and scheduling batches.
 """
 
 from __future__ import annotations

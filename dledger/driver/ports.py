@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Proposal:
-    """Bodies that a client wants appended, as consecutive entries.
+    """Bodies to append as consecutive entries.
 
     Attributes:
         bodies: at least one; each becomes one entry.
         stamp_at: position in each body at which the store writes its physical offset (entry position + 48, 8 bytes
             big-endian) before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
-        channel: of the entries; 0 unless they are a broker's own (`commitlog.record.system_records`).
+        channel: of the entries; 0 unless they are a broker's internal records (`commitlog.record.system_records`).
         token: for the owner; the driver does not use it.
     """
 
@@ -44,14 +44,14 @@ class Syncer(Protocol):
     """Makes written entries durable outside the driver's batches."""
 
     def start(self, ticket: EntriesTicket) -> None:
-        """Run `ticket.sync()` soon, here or in a thread; then the owner must call `Driver.synced(ticket)`."""
+        """Run `ticket.sync()` soon, in any thread; afterwards the owner must call `Driver.synced(ticket)`."""
 
 
 class Memberships(Protocol):
     """Keeps the memberships of the log."""
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
-        """Make durable that the log holds these; the first is committed.
+        """Save the memberships of the log durably; the first is committed.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -59,13 +59,13 @@ class Memberships(Protocol):
 
 
 class Snapshots(Protocol):
-    """Keeps snapshots of the state machine; sends and receives them in pieces."""
+    """Stores snapshots of the state machine; reads and writes them in chunks."""
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; `b""`: not now, try again; None: the snapshot is deleted."""
+        """Return a chunk of a snapshot; `b""`: temporarily unavailable; None: the snapshot is deleted."""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write the next piece of an incoming snapshot; return the number of its bytes that are here (0: disk full).
+        """Write the next chunk of an incoming snapshot; return the number of bytes received (0: disk full).
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -83,7 +83,7 @@ class Observer(Protocol):
     """Receives the outcome of proposals and reads, and changes of the node's role, term and leader."""
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """The proposal is in this node's log, not yet committed."""
+        """The proposal was appended to this node's log; it is not yet committed."""
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """The proposal was refused and nothing of it was written."""
@@ -104,7 +104,7 @@ class Observer(Protocol):
         """The role, term or leader has changed."""
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """The log holds these memberships; the first is committed, the last one in force."""
+        """The log contains these memberships; the first is committed, the last one in force."""
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """A transfer or a membership change ended."""
@@ -116,7 +116,7 @@ class Observer(Protocol):
         """A linearizable read cannot be served here."""
 
     def on_message_rejected(self, message: MessageRejected) -> None:
-        """A message was dropped which no node of this group can have sent."""
+        """A message was dropped because no correct node of this group can have sent it."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """A peer sent entries whose bytes do not match their description; they were dropped."""

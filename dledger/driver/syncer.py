@@ -1,15 +1,15 @@
 """Makes written entries durable: group commit, inline or in the storage thread.
 
-Place on the way of an append: after the driver has written and pushed a batch, it passes a ticket (the data that is
+Place on the path of an append: after the driver has written and pushed a batch, it passes a ticket (the data that is
 dirty now). One ticket is in progress at a time, so everything written during a sync is part of the next one.
 
-A sync runs *inline* if it is expected to be shorter than a hand-over to a thread and back (about 0.2 ms of wake-ups on
-a busy machine) and no other work waits for the loop; otherwise in the *thread*. Measured without Raft, 1 KiB bodies, on
-a fast disk: inline is 1.4 times as fast for one caller, the thread 1.5 times as fast for many. The rules, in order:
+A sync runs *inline* if it is expected to take less time than two thread switches (about 0.2 ms on a busy machine) and
+no other work waits for the loop; otherwise in the *thread*. Measured without Raft, 1 KiB bodies, on a fast disk: inline
+is 1.4 times as fast for one caller, the thread 1.5 times as fast for many. Rules, in order:
 
 1. For `_STALL_PENALTY_S` after a sync that took `_STALL_S` or longer: thread. A disk that stalled once will stall
    again, and a blocked loop sends no heartbeats.
-2. Much is waiting (`is_lightly_loaded` returns False): thread; one long sync for everything written meanwhile is
+2. The load is high (`is_lightly_loaded` returns False): thread; one long sync for everything written meanwhile is
    cheaper.
 3. The decaying maximum of recent syncs is `_FAST_S` or more: thread.
 4. Otherwise inline; the first syncs use the thread, because the disk's speed is not known yet.
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from dledger.entries.store import EntriesTicket
     from store.fs.storage_thread import Worker
 
-# Well above a thread switch, so that syncs that wait for those of other nodes on the same disk stay inline; far
-# below a heartbeat.
+# Well above a thread switch, so that syncs stay inline when several nodes share a disk; far below a heartbeat.
 _FAST_S = 0.001
 _STALL_S = 0.02
 _STALL_PENALTY_S = 5.0
@@ -43,7 +42,7 @@ _KEPT = 0.9
 
 
 class GroupSyncer:
-    """The driver's syncer port: runs one ticket at a time where the policy says. Construct it in the event loop.
+    """The driver's syncer port: runs one ticket at a time, inline or in the thread. Construct it in the event loop.
 
     Args:
         listener: the node.
@@ -119,7 +118,7 @@ class SyncPolicy:
         self._slow_s = max(duration_s, self._slow_s * _KEPT)
         if duration_s >= _STALL_S:
             self._stalled_until_s = now_s + _STALL_PENALTY_S
-            # After a stall the penalty decides; after the penalty, recent syncs decide again.
+            # The penalty covers the stall; after the penalty, recent syncs decide again.
             self._slow_s = _FAST_S
 
     def is_inline(self, now_s: float, *, is_lightly_loaded: bool) -> bool:
@@ -131,7 +130,7 @@ class SyncListener(Protocol):
     """The node, which owns the driver. Calls come from the event loop."""
 
     def is_lightly_loaded(self) -> bool:
-        """Return whether loop and disk are so lightly loaded that blocking the loop briefly delays no other work."""
+        """Return whether loop and disk are lightly loaded, so that blocking the loop briefly delays no other work."""
 
     def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """`ticket` is durable; call `Driver.synced`."""

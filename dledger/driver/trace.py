@@ -1,7 +1,7 @@
-"""The events and effects of a core as JSON lines, so that other programs can check them.
+"""Writes the events and effects of a core as JSON lines for other programs to check.
 
 One line per event, in the order in which they happened on that node; docs/testing.md describes every key. The core
-itself has no code for it: a traced node is built from `TracedRaft`, any other one from `Raft`.
+itself has no tracing code: a traced node uses `TracedRaft`, any other one `Raft`.
 
 Not here: files. The owner of the node decides where the lines are written.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Called with every line, without a line feed.
 Trace = Callable[[str], object]
 
-# Fields with values that the core passes on unread.
+# Fields whose values are opaque to the core.
 _OPAQUE = frozenset({"proposal"})
 
 
@@ -31,7 +31,7 @@ class TracedRaft(Raft):
     """A core that records its history.
 
     Args:
-        write: gets every line, without a line feed, as soon as its event has happened.
+        write: called with every line, without a line feed, right after its event.
         config, arguments: as for `Raft`.
     """
 
@@ -42,7 +42,7 @@ class TracedRaft(Raft):
         self._write_line({"kind": "Started", **known}, [])
 
     def step(self, event: Event) -> list[Effect]:
-        """Call `Raft.step`, then write the line; an event that raises is written, too, and is the node's last."""
+        """Call `Raft.step`, then write the line; an event that raises is also written, as the last one of the node."""
         try:
             effects = super().step(event)
         except Exception as error:

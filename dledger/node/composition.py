@@ -1,10 +1,10 @@
-"""Builds a node from its parts, in the order in which they need one another; nothing runs yet.
+"""Builds a node from its parts in order of their dependencies; nothing runs yet.
 
-Each part gets those that were built before it, by ports (`dledger.node.ports`, `dledger.driver.ports` and those of
-`dledger.pending` and `dledger.peer`). First come the event batches, to which all others give their events; last the
-driver, which the event batches get when they begin.
+Each part receives the parts built before it, through ports (`dledger.node.ports`, `dledger.driver.ports` and those of
+`dledger.pending` and `dledger.peer`). First come the event batches, which receive the events of all others; last the
+driver, which is passed to the event batches when they begin.
 
-Not here: when the parts begin and end (`dledger.node.node`), opening the files (`dledger.node.files`).
+Not here: start and stop of the parts (`dledger.node.node`), opening the files (`dledger.node.files`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # How often the node checks whether its disk has become full, or has free space again, to log it.
 _DISK_CHECK_S = 1.0
-# DLedger checks every 100 ms, but files expire by the hour.
+# DLedger checks every 100 ms, although files expire by the hour.
 _RETENTION_INTERVAL_S = 10.0
 
 
@@ -67,7 +67,7 @@ class NodeSetup:
 
 @dataclass(frozen=True, slots=True)
 class NodeParts:
-    """The parts of a started node that `dledger.node.node.Node` uses.
+    """The parts of a started node, for `dledger.node.node.Node`.
 
     Attributes:
         files: open.
@@ -75,8 +75,8 @@ class NodeParts:
         transport: to the other nodes.
         group: members and requests to change them.
         gate: accepts appends.
-        leadership: which node leads.
-        machine: feeds the state machine; None without one.
+        leadership: the known leader.
+        machine: runs the state machine; None without one.
         retention: deletes old files.
         raft, driver: the core, and the driver that executes its effects.
         view: status and gauges.
@@ -100,7 +100,7 @@ class NodeParts:
 
 
 def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
-    """Return the parts of a node around its files. Call it in the event loop.
+    """Build the parts of a node whose files are open. Call it in the event loop.
 
     Raises:
         dledger.node.state_machine.StateLost, StateMachineFailed: the node must not start.

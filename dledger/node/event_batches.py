@@ -1,10 +1,10 @@
 """The event batches of a node: each passes all events since the last batch to the driver together.
 
 Messages, ticks, finished syncs, proposals and reads are collected and processed once per iteration of the event loop;
-events that arrive meanwhile are processed in the next. So a single append does not wait, and many share one write,
+later events are processed in the next iteration. So a single append does not wait, and concurrent ones share one write,
 one push and one sync (see `dledger.pending.proposals`).
 
-Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
+Invariant: only this module calls the driver, in the loop's thread, and never after the first error.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _LIGHT_SIZE_BYTES_MAX = 256 * 1024
 class EventBatches:
     """Inbox, timers and event batches of one node. Construct it in the event loop; `begin` starts it.
 
-    It is the first part of a node: all others give it events, and it knows the driver from `begin` to `end` only.
+    It is the first part of a node: all others pass events to it. It has the driver from `begin` to `end` only.
 
     Args:
         metrics: counts batches and syncs.
-        waiters: their requests to the core, and their deadlines.
-        store: reports the amount of data that is not synced yet.
+        waiters: pending requests to the core, and their deadlines.
+        store: reports the amount of unsynced data.
         now_s: the clock of deadlines.
     """
 
@@ -56,20 +56,20 @@ class EventBatches:
         self._driver: Driver | None = None
         # Set together with the driver; called at most once.
         self._report_failure: Callable[[Exception], None] | None = None
-        # Events since the last batch, in the order of their arrival: order between messages of one peer matters.
+        # Events since the last batch, in order of arrival, which must be kept between the messages of one peer.
         self._inbox: list[Event] = []
         self._proposals = ProposalQueue()
-        # A batch is scheduled. A tick may run one before it; the scheduled one then has the events after the tick.
+        # Whether a batch is scheduled. A tick may run a batch first; the scheduled one then has only later events.
         self._is_batch_due = False
         # The next call of each job, by its action.
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
     def begin(self, driver: Driver, jobs: Iterable[Job], on_failed: Callable[[Exception], None]) -> None:
-        """Run batches with `driver` from now on, and start the timers.
+        """Start the timers and the batches of `driver`.
 
         Args:
             driver: of the node.
-            jobs: what the node does periodically; each begins after its interval.
+            jobs: the periodic jobs; each runs first after one interval.
             on_failed: called with the first error of the driver, a job or the disk; the node must stop.
         """
         self._driver = driver
@@ -78,18 +78,18 @@ class EventBatches:
             self._every(job.interval_s, job.action)
 
     def soon(self, step: Callable[[Driver], None]) -> None:
-        """Run `step` alone, in the next iteration of the loop; an error of it stops the node."""
+        """Run `step` outside of batches, in the next iteration of the loop; an exception stops the node."""
         self._loop.call_soon(self._run, step)
 
     def end(self) -> None:
-        """Run no more batches."""
+        """Stop the timers and the batches."""
         self._driver = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
-        """Add a proposal with bodies of `size_bytes` to the next batch, or a later one if enough are in flight."""
+        """Queue a proposal with bodies of `size_bytes` for the next batch, or a later one if enough are in flight."""
         self._proposals.add(proposal, size_bytes)
         self.schedule_batch()
 
@@ -132,7 +132,7 @@ class EventBatches:
         self._metrics.fsync_latency_s.observe(duration_s)
         self._run(lambda driver: driver.synced(ticket, core_ms()))
         if self._proposals:
-            # Waiting proposals may be due after a commit.
+            # A sync may commit entries, after which waiting proposals are due.
             self.schedule_batch()
 
     def on_sync_failed(self, error: Exception) -> None:
@@ -146,7 +146,7 @@ class EventBatches:
         self._run(self._give_all)
 
     def _give_all(self, driver: Driver) -> None:
-        """Pass everything that has arrived to the driver."""
+        """Pass all collected events and due proposals to the driver."""
         self._inbox += self._waiters.reads.next_questions(self._now_s())
         events, self._inbox = self._inbox, []
         size_bytes = 0
@@ -202,7 +202,7 @@ def core_ms() -> int:
 
 
 class Job(NamedTuple):
-    """A periodic job of a node, run between batches; an error of it stops the node.
+    """A periodic job of a node, run between batches; an exception stops the node.
 
     All of them are in docs/architecture.md, "Periodic jobs", by their names.
     """

@@ -35,7 +35,7 @@ class NodeFiles:
 
     Attributes:
         directory: their directory.
-        store: the log, recovered; it holds the lock.
+        store: the recovered log, which holds the directory's lock.
         hard_state: term and vote.
         memberships: the file of memberships.
         persistent: the persistent state, from the last two.
@@ -68,7 +68,7 @@ class NodeFiles:
         Args:
             files: the file system.
             config: identity, sizes, and the members of the group.
-            draw: gives the numbers of directory and life, and the incarnation that a damaged tail costs.
+            draw: random numbers for the ids of directory and life, and for the new incarnation after a damaged tail.
             has_state_machine: the node has snapshots.
             codec: of the entries.
 
@@ -130,9 +130,9 @@ class NodeFiles:
 
 
 def _last_written_s(files: Files, directory: str) -> float | None:
-    """Return when the log was written last; recovery may write to its files. None: there is none."""
+    """Return the time of the last write to the log; call it before recovery, which may write. None: no log."""
     data = f"{directory}/data"
     names = files.list_directory(data) if files.exists(data) else []
-    # The last one or two may have been made ahead and hold nothing.
+    # The last one or two may be preallocated and empty.
     newest = [f"{data}/{name}" for name in names if name.isdecimal()][-_NEWEST_FILES_COUNT:]
     return max((files.modified_time(path) for path in newest), default=None)

@@ -1,4 +1,4 @@
-"""The group as one node knows it: its members, and requests to change them.
+"""The members of the group as known to one node, and requests to change them.
 
 Not here: the rules (`dledger.core`), files and entries of memberships (`dledger.node.persistent_state`), gRPC
 (`dledger.service.admin`).
@@ -29,10 +29,10 @@ class NodeGroup:
 
     Args:
         config: identity and time limits.
-        peers: is given the addresses of all members, whenever they change.
-        inbox: gives the requests to the core.
+        peers: receives the addresses of all members whenever they change.
+        inbox: passes the requests to the core.
         requests: the futures of requests.
-        known_peers: gets the memberships of the log, whenever they change.
+        known_peers: receives the memberships of the log whenever they change.
         now_s: the clock of deadlines.
     """
 
@@ -53,8 +53,8 @@ class NodeGroup:
         self._inbox = inbox
         self._now_s = now_s
         self._requests = requests
-        # Never empty, ascending in index; the last one is in force, the first one is committed. Without members before
-        # the start.
+        # Never empty, ascending in index; the first one is committed, the last one is in force. It has no members
+        # before the start.
         self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(NO_INDEX, Membership()),)
 
     # -------------------------------------------------------------------------------------------------------- members
@@ -66,11 +66,11 @@ class NodeGroup:
 
     @property
     def is_member(self) -> bool:
-        """Whether this node belongs to the group according to its own log; not yet while it joins."""
+        """Whether this node belongs to the group according to its own log; False while it joins."""
         return self.membership.get(self._self_id) is not None
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Connect to the members of all memberships that may be in force: a removed one must receive its removal."""
+        """Connect to the members of all memberships that may be in force: a removed member must receive its removal."""
         was_member = self.is_member
         self._memberships = tuple(memberships)
         self._known_peers.learn(memberships)
@@ -100,7 +100,7 @@ class NodeGroup:
             return None
 
     def warn_of_settings(self) -> None:
-        """Warn when the settings name other members than the log does: the log takes precedence."""
+        """Warn when the members in the settings differ from those in the log, which takes precedence."""
         ids = {member.id for member in self.membership.members} | {self._self_id}
         if ids != set(self._settings):
             named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
@@ -116,7 +116,7 @@ class NodeGroup:
     def change_membership(
         self, action: MembershipAction, member_id: str, address: str
     ) -> asyncio.Future[RequestResult]:
-        """Add, promote or remove a member; the future resolves when that is committed, refused or timed out."""
+        """Add, promote or remove a member; the future resolves when the change is committed, refused or timed out."""
         fault = self._fault_of(action, member_id, address)
         if fault is not None:
             return _answered(fault)
@@ -127,7 +127,7 @@ class NodeGroup:
         return self._request(lambda request_id: TransferLeadership(request_id, target))
 
     def _fault_of(self, action: MembershipAction, member_id: str, address: str) -> RequestResult | None:
-        """Return a fault of the name or address, which leaders do not check; None if there is none."""
+        """Return the fault of an id or address, which the core does not check; None if there is none."""
         if action is not MembershipAction.ADD:
             return None
         try:

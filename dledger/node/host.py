@@ -1,8 +1,8 @@
 """A node's access to its machine, besides files and event loop: time, randomness and threads.
 
 A port: production uses Python's library; the simulator of the shell (`dledger.testing.shell`) has clocks, random
-numbers and threads that are determined by a seed. The shell of a node gets all of them from here, so that
-nothing in a simulated node depends on the real machine.
+numbers and threads that are determined by a seed. The shell of a node uses only this port, so that nothing in a
+simulated node depends on the real machine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class NodeHost:
         now_s: seconds of a monotonic clock with a resolution far below a millisecond, for deadlines and durations. The
             event loop's own clock is too coarse for durations: uvloop reads it once per iteration.
         random: draws election timeouts, incarnations and the jitter of dialers; must not be shared with another node.
-        new_worker: makes a thread for disk work, given its name; it is called in the node's event loop.
-        read_clocks: wall clock and monotonic clock, read at one moment, for retention.
+        new_worker: starts a thread for disk work, with the given name; called in the node's event loop.
+        read_clocks: reads wall clock and monotonic clock together, for retention.
     """
 
     now_s: Callable[[], float] = perf_counter

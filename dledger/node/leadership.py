@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class NodeLeadership:
-    """Names the leader to clients.
+    """Reports the leader to clients.
 
     Args:
         raft: the core.
-        addresses: where clients find each node.
-        group: knows whether this node is a member.
+        addresses: the client addresses of the nodes.
+        group: reports whether this node is a member.
     """
 
     def __init__(self, raft: Raft, addresses: ClientAddresses, group: NodeGroup) -> None:
         self._raft = raft
         self._addresses = addresses
         self._group = group
-        # Set once, when the node stops sending; its core may still have the role of a leader then.
+        # Set once, when the node stops sending; its core may keep the role of a leader.
         self._has_ended = False
 
     @property
@@ -35,7 +35,7 @@ class NodeLeadership:
         return not self._has_ended and self._raft.role is Role.LEADER
 
     def end(self) -> None:
-        """From now on this node does not lead, whatever the role of its core."""
+        """Stop reporting this node as the leader, whatever the role of its core."""
         self._has_ended = True
 
     def leader(self) -> KnownLeader:

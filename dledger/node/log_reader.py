@@ -1,9 +1,8 @@
-"""Reads committed entries in pieces, within a reader's limits; a read that fails is refused with a code.
+"""Reads committed entries in chunks within a reader's limits; a read that fails is refused with a code.
 
-Not here: which entries are committed and whether this node may say so (`dledger.node.node`), gRPC
-(`dledger.service.log`).
+Not here: which entries are committed, and confirming that (`dledger.node.node`), gRPC (`dledger.service.log`).
 
-Invariant: no entry after the last index that the caller names is ever returned, and none whose checksums do not match.
+Invariant: no entry after the caller's last index is ever returned, and none with wrong checksums.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from dledger.entries.store import EntryStore
     from dledger.types import Span
 
-# One piece: large enough that its overhead is negligible, small enough that decoding it (about 2 microseconds an
-# entry) does not keep heartbeats waiting.
+# Size of a chunk: large enough that its overhead is negligible, small enough that decoding it (about 2 microseconds per
+# entry) does not delay heartbeats.
 PIECE_SIZE_BYTES_MAX = 256 * 1024
 PIECE_ENTRIES_MAX = 1024
 # Above the size of any log; a larger limit is a mistake of the caller.
@@ -30,7 +29,7 @@ LIMIT_MAX = 1 << 62
 
 
 class LogReader:
-    """Finds the begin of a read.
+    """Checks the begin of a read and creates its cursor.
 
     Args:
         store: the log.
@@ -95,11 +94,11 @@ class LogReader:
 
 
 class LogCursor:
-    """A place in the log, moving forward; obtained from `LogReader.cursor`.
+    """A forward cursor on the log; obtained from `LogReader.cursor`.
 
     Attributes:
-        next_index: the entry that is read next.
-        is_done: a limit is used up; nothing more will be read.
+        next_index: index of the next entry.
+        is_done: a limit is reached; no more entries are read.
     """
 
     def __init__(self, store: EntryStore, next_index: int, entries_left: int, size_bytes_left: int) -> None:
@@ -111,7 +110,7 @@ class LogCursor:
         self._is_begun = False
 
     def read_entries(self, last_index: int) -> list[Entry]:
-        """Return some entries, at least one, from `next_index` on; none when `last_index` or a limit is reached.
+        """Return the next entries, at least one; none when `last_index` or a limit is reached.
 
         Raises:
             RequestRefused: 419, the entries were deleted meanwhile; 414, they are damaged on this node's disk.
@@ -127,7 +126,7 @@ class LogCursor:
         return entries
 
     def read_encoded(self, last_index: int) -> bytes:
-        """Return some whole entries as stored on disk, checked; else as `read_entries`."""
+        """Return the next whole entries as stored on disk, with checked checksums; else as `read_entries`."""
         try:
             span = self._next_span(last_index)
             if span is None:

@@ -2,12 +2,12 @@
 
 The last entry was durable, so this node may have acknowledged it. If it truncated the entry and kept its vote, then
 with one more node down a majority without the entry could elect a leader, and an acknowledged entry would be lost. So
-before the tail is cut, the node saves a new incarnation: to the group it is a node that lost its disk (ADR 7). It takes
-part without a vote, the leader sends it the missing entries, and readmits it. If the other voters are not a majority,
-no leader could do that: the node refuses to start until an operator accepts the loss of the entry.
+before the tail is cut, the node saves a new incarnation: to the group it is a node that lost its disk (ADR 7). It runs
+without a vote, the leader sends it the missing entries, and readmits it. If the other voters are not a majority, no
+leader can do that: the node refuses to start until an operator accepts the loss of the entry.
 
-Place: called by recovery (`dledger.entries.recovery`) before the cut; writes the hard state.
-Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
+Place: called by recovery (`dledger.entries.recovery`) before the cut; writes the hard state. Source: Alagappan et al.,
+"Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VoteGivenUp:
         files: the file system.
         directory: the node's own.
         self_id: its id.
-        settings: the membership that the settings name.
+        settings: the membership in the settings.
         draw: random numbers in a half-open range.
     """
 
@@ -56,7 +56,7 @@ class VoteGivenUp:
         self._draw = draw
 
     def __call__(self, damage: DamagedTail) -> str:
-        """Return, for people, what was done; the directory must be locked.
+        """Give up the vote and return a description for the log; the directory must be locked.
 
         Raises:
             store.errors.CorruptData: without this node there is no majority. Nothing was changed.
@@ -75,14 +75,14 @@ class VoteGivenUp:
         return f"{kept}this node has no vote until the leader has sent it what it lacks"
 
     def _membership_before(self, index: int) -> Membership:
-        """Return the membership that is in force without the entry at `index` and those after it."""
+        """Return the membership that is in force without the entries from `index` on."""
         entries = MembershipFile.open(self._files, self._directory).load()
         if entries is None:
             return self._settings
         return next((entry for entry in reversed(entries) if entry.index < index), entries[0]).membership
 
     def _ask_for_leave(self, damage: DamagedTail) -> str:
-        """Give the tail up only if an operator requested it, by a file whose name has the index of the entry."""
+        """Give the tail up only if an operator created the file whose name contains the index of the entry."""
         leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
         if not self._files.exists(leave):
             raise damage.refusal(
@@ -90,13 +90,13 @@ class VoteGivenUp:
                 f"of it anywhere, create the empty file {leave} and start the node: it then gives that entry up"
             )
         kept = self._keep(damage)
-        # Before the cut: the file must not permit a second loss.
+        # Removed before the cut, so that the file cannot permit a second loss.
         self._files.remove(leave)
         self._files.sync_directory(self._directory)
         return f"{kept}{leave} gave leave to do without it"
 
     def _keep(self, damage: DamagedTail) -> str:
-        """Save the bytes that are cut, for an operator to inspect, if they fit on the disk."""
+        """Save the truncated bytes for inspection, if they fit on the disk."""
         path = f"{self._directory}/damaged.{damage.log_position:020d}"
         try:
             self._files.replace(path, damage.content)
@@ -110,8 +110,9 @@ def take_back_vote(
 ) -> None:
     """Restore the vote of this node, if an operator requested it; the directory must be locked.
 
-    If voters lost data and the rest are not a majority, no leader can readmit them. An operator can, with an empty file
-    whose name has the incarnation without a vote. That gives up entries which were only on the lost disks or tails.
+    If voters lost data and the rest are not a majority, no leader can readmit them. An operator can, by creating an
+    empty file whose name contains the incarnation without a vote. That gives up entries which were only on the lost
+    disks or tails.
 
     Raises:
         store.errors.StorageFailed: the node must not start.
@@ -125,7 +126,7 @@ def take_back_vote(
     entries = memberships.load()
     member = entries[0].membership.get(self_id) if entries else None
     if member is not None and member.is_voter and not saved.is_founding:
-        # Saved before the file is removed: a file that survives a crash names an incarnation that is never used again.
+        # Saved before the file is removed: if the file survives a crash, its incarnation is never used again.
         hard_state.save(replace(saved, incarnation=member.incarnation))
         logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, leave)
     files.remove(leave)

@@ -1,13 +1,14 @@
-"""One member of a replication group: accepts appends, reads and membership changes; starts and stops.
+"""One member of a replication group: its appends, reads and membership changes, its start and stop.
 
-Place on the way of an append: in `append` the gate checks bounds, keeps a future and adds the bodies to the next batch
-(`dledger.node.event_batches`); the driver reports its effects to `dledger.node.observer`, which resolves the future.
+Place on the path of an append: in `append` the gate checks bounds, creates a future and adds the bodies to the next
+batch (`dledger.node.event_batches`); the driver reports its effects to `dledger.node.observer`, which resolves the
+future.
 
-Not here: how its parts are built (`dledger.node.composition`), consensus (`dledger.core`), bytes
-(`dledger.entries.store`), gRPC (`dledger.service.log`).
+Not here: building its parts (`dledger.node.composition`), consensus (`dledger.core`), bytes (`dledger.entries.store`),
+gRPC (`dledger.service.log`).
 
-Invariant: after a failure nothing is written, sent or acknowledged any more; the node is silent, so that the others
-elect a leader, and because of `failed` the owner ends the process.
+Invariant: after a failure the node writes, sends and acknowledges nothing, so that the others elect a leader, and
+`failed` makes the owner end the process.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long a stopping node waits for accepted appends, so that a planned restart leaves few outcomes unknown.
+# How long a stopping node waits for accepted appends, so that few outcomes are unknown after a planned restart.
 _DRAIN_S = 1.0
 
 
@@ -55,21 +56,22 @@ class Node:
 
     Args:
         config: all settings.
-        metrics: where the node counts.
-        files: the file system; that of the operating system unless a test passes another.
-        codec: distinguishes a leader's own entries from those of clients. All nodes of a group must have the same.
-        state_machine: gets every committed entry (of the codec's `applied_channel`); without any state yet. All
-            nodes of a group must have the same.
-        origin: the store that the log continues; nodes with another are refused. It is fixed before the node starts.
-        keep_from: the owner needs the entries from this index on, which are not deleted; None: it needs none.
-        trace: gets a line of JSON for every event of the core (`dledger.driver.trace`).
-        host: time, random numbers and threads; those of the machine unless a simulation passes others.
+        metrics: the node's counters.
+        files: the file system; tests may pass another.
+        codec: distinguishes a leader's own entries from those of clients; the same on all nodes of a group.
+        state_machine: receives every committed entry (of the codec's `applied_channel`); initially without state; the
+            same on all nodes of a group.
+        origin: the store that the log continues; nodes with another one are refused. It is fixed before the node
+            starts.
+        keep_from: returns the first index that the owner needs, from which no entry is deleted; None: it needs none.
+        trace: receives a line of JSON for every event of the core (`dledger.driver.trace`).
+        host: clocks, random numbers and threads; a simulation passes its own.
 
     Attributes:
-        config, metrics: as they were given.
-        failed: resolves with the error that stopped the node; never while it runs, or after a clean stop. Available
-            from `start` on, as is `reader`.
-        reader: finds the begin of a read of committed entries.
+        config, metrics: the arguments.
+        failed: resolves with the error that stopped the node; stays pending while the node runs and after a clean stop.
+            Available from `start` on, as is `reader`.
+        reader: creates cursors on committed entries.
     """
 
     failed: asyncio.Future[Exception]
@@ -104,7 +106,7 @@ class Node:
         )
         # Set from `open` or `start` to `stop` or `abandon`.
         self._opened: NodeFiles | None = None
-        # Set by `start`, and never cleared: after a stop the properties show the last state.
+        # Set by `start` and never cleared: after a stop the properties return the last state.
         self._has_joined = False
         self._waiters = Waiters.of(config, metrics)
         # Cleared at the first failure, or by `stop`: from then on no event reaches the core, and nothing is sent.
@@ -112,12 +114,12 @@ class Node:
         # Set from `start` to `stop`, also after a failure: only `stop` closes the files.
         self._is_open = False
 
-    # ---------------------------------------------------------------------------------------------- life and death
+    # ---------------------------------------------------------------------------------------------- start and stop
 
     def open(self) -> EntryStore:
-        """Recover the log and return it, to be read only; `start` does this if it was not done before.
+        """Recover the log and return it for reading; `start` calls this if it was not called before.
 
-        An owner that needs the log to prepare itself calls this, prepares, and then joins the group by `start`.
+        For an owner that needs the log before it joins the group by `start`.
 
         Raises:
             store.errors.StoreError: the directory is locked, damaged or full; see the message.
@@ -182,7 +184,7 @@ class Node:
     async def stop(self) -> None:
         """Leave the group: wait briefly for appends in progress, make everything durable, close the files.
 
-        Closes the files of a node that was only opened; without effect on a node that is stopped already.
+        For a node that was only opened: close the files. No effect on a stopped node.
 
         Raises:
             store.errors.StorageFailed: the last sync failed; nothing that was acknowledged by a quorum is lost by it.
@@ -205,13 +207,13 @@ class Node:
         self._files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
 
     def abandon(self) -> None:
-        """Close the files of a node that was only opened; without effect on any other node."""
+        """Close the files of a node that was only opened; no effect on any other node."""
         if not self._is_open and self._opened is not None:
             self._opened.close(is_clean=False)
             self._opened = None
 
     def fail(self, error: Exception) -> None:
-        """Stop at once because the owner failed: the node sends nothing more, `failed` is set; `stop` must follow."""
+        """Stop at once because the owner failed: the node sends no more, `failed` is set; `stop` must follow."""
         if self._is_running:
             self._fail(error)
 
@@ -234,7 +236,7 @@ class Node:
         self.metrics.watch(None)
         self._waiters.end(code, message)
 
-    # --------------------------------------------------------------------------------------------- what callers ask
+    # --------------------------------------------------------------------------------------------- requests
 
     def append(
         self, bodies: Sequence[bytes], stamp_at: int | None = None, *, channel: int = 0
@@ -251,12 +253,12 @@ class Node:
         return self._gate.append(bodies, stamp_at, channel)
 
     async def read_index(self, *, is_lease_allowed: bool = False) -> int:
-        """Return an index up to which a linearizable read may be served: it covers every append acknowledged so far.
+        """Return a read index for a linearizable read: it covers every append acknowledged before the call.
 
-        Any member may be asked; one that does not lead asks the leader, and returns when that index is committed here.
+        Any member serves it; a follower asks the leader, and returns when the index is committed here.
 
         Args:
-            is_lease_allowed: a leader may trust its lease, whatever the setting `read_mode` says.
+            is_lease_allowed: a leader may use its lease, whatever the setting `read_mode` is.
 
         Raises:
             RequestRefused: no leader could be asked (see `leader`), or the node stopped.
@@ -271,14 +273,14 @@ class Node:
     def change_membership(
         self, action: MembershipAction, member_id: str, address: str = ""
     ) -> asyncio.Future[RequestResult]:
-        """Add, promote or remove a member; the future resolves when that is committed, refused or too late.
+        """Add, promote or remove a member; the future resolves when the change is committed, refused or timed out.
 
         Only while the node runs.
         """
         return self._group.change_membership(action, member_id, address)
 
     def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
-        """Hand the leadership to `target`; the future resolves when that has happened, or not.
+        """Transfer the leadership to `target`; the future resolves with the result.
 
         Only while the node runs.
         """
@@ -297,7 +299,7 @@ class Node:
     def when_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the commit index, role, term or leader have changed, or when the log is reset.
 
-        The listener is called in the middle of a batch and must only record the change; call this before `start`.
+        The listener is called during a batch and must only record the change; register it before `start`.
         """
         self._waiters.listeners.append(listener)
 
@@ -328,16 +330,16 @@ class Node:
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """The newest good snapshot, another object for each that was saved; None if there is none."""
+        """The newest valid snapshot, a new object for each save; None if there is none."""
         return self._view.snapshot if self._has_joined else None
 
     @property
     def is_retention_held_back(self) -> bool:
-        """Whether old entries would be deleted if nothing needed them; only while the node runs."""
+        """Whether expired entries are kept only because they are still needed; only while the node runs."""
         return self._retention.is_held_back
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Request a snapshot; see `Applier.ask_snapshot`. On a full disk ask again."""
+        """Request a snapshot; see `Applier.ask_snapshot`. Repeat it if the disk was full."""
         if self._is_running and self._machine is not None:
             self._machine.ask_snapshot(is_forced=is_forced)
 

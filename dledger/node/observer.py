@@ -1,6 +1,6 @@
-"""Receives the driver's notices of appends, reads and the node's role, and answers the waiters.
+"""Receives the driver's callbacks for appends, reads and role changes, and resolves the futures of callers.
 
-Called in the middle of a batch: it resolves futures, counts and logs, and never calls back into the driver.
+Called during a batch: it resolves futures, counts and logs, and never calls the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Logged rejections that are kept, to log each only once: a peer that repeats a message must not fill the disk.
+# Remembered rejections, so that each is logged once: a peer that repeats a message must not fill the disk.
 _DISTRUSTED_MAX = 256
 REJECT_TEXTS: Final = {
     RejectReason.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
@@ -50,11 +50,11 @@ class NodeObserver:
 
     Args:
         self_id: for the log lines.
-        metrics: where elections and refusals are counted.
+        metrics: counts elections and refusals.
         waiters: the futures to resolve.
-        group: receives memberships, and the ends of requests to change them.
-        answers: answers the appends that are committed; with a machine, that calls it once they are applied.
-        leaders: names the leader to a client whose append is refused.
+        group: receives memberships, and the results of requests to change them.
+        answers: answers committed appends; with a state machine, the machine calls it after it has applied them.
+        leaders: names the leader for clients whose append is refused.
         machine: applies committed entries; None without one.
     """
 
@@ -79,7 +79,7 @@ class NodeObserver:
         self._answers = answers
         self._leaders = leaders
         self._machine = machine
-        # Kept while no leader is known: a leader that is elected again is no change of leader.
+        # Kept while no leader is known, because the re-election of the same leader is not a change.
         self._last_leader_id: str | None = None
         # Peer and reason of each logged rejection since the leader changed; at most `_DISTRUSTED_MAX`.
         self._distrusted: set[tuple[str, str]] = set()
@@ -91,7 +91,7 @@ class NodeObserver:
             self._machine.appended(first_index, first_index + len(positions) - 1)
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Answer an append of which nothing was written."""
+        """Answer an append that was refused without being written."""
         if code is ResponseCode.DISK_FULL:
             message = "there is no room for the entries on the leader's disk; appends continue when there is"
         elif code is ResponseCode.LEADER_TRANSFERRING:
@@ -104,7 +104,7 @@ class NodeObserver:
         self._appends.refused(_pending_of(proposal), AppendResult(code, message))
 
     def on_commit(self, commit_index: int) -> None:
-        """Answer appends, or have them applied first, and wake readers."""
+        """Answer committed appends, or pass them to the state machine first, and wake readers."""
         if self._machine is None:
             self._answers.on_committed(commit_index)
         else:
@@ -120,7 +120,7 @@ class NodeObserver:
             self._machine.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Record that the entries of all waiting appends are deleted here."""
+        """Record that the entries of all pending appends were deleted here."""
         logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
         self._appends.truncated(0)
         if self._machine is not None:
@@ -128,11 +128,11 @@ class NodeObserver:
         self._notify_listeners()
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Pass on to the group."""
+        """Forward to the group."""
         self._group.on_membership(memberships)
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Pass on to the group."""
+        """Forward to the group."""
         self._group.on_request_ended(request_id, code, message)
 
     def on_role(self, change: RoleChanged) -> None:
@@ -173,13 +173,13 @@ class NodeObserver:
             )
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Count it, and log the first from this peer since the leader changed."""
+        """Count it, and log the first one from this peer since the leader changed."""
         self._metrics.corrupt_pushes["received"] += 1
         if self._is_first_complaint(peer, "corrupt_push"):
             logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
-        """Count it, and log the first of this peer since the leader changed."""
+        """Count it, and log the first one from this peer since the leader changed."""
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
         if self._is_first_complaint(peer, "corrupt_push_refused"):
             text = (

@@ -1,4 +1,4 @@
-"""Two of the periodic jobs of a node: it saves checkpoints, and logs when its disk becomes full.
+"""Two of the periodic jobs of a node: saving checkpoints, and logging a full disk.
 
 The list of all jobs is in `dledger.node.composition`.
 """
@@ -23,8 +23,8 @@ class Checkpoints:
 
     Args:
         store: the log.
-        raft: the core; knows what is committed.
-        worker: saves them, outside the event loop.
+        raft: the core, for the commit index.
+        worker: saves them outside the event loop.
         on_failed: called with an error; the node must stop.
     """
 
@@ -35,13 +35,13 @@ class Checkpoints:
         self._raft = raft
         self._worker = worker
         self._on_failed = on_failed
-        # One save runs at a time.
+        # At most one save runs at a time.
         self._is_saving = False
-        # Durable and committed index of the checkpoint that was begun last.
+        # Durable and committed index of the last checkpoint whose save was started.
         self._last = (-1, -1)
 
     def save(self) -> None:
-        """Save a checkpoint if it would differ from the last one, and none is being saved."""
+        """Save a checkpoint if it differs from the last one and no save is running."""
         now = (self._store.durable_index, self._raft.commit_index)
         if self._is_saving or now == self._last:
             return
@@ -56,21 +56,21 @@ class Checkpoints:
 
 
 class FullDiskLog:
-    """Logs when the disk has become full, and when it has room again.
+    """Logs when the disk becomes full, and when it has free space again.
 
     Args:
         self_id: for the log lines.
-        raft: the core; knows whether the disk is full.
+        raft: the core, which reports whether the disk is full.
     """
 
     def __init__(self, self_id: str, raft: Raft) -> None:
         self._self_id = self_id
         self._raft = raft
-        # What was logged last.
+        # The state that was logged last.
         self._is_full = False
 
     def look(self) -> None:
-        """Log a change."""
+        """Log the state if it has changed."""
         is_full = self._raft.is_disk_full
         if is_full != self._is_full:
             self._is_full = is_full

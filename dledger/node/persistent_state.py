@@ -1,6 +1,6 @@
 """The persistent state of a node at its start: hard state and memberships, read together.
 
-Only both together show whether a node without term and vote is new or was wiped (ADR 7).
+Both are needed to decide whether a node without term and vote is new or was wiped (ADR 7).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PersistentState:
-    """The persistent state of a node at its start; memberships as `dledger.core.raft.Raft` wants them."""
+    """The persistent state of a node at its start; memberships as for `dledger.core.raft.Raft`."""
 
     hard_state: HardState
     memberships: tuple[MembershipEntry, ...]
@@ -34,22 +34,22 @@ class SavedMemberships:
         self._file = file
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
-        """Make durable that the log holds these memberships; the first is committed."""
+        """Save the memberships of the log durably; the first is committed."""
         self._file.save(entries)
 
     def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> PersistentState:
         """Return the persistent state; at the first start the memberships are saved.
 
-        Memberships whose entries the log lacks are removed from the file: once the head of the log is deleted beyond
-        their index, nothing would show that they were never committed.
+        Memberships whose entries the log lacks are removed from the file: after the log's head beyond their index is
+        deleted, they could no longer be recognised as uncommitted.
 
         A node without term and vote is founding, unless another program wrote its log (DLedger's own file may be
-        missing): in an empty directory, or one of ours, earlier votes may have been lost.
+        missing): with an empty directory, or one of this program, earlier votes may have been lost.
 
         Args:
             store: recovered.
             hard_state: the file.
-            settings: the membership that the settings name; in force until the log holds one.
+            settings: the membership in the settings; in force until the log contains one.
 
         Raises:
             store.errors.StoreError, MembershipUnreadable, MembershipTooLarge: do not start; see the messages.
@@ -70,12 +70,12 @@ class SavedMemberships:
 
 
 def has_state(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
-    """Return whether a node, of this or another program, ran in this directory and may have voted or acknowledged."""
+    """Return whether a node of this or another program may have voted or acknowledged entries in this directory."""
     return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
 
 
 def _check_founding(store: EntryStore, membership: Membership) -> None:
-    """Check that an entry can hold the membership with which a leader founds the group, if none has done so yet.
+    """Check that an entry can contain the first membership, if the group is not founded yet.
 
     Raises:
         MembershipTooLarge: it cannot.

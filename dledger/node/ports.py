@@ -1,7 +1,7 @@
 """The ports between the parts of a node.
 
-Each part names the port that it needs; the composition root (`dledger.node.composition`) passes the part that
-implements it.
+Each part declares the ports that it needs; the composition root (`dledger.node.composition`) passes the parts that
+implement them.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ if TYPE_CHECKING:
 
 
 class Inbox(Protocol):
-    """Takes events of the core."""
+    """Queues events for the core."""
 
     def ask(self, event: Event) -> None:
         """Add an event to the next batch."""
 
 
 class DriverSteps(Protocol):
-    """Runs steps that need the driver."""
+    """Runs steps with access to the driver."""
 
     def soon(self, step: Callable[[Driver], None]) -> None:
-        """Run `step` alone, in the next iteration of the loop; an error of it stops the node."""
+        """Run `step` outside of batches, in the next iteration of the loop; an exception stops the node."""
 
 
 class Peers(Protocol):
     """The connections to other nodes."""
 
     def set_members(self, addresses: Mapping[str, Address]) -> None:
-        """Dial these members from now on; this node itself may be among them."""
+        """Connect to exactly these members; this node itself may be among them."""
 
 
 class ClientAddresses(Protocol):
-    """Knows the client address of each node."""
+    """The client addresses of the nodes."""
 
     def client_address_of(self, node_id: str) -> str:
         """Return host:port of a node's LogService; empty until the peer has sent it."""
 
 
 class KnownPeers(Protocol):
-    """The members and their directories as recorded on this disk."""
+    """The record of members and their directories on this disk."""
 
     def learn(self, memberships: Sequence[MembershipEntry]) -> None:
         """Record the memberships of the log."""
 
 
 class Group(Protocol):
-    """Members, and requests to change them."""
+    """Receives memberships and the results of requests to change them."""
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """The log holds these memberships; the first is committed, the last one in force."""
+        """The log contains these memberships; the first is committed, the last one in force."""
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """A transfer or a membership change ended."""
 
 
 class Leaders(Protocol):
-    """Names the leader."""
+    """Describes the leader."""
 
     def not_leader_message(self) -> str:
         """Return a text that names the leader, if known."""
@@ -78,10 +78,10 @@ class Answers(Protocol):
 
 
 class CommittedEntriesSink(Protocol):
-    """Applies committed entries to the state machine; what it raises stops the node."""
+    """Applies committed entries to the state machine; an exception stops the node."""
 
     def appended(self, first_index: int, last_index: int) -> None:
-        """Appends wait for the results of these entries."""
+        """Keep the results of these entries, for which appends wait."""
 
     def committed(self, commit_index: int) -> None:
         """All entries up to `commit_index` are committed."""
@@ -90,7 +90,7 @@ class CommittedEntriesSink(Protocol):
         """The log was truncated from `first_index` on."""
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """The log begins again, after a snapshot that was received."""
+        """The log was reset, and begins after a received snapshot."""
 
 
 class SnapshotRequests(Protocol):
@@ -101,11 +101,11 @@ class SnapshotRequests(Protocol):
         """The last entry in the newest snapshot; -1 without one."""
 
     def ask_snapshot(self) -> None:
-        """Request a snapshot; it is saved soon."""
+        """Request a snapshot, which is saved in the background."""
 
 
 class Core(Protocol):
-    """What retention needs from the core."""
+    """The core's port for retention."""
 
     @property
     def retention_floor(self) -> int:

@@ -1,6 +1,6 @@
 """Deletes old data files of a running node, one in each iteration of the event loop.
 
-Not here: which ones (`store.fs.retention_rules`), what deleting does (`dledger.entries.store`).
+Not here: the choice of files (`store.fs.retention_rules`), the deletion itself (`dledger.entries.store`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ logger = logging.getLogger(__name__)
 
 
 class NodeRetention:
-    """Checks periodically which data files may be deleted, and has the driver delete them.
+    """Periodically chooses data files that may be deleted, and lets the driver delete them.
 
     Args:
         policy: selects the files.
-        floor: entries from its index on must be kept; it is informed when it alone prevents a deletion.
+        floor: the first index that must be kept; notified when it alone prevents a deletion.
         core: while it reports a stalled disk nothing is deleted, because a deletion would block the event loop.
-        steps: runs each step; an error of it stops the node.
-        free_aside: deletes a file of the log that a reset replaced; False: there is none.
-        clocks: the machine's, unless a test brings others.
+        steps: runs each step; an exception stops the node.
+        free_aside: deletes one file of the log that a reset replaced; returns False if there is none.
+        clocks: of the machine; tests may pass others.
 
     Attributes:
-        deleted_files_count: since the node started.
+        deleted_files_count: number of files deleted since the node started.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NodeRetention:
         self._free_aside = free_aside
         self._clocks = clocks
         # The begin index of the log after each deletion, ascending. While it is not empty, one `_delete` is scheduled,
-        # and `look` chooses nothing else.
+        # and `look` chooses no more files.
         self._going: list[int] = []
         policy.read_clocks(clocks())
         if policy.silence_s:
@@ -63,7 +63,7 @@ class NodeRetention:
 
     @property
     def used_ratio(self) -> float:
-        """How full the disk was at the last look, from 0 to 1."""
+        """Used part of the disk at the last check, from 0 to 1."""
         return self._policy.used_ratio
 
     @property
@@ -73,12 +73,12 @@ class NodeRetention:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether appends are refused until there is more room."""
+        """Whether appends are refused until space is free."""
         return self._policy.is_disk_full
 
     @property
     def is_held_back(self) -> bool:
-        """Whether at the last look the floor alone prevented a deletion."""
+        """Whether at the last check only the floor prevented a deletion."""
         return self._policy.is_held_back
 
     def look(self) -> None:
@@ -91,7 +91,7 @@ class NodeRetention:
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_room and self._free_aside():
-                # No guarantee depends on a log that was set aside, so it is deleted before any file of the log in use.
+                # No guarantee depends on a replaced log, so it is deleted before any file of the current log.
                 self._going.clear()
                 self._steps.soon(self._look_again)
             if self.is_disk_full != was_full:
@@ -103,20 +103,20 @@ class NodeRetention:
 
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)
-        # A follower may have connected since the look, and need the file.
+        # A follower that needs the file may have connected since the check.
         if index > self._floor.index() or self._core.is_disk_stalled:
             self._going.clear()
             return
         try:
             driver.delete_before(index)
         except DiskFull as error:
-            # The disk has no space to record the new begin of the log; the next look tries again.
+            # The disk has no space to record the new begin of the log; the next check retries.
             logger.warning("cannot_delete error=%r", str(error))
             self._going.clear()
             return
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
-        # The disk is less full now, and one look chooses a bounded number of files only.
+        # The disk is less full now, and one check chooses a bounded number of files.
         self._steps.soon(self._delete if self._going else self._look_again)
 
     def _look_again(self, driver: Driver) -> None:
@@ -130,7 +130,7 @@ class RetentionFloor:
     Args:
         core: knows what the group needs.
         snapshots: of the state machine; None without one.
-        keep_from: the owner's reason: entries from this index on; None: there is none.
+        keep_from: returns the first index that the owner needs; None: it needs none.
     """
 
     def __init__(self, core: Core, snapshots: SnapshotRequests | None, keep_from: Callable[[], int] | None) -> None:
@@ -139,7 +139,7 @@ class RetentionFloor:
         self._keep_from = keep_from
 
     def index(self) -> int:
-        """Return it."""
+        """Return the first index that must be kept."""
         core, snapshots = self._core, self._snapshots
         floor = core.retention_floor if snapshots is None else min(core.retention_floor, snapshots.snapshot_index + 1)
         return floor if self._keep_from is None else min(floor, self._keep_from())

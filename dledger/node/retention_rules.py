@@ -31,7 +31,7 @@ class RetentionSettings:
     Attributes:
         file_reserved_hours: how long a file is kept after its last write; at least 1.
         delete_when: hours of the day, local time.
-        disk_space_ratio_to_check_expired: used part of the disk above which old files are deleted at any hour.
+        disk_space_ratio_to_check_expired: used part of the disk above which expired files are deleted at any hour.
         disk_space_ratio_to_force_clean: the same for files of any age; a value below 0.50 counts as 0.50.
         enable_disk_force_clean: False: young files are never deleted.
     """
@@ -49,7 +49,7 @@ class RetentionSettings:
 
     @property
     def rules(self) -> RetentionRules:
-        """The rules with these numbers."""
+        """The retention rules with these numbers."""
         force_ratio = max(self.disk_space_ratio_to_force_clean, _FORCE_RATIO_MIN)
         return RetentionRules(
             reserved_s=max(self.file_reserved_hours, 1) * HOUR_S,

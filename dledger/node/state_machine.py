@@ -1,13 +1,13 @@
 """The port of a program's state machine, and the applier that passes committed entries to it.
 
-A program implements `StateMachine`; `Applier` passes it every committed entry of a client, in order. Each entry is
+A program implements `StateMachine`; `Applier` passes every committed client entry to it, in order. Each entry is
 applied to the state exactly once: applied index and state are saved as one snapshot, and the log after it is replayed.
 
-Place on the way of an append: after the commit. It uses neither clock nor thread, so the simulator runs it, too.
+Place on the path of an append: after the commit. It uses neither clock nor thread, so the simulator runs it, too.
 
-Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the
-waiting proposals, applied index and state are in one file, and a snapshot is neither deleted because it cannot be
-loaded nor used if the log no longer has the entries after it.
+Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the waiting
+proposals, applied index and state are in one file, and a snapshot is not deleted because it cannot be loaded, and is
+not used if the log no longer has the entries after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Entries that are read and applied in one step; no other work of the node runs during it.
 _STEP_SIZE_BYTES = 1 << 20
-# The same if most entries only have to be skipped.
+# The same bound if most entries are only skipped.
 _SPARSE_STEP_SIZE_BYTES = 16 << 20
 # Marks the end of an iterator of pieces.
 _WHOLE = object()
@@ -37,8 +37,8 @@ class Applier:
     """Feeds one state machine from one log.
 
     Args:
-        machine: without any state yet, as before the first entry.
-        log: recovered.
+        machine: in its initial state, before the first entry.
+        log: the recovered log.
         snapshots: of this machine.
         snapshot_threshold: entries applied since the last snapshot until the next one is saved (>= 1).
 
@@ -59,31 +59,30 @@ class Applier:
         self._applied_index = NO_INDEX
         self._applied_term = NO_TERM
         self._commit_index = NO_INDEX
-        # At most at `_applied_index`: the log after it must be kept.
+        # Its index is at most `_applied_index`; the log after it must be kept.
         self._snapshot: SnapshotInfo | None = None
         # The applied index at which a snapshot is due; above the applied index after each attempt, successful or not.
         self._next_snapshot_at = snapshot_threshold - 1
-        # Until it is applied, no snapshot is due.
+        # No snapshot is due until this index is applied.
         self._catch_up_index = NO_INDEX
         self._is_forced = False
-        # One item for each entry that was passed to `expect` and not yet to `take` or `forget`; None until it is
-        # applied.
+        # One result per entry that was passed to `expect` and not yet to `take` or `forget`; None until it is applied.
         self._results: dict[int, Any] = {}
         # Neither `apply` nor `snapshot_save` is called before it is loaded.
         self._loading: _Loading | None = None
         self._load_newest(log.begin_index)
         while self._loading is not None:
-            # At once: nothing else of the node runs yet.
+            # Loaded at once: no other part of the node runs yet.
             self._load_piece(self._loading)
 
     @property
     def applied_index(self) -> int:
-        """All entries up to this one are in the state; -1: none."""
+        """The last index applied to the state; -1: none."""
         return self._applied_index
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """The newest snapshot that is known to be good; the log after it must be kept."""
+        """The newest snapshot that is known to be valid; the log after it must be kept."""
         return self._snapshot
 
     @property
@@ -93,7 +92,7 @@ class Applier:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a snapshot is being loaded: until all of it is, nothing is applied, and no snapshot saved."""
+        """Whether a snapshot is being loaded: until it is complete, nothing is applied and no snapshot is saved."""
         return self._loading is not None
 
     # --------------------------------------------------------------------------------------------------- applying
@@ -120,7 +119,7 @@ class Applier:
         self._commit_index = max(self._commit_index, commit_index)
 
     def step(self) -> None:
-        """Apply at most about a mebibyte of committed entries, or load a piece. Call it while `is_behind`.
+        """Apply at most about 1 MiB of committed entries, or load a piece of a snapshot. Call it while `is_behind`.
 
         Raises:
             StateMachineFailed, store.errors.CorruptData, store.errors.StorageFailed: the node must stop.
@@ -135,7 +134,7 @@ class Applier:
             self._applied_index, self._applied_term = span.last_index, span.term
 
     def _read(self, first_index: int, last_index: int) -> list[Entry]:
-        """Return the entries that the machine gets; if it gets only those of a channel, the rest is not read."""
+        """Return the entries for the machine; if it receives only those of one channel, the others are not read."""
         channel = self._log.codec.applied_channel
         if channel:
             return self._log.read_channel(first_index, last_index, channel)
@@ -161,19 +160,19 @@ class Applier:
 
     @property
     def is_snapshot_due(self) -> bool:
-        """Whether enough was applied since the last snapshot for another one, or the last one is lost.
+        """Whether the snapshot threshold is reached, or the last snapshot is lost.
 
-        Never while a snapshot is being loaded, and before `catch_up` is over.
+        False while a snapshot is being loaded, and until the entries of `catch_up` are applied.
         """
         if self.is_loading or self._applied_index < self._catch_up_index:
             return False
         return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
 
     def catch_up(self) -> None:
-        """Make no snapshot due until everything is applied that was committed during the save that has just ended.
+        """Defer the next snapshot until all entries are applied that were committed during the last save.
 
-        Otherwise only one piece would be applied between two saves. If more than that is committed during each save,
-        the state would lag more and more, until each append ends with an unknown outcome.
+        Otherwise only one step would be applied between two saves. If more is committed during each save, the state
+        would lag further and further, until each append times out.
         """
         self._catch_up_index = self._commit_index
 
@@ -185,8 +184,8 @@ class Applier:
     def save_snapshot(self) -> SnapshotInfo | None:
         """Save the current state durably; None: nothing was applied since the last snapshot, or the disk is full.
 
-        A snapshot that was lost, or is requested, is saved in any case. After a full disk the next attempt is made
-        `snapshot_threshold` entries later.
+        A requested snapshot, or the replacement of a lost one, is always saved. After a full disk the next attempt is
+        made `snapshot_threshold` entries later.
 
         Raises:
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
@@ -207,7 +206,7 @@ class Applier:
         return self._snapshot
 
     def _is_snapshot_lost(self) -> bool:
-        """Return whether the newest snapshot was found damaged when it was to be sent: a new one must replace it."""
+        """Return whether the newest snapshot was found damaged while it was sent, and must be replaced."""
         latest = self._snapshots.latest()
         return self._snapshot is not None and (latest is None or latest.index < self._snapshot.index)
 
@@ -220,15 +219,15 @@ class Applier:
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Continue from the received snapshot up to `snapshot_index`, because the log was reset.
 
-        A machine that `LoadsInPieces` gets the first piece now and the others in `step`. If a snapshot is being loaded
-        already, loading continues if that one is new enough, else it is replaced by the new one.
+        A machine that `LoadsInPieces` loads the first piece now and the others in `step`. If another snapshot is
+        already being loaded, that continues if it is new enough, else the new one replaces it.
 
         Args:
             begin_index: the new begin of the log.
             snapshot_index: -1 when there is none.
 
         Raises:
-            StateLost: entries that the state lacks are not on this node.
+            StateLost: this node does not have the entries after its state.
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
         if snapshot_index > self._reached_index:
@@ -243,7 +242,7 @@ class Applier:
         return self._applied_index if self._loading is None else self._loading.info.index
 
     def _load_newest(self, begin_index: int) -> None:
-        """Begin to load the newest good snapshot; an older one only if the log has all entries after it."""
+        """Begin to load the newest valid snapshot; an older one only if the log has all entries after it."""
         for info in self._snapshots.snapshots:
             if info.index < max(self._reached_index, begin_index - 1):
                 break
@@ -251,8 +250,7 @@ class Applier:
                 content = self._snapshots.load(info)
             except (SnapshotDamaged, SnapshotGone):
                 continue
-            # With the first piece, before any other work of the node, the machine disables everything that uses the
-            # state.
+            # The first piece, loaded before any other work of the node, disables all readers of the state.
             self._loading = _Loading(info, _pieces_of(self._machine, content))
             self._load_piece(self._loading)
             break
@@ -260,7 +258,7 @@ class Applier:
             raise StateLost(self._reached_index, begin_index, self._snapshots.damaged)
 
     def _load_piece(self, loading: _Loading) -> None:
-        """Load a piece; after the last one the state is that of the snapshot, and applying continues after it."""
+        """Load a piece; after the last one, applying continues after the snapshot's index."""
         info, pieces = loading
         try:
             is_whole = next(pieces, _WHOLE) is _WHOLE
@@ -278,7 +276,7 @@ class StateMachine(Protocol):
     """A program's state, changed only by committed entries.
 
     It must be deterministic: equal entries lead to equal states, on every node and after every restart. No method may
-    wait for anything. An exception stops the node.
+    block. An exception stops the node.
     """
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
@@ -296,14 +294,14 @@ class StateMachine(Protocol):
 
 @runtime_checkable
 class LoadsInPieces(Protocol):
-    """A state machine that loads snapshots in pieces: one whose state is large would block the event loop for long."""
+    """A state machine that loads snapshots in pieces: otherwise a large state would block the event loop."""
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
         """Load like `StateMachine.snapshot_load`, in pieces of a few milliseconds, one for each `next`.
 
-        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must get the
-        old state, or the complete new one. An iterator that is dropped before its end must have no effect:
-        then another snapshot is loaded, or the node stops.
+        Between two pieces other work of the node runs, but neither `apply` nor `snapshot_save`; readers must see the
+        old state or the complete new one. An iterator that is dropped before its end must have no effect: then another
+        snapshot is loaded, or the node stops.
         """
         ...
 

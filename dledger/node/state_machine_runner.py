@@ -1,8 +1,8 @@
-"""Runs the state machine of a node: applies some committed entries at a time, saves and loads snapshots.
+"""Runs the state machine of a node: applies committed entries in steps, saves and loads snapshots.
 
 A received snapshot is loaded in pieces if the machine supports that; committed entries wait until it is loaded.
 
-Place on the way of an append: between the commit and its answer, which contains the results of the machine. A snapshot
+Place on the path of an append: between the commit and its answer, which contains the results of the machine. A snapshot
 is saved in a separate thread; meanwhile nothing is applied, and all other work continues.
 
 Not here: which entries are applied, and when a state is lost (`dledger.node.state_machine`).
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class NodeMachine:
-    """Feeds the state machine in steps, and is the driver's port `Snapshots`.
+    """Runs the state machine in steps, and implements the driver's port `Snapshots`.
 
     Args:
         applier: of the machine.
         snapshots: of the machine.
-        worker: saves them, apart from the event loop.
-        steps: runs each piece; an error of it stops the node.
-        answers: gets the applied index and the results.
+        worker: saves them outside the event loop.
+        steps: runs each step; an exception stops the node.
+        answers: receives the applied index and the results.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class NodeMachine:
         self._steps = steps
         self._answers = answers
         self._worker = worker
-        # The half-open range of indexes whose results may be awaited; empty if both are equal.
+        # The half-open range of indexes for whose results appends may wait; empty if both are equal.
         self._expected_begin = self._expected_end = 0
         # At most one step is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
@@ -62,17 +62,17 @@ class NodeMachine:
 
     @property
     def applied_index(self) -> int:
-        """All entries up to this one are in the state; -1: none."""
+        """The last index applied to the state; -1: none."""
         return self._applier.applied_index
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """The newest snapshot that is known to be good."""
+        """The newest snapshot that is known to be valid."""
         return self._applier.snapshot
 
     @property
     def incoming(self) -> tuple[SnapshotInfo, int] | None:
-        """A snapshot that was being received when the node stopped, and the number of its bytes that are here."""
+        """A partly received snapshot at the start of the node, and the number of its received bytes."""
         return self._snapshots.incoming()
 
     @property
@@ -81,13 +81,13 @@ class NodeMachine:
         return NO_INDEX if self.snapshot is None else self.snapshot.index
 
     async def stop(self) -> None:
-        """Wait until no snapshot is being saved any more."""
+        """Wait for the end of a running save."""
         await self._worker.stop()
 
     # ------------------------------------------------------------------------------------------ from the observer
 
     def appended(self, first_index: int, last_index: int) -> None:
-        """Keep the results of these entries until `take` asks for them."""
+        """Keep the results of these entries until `take` is called."""
         self._applier.expect(first_index, last_index)
         if self._expected_begin == self._expected_end:
             self._expected_begin = first_index
@@ -119,15 +119,15 @@ class NodeMachine:
         # A save rarely runs at this time; both write files of the same directory.
         self._worker.drain()
         self._applier.on_reset(begin_index, snapshot_index)
-        # Even if nothing is left to apply: readers may wait for entries in the snapshot.
+        # Even without entries to apply, because readers may wait for entries in the snapshot.
         self._step_soon()
 
     # -------------------------------------------------------------------------------------------------------- steps
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Request a snapshot; see `Applier.ask_snapshot`. On a full disk ask again.
+        """Request a snapshot; see `Applier.ask_snapshot`. Repeat it if the disk was full.
 
-        While one is being saved, its thread owns the applier's record of requests: this one is then made afterwards.
+        During a save the applier belongs to the saving thread, so the request is recorded here and made afterwards.
         """
         if not self._is_saved.is_set():
             self._asked_meanwhile = is_forced or bool(self._asked_meanwhile)
@@ -180,11 +180,11 @@ class NodeMachine:
     # --------------------------------------------------------------------------------------- the port of the driver
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a piece of a snapshot; b"" during a save; None: the snapshot is deleted."""
+        """Return a chunk of a snapshot; b"" during a save; None: the snapshot is deleted."""
         return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else b""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write the next piece of an incoming snapshot; return the number of bytes received; 0 during a save."""
+        """Write the next chunk of an incoming snapshot; return the number of bytes received; 0 during a save."""
         return self._snapshots.write_chunk(snapshot, offset, payload) if self._is_saved.is_set() else 0
 
     def finish(self, snapshot: SnapshotInfo) -> bool:

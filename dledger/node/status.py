@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One node at one moment.
+    """The status of one node.
 
     Attributes:
         begin_index: first retained index; `begin_position` is its byte position.
@@ -32,7 +32,7 @@ class NodeStatus:
         is_founding, incarnation: see `dledger.types.HardState`.
         applied_index: last entry that the state machine has applied; -1 without one.
         snapshot_index: last entry in its newest snapshot; -1 without one.
-        aside_files, aside: the log that a reset replaced, if it is still there (`dledger.entries.aside`).
+        aside_files, aside: the log that a reset replaced, until it is deleted (`dledger.entries.aside`).
     """
 
     group: str
@@ -79,7 +79,7 @@ class PeerStatus:
         lag_entries: entries that it lacks up to the leader's end.
         lag_bytes: the same in bytes of the log.
         is_live: it answered within an election timeout.
-        is_voter: it votes and counts, if it is counted.
+        is_voter: it is a voter in the membership; it counts only if `is_counted`.
         is_healthy: it reports that its disk neither stalls nor is full.
         is_counted: its incarnation is the one in the membership; False after it was wiped.
         is_refusing_corrupt: it could not verify the last entries that were sent to it.

@@ -1,4 +1,4 @@
-"""The state of a started node, for its owner, for requests for its status and for its metrics."""
+"""The state of a started node, for its owner, for status requests and for metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NodeView:
 
     Args:
         config, raft, store, appends, leadership, transport, syncer, retention: the node's.
-        machine: feeds the state machine; None without one.
+        machine: runs the state machine; None without one.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class AppendAnswers:
         self._appends.committed(commit_index, self._term_at, self._now_s())
 
     def on_applied(self, applied_index: int, take_results: Callable[[int, int], list[Any]]) -> None:
-        """Answer appends with the results of the state machine, and wake the waiters for its state.
+        """Answer appends with the results of the state machine, and wake callers that wait for its state.
 
         Args:
             applied_index: entries up to this one are applied.

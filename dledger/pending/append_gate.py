@@ -1,6 +1,6 @@
 """Accepts appends into a node, or refuses them at once with the reason.
 
-Place on the way of an append: `dledger.node.node` calls it first. Nothing of a refused append was written.
+Place on the path of an append: `dledger.node.node` calls it first. A refused append has written nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class AppendGate:
     Args:
         config: the bounds.
         metrics: counts refusals.
-        appends: keeps the accepted appends.
-        proposals: gets their bodies.
-        leadership: knows whether this node leads.
-        room: knows whether the disk is so full that appends are refused in advance.
+        appends: stores the accepted appends.
+        proposals: receives their bodies.
+        leadership: reports whether this node leads.
+        room: reports whether the disk is so full that appends are refused in advance.
         max_body_bytes: the size of the largest body that the store accepts.
         now_s: the clock of latencies and deadlines.
 
@@ -48,7 +48,7 @@ class AppendGate:
         max_body_bytes: int,
         now_s: Callable[[], float],
     ) -> None:
-        # None only from the end of the node's start to its failure or the beginning of its stop.
+        # None only while the node runs: from the end of its start to its failure or the beginning of its stop.
         self.closed: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
         self._config = config
         self._metrics = metrics
@@ -76,7 +76,7 @@ class AppendGate:
         return future
 
     def refusal_of(self, sizes: Sequence[int], size_bytes: int) -> AppendResult | None:
-        """Return why bodies of these sizes are refused now; None if they are accepted."""
+        """Return the reason to refuse bodies of these sizes now; None if they are accepted."""
         if self.closed is not None or not sizes:
             empty = AppendResult(ResponseCode.REQUEST_WITH_EMPTY_BODYS, "expected at least one body, found none")
             return self.closed or empty
@@ -99,7 +99,7 @@ class AppendGate:
         return None
 
     def _fault_of(self, sizes: Sequence[int], size_bytes: int) -> str:
-        """Return why no node of this group will ever accept this batch."""
+        """Return the reason why no node of this group can ever accept this batch; None if there is none."""
         if max(sizes) > self._max_body_bytes:
             return f"a body has {max(sizes)} bytes; at most {self._max_body_bytes} are allowed"
         return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"
@@ -110,22 +110,22 @@ class AppendGate:
 
 
 class Proposals(Protocol):
-    """Gives proposals to the driver."""
+    """Passes proposals to the driver."""
 
     def propose(self, proposal: Proposal, size_bytes: int) -> None:
         """Add a proposal with bodies of `size_bytes` to a batch."""
 
 
 class LeadershipGate(Protocol):
-    """Knows whether this node leads."""
+    """Reports whether this node leads."""
 
     def refusal(self) -> str | None:
         """Return, for people, why this node does not accept appends; None while it leads."""
 
 
 class Room(Protocol):
-    """Watches the disk."""
+    """Reports whether the disk is full."""
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether appends are refused until there is more space."""
+        """Whether appends are refused until space is free."""

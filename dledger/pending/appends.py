@@ -1,4 +1,4 @@
-"""Appends that were accepted and not yet answered: bounds, order, and the event that answers each of them.
+"""Accepted appends that are not answered yet: bounds, order, and the event that answers each of them.
 
 An append is answered exactly once, by the first of: a refusal of the core; the commit of its entries (success); the
 commit of another entry at its first index (`TERM_CHANGED`: none of its entries will be committed); its deadline or the
@@ -33,7 +33,7 @@ class AppendResult:
         first_index: index of the first body; the others follow. -1 unless `code` is 200.
         term: the entries' term; -1 unless `code` is 200.
         positions: byte position of each entry.
-        results: the state machine's result of each body; empty without one, or when the leader changed meanwhile.
+        results: the state machine's result of each body; empty without a state machine, or after a change of leader.
     """
 
     code: ResponseCode
@@ -92,8 +92,7 @@ class PendingAppends:
         self._observe_latency = observe_latency
         # In this node's log: ascending in index, without overlap, and their terms never decrease.
         self._waiting: deque[PendingAppend] = deque()
-        # Truncated here, so that they do not count against the bounds; their outcome is known after a commit at their
-        # indexes.
+        # Truncated, so they do not count against the bounds; a commit at their indexes decides their outcome.
         self._cut: list[PendingAppend] = []
         # Every append without an answer, oldest first. Answered ones are removed when they reach the front.
         self._by_age: deque[PendingAppend] = deque()
@@ -157,7 +156,7 @@ class PendingAppends:
         while waiting and waiting[0].last_index <= commit_index:
             pending = waiting.popleft()
             self._release(pending)
-            # Terms never decrease: every entry between two entries of a term is of it, too.
+            # Terms never decrease: every entry between two entries of one term has that term.
             is_last = not waiting or waiting[0].last_index > commit_index
             if is_last or pending.term != checked_term:
                 checked_term = term_at(pending.last_index)
@@ -180,7 +179,7 @@ class PendingAppends:
             by_age.popleft().answer(AppendResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
 
     def end(self, result: AppendResult) -> None:
-        """Answer everything with `result`: the node ends, and the outcome of pending appends is unknown."""
+        """Answer all pending appends with `result`: the node stops, and their outcome is unknown."""
         for pending in self._by_age:
             pending.answer(result)
         self._by_age.clear()
@@ -200,7 +199,7 @@ class PendingAppends:
                 if not self._is_settled(pending, commit_index, term_at):
                     undecided.append(pending)
             except EntryNotFound:
-                # The log begins after it now, so that its outcome cannot be determined: it is answered at its deadline.
+                # The log now begins after it, so its outcome cannot be determined: it is answered at its deadline.
                 continue
         self._cut = undecided
 

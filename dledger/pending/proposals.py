@@ -1,8 +1,8 @@
-"""Proposals that wait for an event batch, and the number of them in a batch.
+"""Queues proposals for the next event batch, and decides the size of each batch.
 
 A batch costs one write, one push to each peer, one sync and one acknowledgement of each peer, whatever its size. So
-while some batches are in flight, new proposals are joined and wait until one of them is committed; a single
-proposal finds nothing in flight and never waits (Nagle's algorithm, with a window).
+while some batches are in flight, new proposals are joined and wait until one of them is committed; a single proposal
+with nothing in flight never waits (Nagle's algorithm, with a window).
 
 Not here: bounds of the whole backlog (`dledger.pending.appends`).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dledger.driver.driver import Proposal
 
 # Batches in flight before proposals wait. With one, either the leader's disk or the followers' would be idle; with
-# many, sixty-four single callers would make sixty-four batches.
+# many, sixty-four single callers would produce sixty-four batches.
 BATCHES_IN_FLIGHT_MAX = 4
 # A batch of this size is large enough: waiting would save nothing.
 GOOD_SIZE_BYTES = 256 * 1024
@@ -25,14 +25,14 @@ BATCH_SIZE_BYTES_MAX = 8 << 20
 
 
 class ProposalQueue:
-    """First in, first out; the callers of `add` bound it."""
+    """A FIFO queue of proposals; the callers of `add` bound it."""
 
     def __init__(self) -> None:
         # Oldest first, each with the size of its bodies; `_size_bytes` is the sum of these sizes.
         self._proposals: deque[tuple[Proposal, int]] = deque()
         self._size_bytes = 0
-        # The last index of each batch that was not committed at the last `take`, oldest first. Its entries may be
-        # truncated by now: without `forget_in_flight`, at each tick, proposals could wait for it in vain.
+        # The last index of each batch that was not committed at the last `take`, oldest first. Its entries may have
+        # been truncated since: without `forget_in_flight` at each tick, proposals could wait for it permanently.
         self._in_flight: deque[int] = deque()
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class ProposalQueue:
         self._size_bytes += size_bytes
 
     def take(self, commit_index: int) -> tuple[list[Proposal], int]:
-        """Return the next batch and the size of its bodies; no proposals if there are none, or they should wait."""
+        """Return the next batch and the size of its bodies; empty if there are no proposals, or they should wait."""
         in_flight = self._in_flight
         while in_flight and in_flight[0] <= commit_index:
             in_flight.popleft()
@@ -68,5 +68,5 @@ class ProposalQueue:
         self._in_flight.append(last_index)
 
     def forget_in_flight(self) -> None:
-        """Let proposals wait no longer for the batches in flight (lost, truncated, never committed)."""
+        """Stop waiting for the batches in flight (lost, truncated, never committed)."""
         self._in_flight.clear()

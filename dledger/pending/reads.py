@@ -1,6 +1,6 @@
 """Waiting readers: for a confirmed read index, or for the commit of more entries.
 
-Not here: reading itself (`dledger.node.log_reader`), how leadership is confirmed (`dledger.core`).
+Not here: reading the log (`dledger.node.log_reader`), confirming leadership (`dledger.core`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PendingReads:
         self._asking: dict[bool, list[asyncio.Future[int]]] = {}
         # Requests to the core without an answer, by id, each with its time: ascending in both, as `expire` requires.
         self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}
-        # No id is used twice, so that a late answer to an expired request is not taken for that to another one.
+        # No id is used twice, so that a late answer to an expired request does not match another one.
         self._last_read_id = 0
 
     def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
@@ -68,7 +68,7 @@ class PendingReads:
             _refuse(futures, RequestRefused(ResponseCode.NOT_LEADER, _NOT_CONFIRMED.format(self._timeout_s)))
 
     def end(self, error: RequestRefused) -> None:
-        """Refuse everything: the node ends."""
+        """Refuse all pending reads: the node stops."""
         for futures in self._asking.values():
             _refuse(futures, error)
         for _, futures in self._asked.values():
@@ -111,7 +111,7 @@ class CommitWaiters:
                 waiter.set_result(None)
 
     def end(self, error: RequestRefused) -> None:
-        """Refuse all waiters, and later ones: the node ends."""
+        """Refuse all current and later waiters: the node stops."""
         self._error = error
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
@@ -120,7 +120,7 @@ class CommitWaiters:
 
 
 def _copy(error: RequestRefused) -> RequestRefused:
-    """Return a copy for one caller: an exception that is raised twice keeps the frames of both."""
+    """Return a copy for one caller: one exception object that is raised twice would mix both tracebacks."""
     return RequestRefused(error.code, error.message)
 
 

@@ -36,7 +36,7 @@ class PendingRequests:
         self._timeout_s = timeout_s
         # By id, each with its time: ascending in both, as `expire` requires; at most `PENDING_MAX`.
         self._pending: dict[int, tuple[float, asyncio.Future[RequestResult]]] = {}
-        # No id is used twice, so that a late answer to an expired request is not taken for that to another one.
+        # No id is used twice, so that a late answer to an expired request does not match another one.
         self._last_id = 0
 
     @property
@@ -52,7 +52,7 @@ class PendingRequests:
         return self._last_id
 
     def ended(self, request_id: int, result: RequestResult) -> None:
-        """Answer a request; one that has waited too long already has its answer."""
+        """Answer a request; an expired one was already answered."""
         _, future = self._pending.pop(request_id, (0.0, None))
         if future is not None and not future.done():
             future.set_result(result)
@@ -67,6 +67,6 @@ class PendingRequests:
             self.ended(request_id, RequestResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
 
     def end(self, result: RequestResult) -> None:
-        """Answer everything: the node ends."""
+        """Answer all requests: the node stops."""
         for request_id in list(self._pending):
             self.ended(request_id, result)

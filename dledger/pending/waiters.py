@@ -44,7 +44,7 @@ class Waiters:
 
     @classmethod
     def of(cls, config: NodeConfig, metrics: NodeMetrics) -> Self:
-        """Return waiters for a node with these settings, empty yet."""
+        """Return the waiters for a node with these settings, without any future yet."""
         timeout_s = config.max_wait_ack_time_ms / 1000
         appends = PendingAppends(
             config.max_pending_requests_num,
@@ -52,7 +52,7 @@ class Waiters:
             timeout_s,
             metrics.append_latency_s.observe,
         )
-        # The core gives up a transfer after one election timeout.
+        # The core aborts a transfer after one election timeout.
         request_timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
         requests = PendingRequests(request_timeout_ms / 1000)
         return cls(appends, PendingReads(timeout_s), requests, CommitWaiters(), CommitWaiters())
@@ -64,10 +64,10 @@ class Waiters:
         self.requests.expire(now_s)
 
     def end(self, code: ResponseCode, message: str) -> None:
-        """Answer all: the node ends.
+        """Answer all futures: the node stops.
 
-        Readers get the answer that the node has stopped, whatever the cause: another node may serve them, while the
-        code of a failed disk (414) means that the entry itself cannot be read.
+        Readers always get the answer that the node has stopped, because another node may serve them; the code of a
+        failed disk (414) would mean that the entry itself cannot be read.
         """
         self.appends.end(AppendResult(code, message))
         refused = RequestRefused(ResponseCode.INTERNAL_ERROR, message)

@@ -1,4 +1,4 @@
-"""gRPC services of one node, and the parts that every gRPC server of this project uses.
+"""gRPC services of one node, and the parts shared by all gRPC servers of this project.
 
 `log` and `admin` implement `dledger.v1`; `grpc_server`, `request_guard` and `field_bounds` serve the brokers, too.
 Requests are checked and translated here, without decisions. Only server programs import it.

@@ -6,7 +6,7 @@ Every refusal is an ordinary response with a code and a message. Not here: the r
 | request                                                       | code                            | found in |
 | ------------------------------------------------------------- | ------------------------------- | -------- |
 | unknown group                                                 | 400 UNKNOWN_GROUP               | here     |
-| an id or an address that is none; too many members            | 411 UNEXPECTED_ARGUMENT         | node     |
+| an invalid id or address; too many members         | 411 UNEXPECTED_ARGUMENT         | node     |
 | add, promote: the entry with all members fits no data file    | 411 UNEXPECTED_ARGUMENT         | driver   |
 | the node does not lead                                        | 404 NOT_LEADER                  | core     |
 | promote, remove, transfer: no (voting) member of that id      | 401 UNKNOWN_MEMBER              | core     |

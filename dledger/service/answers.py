@@ -1,4 +1,4 @@
-"""The status of a node and of its group, as messages of the gRPC services."""
+"""Converts the status of a node and of its group to messages of the gRPC services."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def status_response(status: NodeStatus) -> log_pb2.StatusResponse:
 
 
 def group_id_of(status: NodeStatus) -> str:
-    """Return the id of the group as logs and messages write it; empty while it has none."""
+    """Return the group id as in logs and error messages; empty while the group has none."""
     group_id = status.membership.membership.group_id
     return "" if group_id == NO_GROUP else f"{group_id:016x}"
 

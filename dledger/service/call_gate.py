@@ -1,7 +1,7 @@
-"""The port between a gRPC server and access control: which caller may send which request.
+"""The port between a gRPC server and access control, which decides which caller may send which request.
 
-The guard of requests (`request_guard`) asks it: at the begin of a call, with each request, and, while responses are
-streamed, before each of them. A server without a gate admits everything.
+The request guard (`request_guard`) calls it at the begin of a call, for each request, and before each streamed
+response. A server without a gate admits every call.
 
 | when refused | answer |
 | --- | --- |
@@ -30,7 +30,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class CallRights(Protocol):
-    """What one call may do."""
+    """The rights of one call."""
 
     def check(self, request: Message) -> None:
         """Raise unless the caller may send this request now.
@@ -40,7 +40,7 @@ class CallRights(Protocol):
         """
 
     def check_again(self, request: Message) -> None:
-        """Raise unless the caller may still get responses to this request: quick if nothing has changed.
+        """Raise unless the caller may still get responses to this request: cheap if nothing has changed.
 
         Raises:
             dledger.errors.CallRefused: it may not.
@@ -73,12 +73,12 @@ class _Everything:
 
 
 _EVERYTHING: Final = _Everything()
-# Of the call that the current task answers, where the service checks the requests of its streams itself.
+# The rights of the current task's call, if the service checks the requests of its streams itself.
 _OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=_EVERYTHING)
 
 
 def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
-    """Return the rights of a call: without a gate, all.
+    """Return the rights of a call; without a gate, all rights.
 
     Raises:
         dledger.errors.CallRefused: nothing.

@@ -1,12 +1,11 @@
-"""Bounds of the fields of a request, and their check: lengths are checked before anything else is done.
+"""Bounds of the fields of a request, and their check: lengths are checked before any other work.
 
-A table has every field of every message in the requests of a service, with its bound
-(`dledger.service.request_bounds`, `cluster.protocol.request_bounds`); a server with a field that is missing in the
-table does not start. A field beyond its bound is refused before the request is processed: no text is parsed, no name is
-looked up.
+A table has every field of every message in the requests of a service, with its bound (`dledger.service.request_bounds`,
+`cluster.protocol.request_bounds`); a server with a field that is missing in the table does not start. A field beyond
+its bound is refused before the request is processed: before texts are parsed or names are looked up.
 
-Bounds limit the size, not the meaning: whether a topic exists, or an offset is in a queue, is checked where it is
-used. A number has `ANY_NUMBER` if its value is only compared or stored, never used as a count.
+Bounds limit the size, not the meaning: whether a topic exists, or an offset is in a queue, is checked where it is used.
+A number has `ANY_NUMBER` if its value is only compared or stored, never used as a count.
 
 Not here: which methods are guarded, and the text of a refusal (`dledger.service.request_guard`).
 """
@@ -54,7 +53,7 @@ class AnyNumber:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A message: its fields have their own bounds."""
+    """A nested message, whose fields have their own bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ Bounds: TypeAlias = Mapping[str, Mapping[str, Bound]]
 
 
 class FieldFault(NamedTuple):
-    """A field that is larger than it may be."""
+    """A field that exceeds its bound."""
 
     field: str
     expected: str
@@ -96,7 +95,7 @@ class RequestShape:
         bounds: of that message and of all messages in it.
 
     Attributes:
-        size_bytes_max: a longer request certainly exceeds some bound.
+        size_bytes_max: a longer request exceeds some bound.
         elements_max: fields that it may have on the wire, each element of a list counted.
         number_bytes_max: bytes on the wire that all its numbers together may take.
 
@@ -112,7 +111,7 @@ class RequestShape:
         self.number_bytes_max = _UNKNOWN_SIZE_BYTES + sum(
             _size_max(field, bound, bounds) for field, bound in fields if not _is_length_delimited(field)
         )
-        # Tags of one byte of texts and messages: on the wire each element of these has a length of its own.
+        # One-byte tags of texts and messages: on the wire each of these elements has its own length.
         self._length_delimited_tags = frozenset(
             field.number << 3 | _LENGTH_DELIMITED
             for field, _ in fields
@@ -120,7 +119,7 @@ class RequestShape:
         )
 
     def fault_of(self, request: Message) -> FieldFault | None:
-        """Return the first field that is larger than it may be; None: all are within their bounds."""
+        """Return the first field that exceeds its bound; None: all are within their bounds."""
         for check in self._checks:
             fault = check(request)
             if fault is not None:

@@ -37,7 +37,7 @@ MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
-# A connection that has not begun HTTP/2 by then is not a client's.
+# A connection without an HTTP/2 preface by then is not from a client.
 HANDSHAKE_MS_MAX = 10_000
 
 SERVER_OPTIONS = (
@@ -45,7 +45,7 @@ SERVER_OPTIONS = (
     ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
     # A second process on the same address must fail, not share the clients.
     ("grpc.so_reuseport", 0),
-    # A client that vanished is detected within half a minute; clients may ping every ten seconds.
+    # A dead client is detected within half a minute; clients may ping every ten seconds.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
@@ -71,7 +71,7 @@ class Served:
 
     Attributes:
         add: adds the servicer to a server; a function of the generated stubs.
-        servicer: answers.
+        servicer: the implementation.
         service: descriptor of the service.
         guard: checks its requests first.
     """
@@ -94,10 +94,10 @@ async def start_grpc_server(
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
-    Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
-    The calls of one connection are bounded by half of all calls, so that no connection can exclude all
-    others; a gRPC client delays further calls until others have ended. Calls that have not sent a request are
-    bounded by half of all calls, too (`dledger.service.unread_calls`).
+    The number of connections is bounded by the descriptor limit (`store.fs.descriptors`); more are closed at once. The
+    calls of one connection are bounded by half of all calls, so that no connection can starve all others; a gRPC client
+    delays further calls until others have ended. Calls that have not sent a request are bounded by half of all calls,
+    too (`dledger.service.unread_calls`).
 
     Args:
         address: to listen on.
@@ -105,7 +105,7 @@ async def start_grpc_server(
         security: of all connections of this port.
         options: of gRPC.
         calls_max: calls at the same time; gRPC refuses more.
-        request_limit_s: how long a call with one request may take to send it.
+        request_limit_s: time limit for the request of a unary call.
         gate: admits calls; None: all of them.
 
     Raises:

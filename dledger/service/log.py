@@ -1,11 +1,11 @@
 """The gRPC service `dledger.v1.LogService` of one node: checks requests, calls the node, builds the answers.
 
-Place on the way of an append: between the client's request and `Node.append`. Every refusal is an ordinary response
-with a code and a message; a gRPC error only ever comes from gRPC itself (connection lost, message above the limit).
-Not here: consensus and limits of the backlog (`dledger.node.node`), pieces and checksums of a read
+Place on the path of an append: between the client's request and `Node.append`. Every refusal is an ordinary response
+with a code and a message; a gRPC error comes only from gRPC itself (connection lost, message above the limit). Not
+here: consensus and limits of the backlog (`dledger.node.node`), pieces and checksums of a read
 (`dledger.node.log_reader`).
 
-What bad input gets (code, and where it is found):
+Answers to invalid input (code, and the part that detects it):
 
 | request                                                       | code                                | found in   |
 | ------------------------------------------------------------- | ----------------------------------- | ---------- |
@@ -70,7 +70,7 @@ def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
 
     Args:
         node: a started node.
-        append_refusal: why clients may not append; empty: they may.
+        append_refusal: the reason why clients may not append; empty: they may.
     """
     return [
         Served(
@@ -102,7 +102,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     Args:
         node: a started node.
-        append_refusal: why clients may not append; empty: they may.
+        append_refusal: the reason why clients may not append; empty: they may.
     """
 
     def __init__(self, node: Node, *, append_refusal: str = "") -> None:
@@ -195,7 +195,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             last_index = await self._node.read_index(is_lease_allowed=is_lease_allowed)
         cursor = self._cursor(request, last_index)
         if cursor.next_index > last_index:
-            # An empty answer: it shows the reader that the read was accepted, and the end of the log.
+            # An empty response: it shows the reader that the read was accepted, and the end of the log.
             yield self._entries_response([])
         if not request.follow:
             while response := self._next_piece(cursor, last_index, is_raw=request.raw):

@@ -1,4 +1,4 @@
-"""One bidirectional stream: many requests in flight, each answered once it is decided.
+"""One bidirectional stream with many requests in flight, each answered when its outcome is known.
 
 Not here: the processing of a request, and its answer (`dledger.service.log`, `cluster.api.put_calls`).
 """
@@ -15,7 +15,7 @@ from dledger.errors import DLedgerError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-# Requests of one stream that are accepted and not answered; flow control delays more of them.
+# Accepted, unanswered requests of one stream; flow control delays further ones.
 IN_FLIGHT_MAX = 64
 
 
@@ -30,7 +30,7 @@ Response = TypeVar("Response")
 
 
 class RequestUndecided(DLedgerError):
-    """A request of a stream ended without an outcome, by a mistake in this program; it may have been executed."""
+    """A request of a stream ended without an outcome, because of a bug; it may have been executed."""
 
     def __init__(self, request_id: int) -> None:
         super().__init__(f"request {request_id} of the stream ended without an outcome; it may have taken effect")
@@ -71,7 +71,7 @@ class PipelinedCall(Generic[Request, Result, Response]):
         try:
             while self._has_more or self._in_flight:
                 while self._results:
-                    # Counted until its answer is sent: a client that reads no answers is delayed, too.
+                    # Counted until its answer is sent, so that a client that does not read answers is also delayed.
                     self._in_flight -= 1
                     _wake(self._room_wanted)
                     yield self._answer(*self._results.popleft())
@@ -91,7 +91,7 @@ class PipelinedCall(Generic[Request, Result, Response]):
                     self._room_wanted = self._loop.create_future()
                     await self._room_wanted
                 future = self._begin(request)
-                # Not before: a request that raises has no answer to wait for, and its error ends the stream.
+                # Only now: a request that raises has no answer, and its error ends the stream.
                 self._in_flight += 1
                 future.add_done_callback(partial(self._decided, request.request_id))
         finally:

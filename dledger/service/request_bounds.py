@@ -1,4 +1,4 @@
-"""The bounds of all fields that requests of LogService, AdminService, health checking and reflection have.
+"""The bounds of all fields in requests of LogService, AdminService, health checking and reflection.
 
 | bound | reason |
 | --- | --- |
@@ -16,7 +16,7 @@ from dledger.entries.format.entry import MAX_BODY_BYTES
 from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bounds, Many, Text
 
 NAME: Final = Text(255)
-# A name of a host has at most 253 characters.
+# A host name has at most 253 characters.
 ADDRESS: Final = Text(261)
 # Of one append, whatever the number of its callers.
 APPEND_BODIES_MAX: Final = 8_192
@@ -26,7 +26,7 @@ _MEMBER: Final = {"group": NAME, "id": NAME}
 LOG_BOUNDS: Final[Bounds] = {
     "dledger.v1.AppendRequest": {
         "group": NAME,
-        # Larger than the largest body, so that the node refuses it, with a message that has the limit.
+        # Larger than the largest body, so that the node itself refuses it with a message that contains the limit.
         "bodies": Many(APPEND_BODIES_MAX, Text(2 * MAX_BODY_BYTES)),
         "request_id": ANY_NUMBER,
     },

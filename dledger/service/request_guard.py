@@ -1,18 +1,18 @@
-"""Checks before a request reaches a service: its size, its encoding, and all bounds of its fields.
+"""Checks each request before it reaches a service: size, encoding, and the bounds of all fields.
 
 | request | answer |
 | --- | --- |
 | longer than its bounds allow, or with more elements than they allow | a refusal, before it is parsed |
-| no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is no request to answer |
+| not a valid message of this kind | INVALID_ARGUMENT, an error of gRPC: there is no request to answer |
 | a field above its bound | a refusal |
 | not arrived in time, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
-| of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
+| from a caller without the right to send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 
-The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT,
-unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
+The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT, unless the
+service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
 
-One place for all services of a process: a method that is not guarded cannot be called. Not here: the bounds of
-fields (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
+One place for all services of a process: a method that is not guarded cannot be called. Not here: the bounds of fields
+(`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BadRequest(IllegalRequest):
 
 
 class Malformed(BadRequest):
-    """The bytes are no protobuf message, or not of the method's kind."""
+    """The bytes are not a protobuf message of the method's request type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Method:
         """Return the request.
 
         Raises:
-            BadRequest: it is no request, or too large to be parsed; fields are not checked yet.
+            BadRequest: it is not a request, or too large to be parsed; fields are not checked yet.
         """
         if len(data) > self.shape.size_bytes_max:
             raise BadRequest(self._name, f"at most {self.shape.size_bytes_max} bytes", str(len(data)))
@@ -124,10 +124,10 @@ class _Method:
     # ---------------------------------------------------------------------------------------------------- handlers
 
     def guarded(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
-        """Return a handler that gets the bytes of requests, and passes on requests that are well formed and bounded."""
+        """Return a handler that receives the bytes of requests, and passes on well-formed, bounded requests."""
         wrapped = {"response_serializer": handler.response_serializer}
-        # For clients a handler of streams that reads one request is the same; unlike one of single requests, gRPC calls
-        # it before the request has arrived, so that the wait can be limited.
+        # A stream handler that reads one request: clients see no difference, but unlike a unary handler gRPC calls it
+        # before the request has arrived, so that the wait can be limited.
         deserialize = handler.request_deserializer
         assert deserialize is not None
         if handler.unary_unary is not None:
@@ -287,7 +287,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
 
 class BoundsCheck:
-    """The bounds of one kind of request, and its caller's rights, for a service that checks its streams itself.
+    """Checks bounds and rights of one kind of request, for a service that checks its streams itself.
 
     Args:
         method: the method whose requests they are.

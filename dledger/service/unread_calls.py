@@ -1,10 +1,11 @@
 """Calls whose first request has not arrived: limited in time and number; the oldest is ended first.
 
-A call of gRPC takes one of the server's places when its headers arrive. Without these limits two connections that send
-headers and no request would take all places for as long as they are open, and every other client would be refused.
+A gRPC call counts against the server's limit of calls when its headers arrive. Without the limits here, two connections
+that send headers and no request could use up that limit for as long as they are open, and every other client would be
+refused.
 
 A call that carries one request must send it within `REQUEST_LIMIT_S`. A stream may wait longer, because some clients
-open it before they have something to send; it counts as unread until its first request.
+open it before they have a request; it counts as unread until its first request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import grpc.aio
 # The largest request, 9 MiB, needs 8 Mbit/s to arrive in time.
 REQUEST_LIMIT_S: Final = 10.0
 
-# Ending a call takes about 70 µs, and all calls of a flood may be due at the same time.
+# Ending a call takes about 70 µs, and many calls may be due at the same time.
 _ENDED_PER_TURN_MAX: Final = 64
 _TOO_LATE: Final = grpc.StatusCode.DEADLINE_EXCEEDED
 _TOO_MANY: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -29,7 +30,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that waits: its task, its deadline (seconds of the loop), and the reason of its end."""
+    """A call without a request yet: its task, its deadline (seconds of the loop), and the reason why it was ended."""
 
     task: asyncio.Task[Any]
     deadline_s: float
@@ -40,9 +41,9 @@ class UnreadCalls:
     """The calls of one server that wait for their first request. Loop thread only.
 
     Args:
-        count_max: calls that may wait; one more ends the oldest. Fewer than the server's places, so that places are
-            left for calls that send their requests.
-        request_limit_s: how long a call with one request may take to send it.
+        count_max: calls that may wait; one more ends the oldest. Less than the server's limit of calls, so that calls
+            with a request are always accepted.
+        request_limit_s: time limit for the request of a unary call.
     """
 
     def __init__(self, count_max: int, request_limit_s: float = REQUEST_LIMIT_S) -> None:
@@ -58,7 +59,7 @@ class UnreadCalls:
 
         Args:
             context: of the call, which has one request or is a stream of them.
-            is_stream: the request has no time limit, as long as there are places.
+            is_stream: the request has no time limit while fewer than `count_max` calls wait.
 
         Raises:
             grpc.aio.AbortError: the call was ended with a status: no request came, or not in time.
@@ -92,13 +93,13 @@ class UnreadCalls:
         raise AssertionError  # abort raises
 
     def _end_due(self) -> None:
-        """End the calls that are too late or too many, a limited number; the rest in later iterations."""
+        """End calls that are expired or exceed the limit, a bounded number per iteration."""
         now_s = asyncio.get_running_loop().time()
         self._timer = None
         for _ in range(_ENDED_PER_TURN_MAX):
             oldest = next(iter(self._calls), None)
             if len(self._calls) + len(self._streams) > self._count_max:
-                # Of the kind that has more, so that streams, which may wait, do not cause the end of each call at once.
+                # From the larger kind, so that waiting streams do not cause every unary call to be ended.
                 waiting = max(self._calls, self._streams, key=len)
                 self._end(waiting, next(iter(waiting)), _TOO_MANY)
             elif oldest is not None and oldest.deadline_s <= now_s:

@@ -1,6 +1,6 @@
 """The small files of a node: term and vote, identity, checkpoint, snapshots, known peers.
 
-Each module has one file or one text format, with its checksum. The log itself is in `dledger.entries`; the meaning of
-the files for consensus is in `dledger.core`. Imported by everything above it; it imports `store.fs`, `dledger.types`
-and `dledger.errors`.
+Each module implements one file or one text format, with its checksum. The log itself is in `dledger.entries`; the rules
+of consensus are in `dledger.core`. All higher packages may import it; it imports `store.fs`, `dledger.types` and
+`dledger.errors`.
 """

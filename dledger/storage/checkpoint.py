@@ -6,14 +6,13 @@
 
 with a checksum (see `dledger.storage.properties`). Java's has the first two lines and no checksum.
 
-`endIndex`: entries up to it were synced here, so if one of them is missing or bad, it was
-damaged, not lost in a crash. It also bounds the work of recovery. The index may be too low, but never too high:
-before a truncation below it, it is lowered, or the file is removed. A checkpoint that is missing or unreadable proves
-nothing.
+`endIndex`: entries up to it were synced here, so if one of them is missing or invalid, it was damaged, not lost in a
+crash. It also bounds the work of recovery. The index may be too low, but never too high: before a truncation below it,
+it is lowered, or the file is removed. A missing or unreadable checkpoint is ignored.
 
 `committedIndex`: entries up to it are committed, but only if entries are acknowledged after a sync: else a power cut of
-a majority can revoke a commit. So only a checkpoint of this program with `isFlushSync` forbids to truncate entries
-below it (`commit_floor`, ADR 29).
+a majority can revoke a commit. So only a checkpoint of this program with `isFlushSync` forbids the truncation of
+entries up to it (`commit_floor`, ADR 29).
 
 Source: DLedger 0.3 `DLedgerMmapFileStore.persistCheckPoint` (whose endIndex is written, not synced).
 """
@@ -42,7 +41,7 @@ class Checkpoint:
     """The content of a checkpoint.
 
     Attributes:
-        end_index: entries up to this one were durable here; -1: none is known to be.
+        end_index: entries up to this one were durable here; -1: unknown.
         committed_index: entries up to this one were known to be committed; at most `end_index`.
         commit_floor: `committed_index`, if the file has a checksum and entries were acknowledged only after they were
             durable: nothing up to it may ever be truncated; else -1. Set by `load`.
@@ -70,7 +69,7 @@ class CheckpointFile:
         self._path = f"{directory}/{FILE_NAME}"
         # Held while the file is replaced or removed, and, after `load`, while the next two fields change.
         self._lock = threading.Lock()
-        # Only grows; a save that was prepared in an earlier generation is dropped.
+        # Only grows; a save of an earlier generation is dropped.
         self._generation = 0
         # The content of the file that this process loaded or saved last.
         self._saved = Checkpoint()

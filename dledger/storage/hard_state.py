@@ -7,8 +7,8 @@ with a checksum (see `dledger.storage.properties`).
 
 An empty `voteLeader` means that no vote was given in this term. `founding=true`, `incarnation=N` and
 `foundingGroup=HEX` show whether the node may have lost state (`dledger.types.HardState`); Java nodes ignore them. No
-file means that the node never took part, or that its disk was wiped. A file that cannot be read is different: it
-may have had a vote, and a node that votes twice in one term can elect two leaders, so the node refuses to start.
+file means that the node never took part, or that its disk was wiped. A file that cannot be read is different: it may
+have contained a vote, and two votes of a node in one term can elect two leaders, so the node refuses to start.
 
 Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
 """
@@ -66,21 +66,21 @@ class HardStateFile:
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
-        # A process that was killed inside `save` may have left a state that is only in the page cache: it must not be
-        # sent to others before it is durable.
+        # A process that was killed inside `save` may have left a state in the page cache only: it must not be sent to
+        # peers before it is durable.
         files.sync_directory(directory)
         files.prepare_replace(path)
         return cls(files, path)
 
     @property
     def exists(self) -> bool:
-        """Whether a state was ever saved here."""
+        """Whether a state was ever saved in this file."""
         return self._files.exists(self._path)
 
     def load(self) -> HardState:
         """Return the saved state; term 0, without a vote, when nothing was ever saved.
 
-        Whether that means a founding node is decided by the caller, which knows the other files of the directory.
+        The caller decides whether that means a founding node, from the other files of the directory.
 
         Raises:
             HardStateUnreadable: do not start.
@@ -108,7 +108,7 @@ class HardStateFile:
         """Make `state` durable before returning; it works on a full disk, too.
 
         Raises:
-            store.errors.StorageFailed: the node must stop without sending the answer that waited for this.
+            store.errors.StorageFailed: the node must stop without sending the answer that depends on it.
         """
         lines = {_TERM_KEY: str(state.term), _VOTE_KEY: state.voted_for or ""}
         if state.is_founding:

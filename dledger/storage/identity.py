@@ -6,10 +6,9 @@
     starts=7
     lives=0a44…,77b0…
 
-with a checksum (see `dledger.storage.properties`). `directoryId` is drawn when the file is created: an emptied disk has
-another. Each start is a *life*: it adds one to `starts` and a random number, the newest last, to `lives`. Peers
-record the last life that connected (`dledger.storage.peer_directories`), so that they detect an older copy of a
-directory.
+with a checksum (see `dledger.storage.properties`). `directoryId` is drawn when the file is created, so an emptied disk
+gets another one. Each start is a *life*: it increments `starts` and appends a random number to `lives`. Peers record
+the last life that connected (`dledger.storage.peer_directories`), which lets them detect an older copy of a directory.
 
 The id of the group is in the file `membership` (`Membership.group_id`).
 """
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 FILE_NAME = "identity"
-# Lives that a directory lists: after more starts without a connection a peer cannot recognise an old copy any more.
+# Lives in the list: after more starts without a connection a peer can no longer detect an old copy.
 LIVES_MAX: Final = 32
 NUMBER_END: Final = 1 << 63
 _SIZE_BYTES = 4096
@@ -39,9 +38,7 @@ class WrongDirectory(StoreError):
     """The directory is not this node's, or its node is unknown; do not start. Nothing was changed.
 
     Attributes:
-        path: the directory, or its file.
-        expected: what should be there.
-        found: what is there.
+        path: the directory, or its file. expected, found: the expected and the actual content.
     """
 
     def __init__(self, path: str, expected: str, found: str, advice: str) -> None:
@@ -53,7 +50,7 @@ class WrongDirectory(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of a directory; see the module's text. `starts` counts from 1."""
+    """The identity of a directory; the module's docstring describes each field. `starts` counts from 1."""
 
     node_id: str
     group: str
@@ -86,7 +83,7 @@ class IdentityFile:
     def begin(
         self, node_id: str, group: str, *, has_state: bool, is_adopting: bool, draw: Callable[[int, int], int]
     ) -> Identity:
-        """Begin a life, durably; only the holder of the directory's lock may call this, before it saves anything else.
+        """Record a new life durably; only the holder of the directory's lock may call this, before any other write.
 
         Args:
             node_id: of this node.
@@ -97,7 +94,7 @@ class IdentityFile:
 
         Raises:
             WrongDirectory: it is not this node's, or may not be.
-            store.errors.DiskFull: no room for the file.
+            store.errors.DiskFull: no space for the file.
             store.errors.StorageFailed: it cannot be written.
         """
         found = self._load(node_id, group)

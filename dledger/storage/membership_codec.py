@@ -2,7 +2,7 @@
 
     {"groupId":"6b1c…","members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}
 
-Without `groupId` it was written by a version without group ids, or before a leader has drawn one.
+`groupId` is missing if a version without group ids wrote it, or before a leader has drawn an id.
 
 Not here: which entries have a membership (`dledger.entries.format.codec`).
 """
@@ -30,9 +30,7 @@ class MembershipUnreadable(StoreError):
     The node must stop: without knowing the members it can neither vote nor count votes.
 
     Attributes:
-        path: the file, or that it is an entry.
-        expected: what should be stored there.
-        found: what is stored there.
+        path: the file, or the words for an entry. expected, found: the expected and the actual content.
     """
 
     def __init__(self, path: str, expected: str, found: str) -> None:
@@ -46,11 +44,11 @@ class MembershipUnreadable(StoreError):
 
 
 class MembershipTooLarge(StoreError):
-    """The log's data files are too small for the entry with the first membership: the group cannot begin.
+    """The log's data files are too small for the entry with the first membership: the group cannot be founded.
 
     Attributes:
         size_max: the size of the largest body of an entry of this log, in bytes.
-        size: what the entry takes at most, in bytes.
+        size: the largest size of the entry, in bytes.
     """
 
     def __init__(self, members_count: int, size: int, size_max: int) -> None:
@@ -78,7 +76,7 @@ def widest_member(member: Member) -> Member:
 
 
 def to_json(value: object) -> str:
-    """Return the only JSON text for `value` in our files."""
+    """Return the canonical JSON text of `value`."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -96,7 +94,7 @@ def membership_from_object(value: Any) -> Membership:
     """Return the membership in `value`, a parsed JSON object.
 
     Raises:
-        ValueError: it is no membership, or one of another version.
+        ValueError: it is not a membership, or has another version.
     """
     has_members = isinstance(value, dict) and isinstance(value.get("members"), list)
     if not has_members or value.keys() - {"groupId"} != {"version", "members"}:

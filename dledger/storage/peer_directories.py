@@ -4,17 +4,18 @@
 
 with a checksum (see `dledger.storage.properties`): the directories with which the node n2 has connected, the last one
 first; of each its id, and its starts and its life at the last connection (`dledger.storage.identity`). A peer that
-connects with an older life of that directory runs on a copy of it: later acknowledgements are missing there, and it may
-vote twice in a term. It is refused.
+connects with an older life of that directory runs on a copy of it: later acknowledgements are missing in it, and the
+peer may vote twice in a term. It is refused.
 
-So is every earlier directory of the node: the disk was replaced, and later votes and acknowledgements are on the new
-one only. A few of them are recorded; older ones have no vote once the node was readmitted on a later disk.
+Every earlier directory of the node is refused, too: the disk was replaced, and later votes and acknowledgements are on
+the new one only. A few of them are recorded; older ones have no vote after the node was readmitted on a later disk.
 
 A greeting of an earlier life may also be delayed: its process sent it and died, and the next life connected first. Such
-a life is in the newer life's list, which that of a copy is not, because each start draws another number. It is still
-refused, because the newer one may run on a copy; but the warning does not say that a directory is old.
+a life is in the newer life's list; the life of a copy is not, because each start draws another number. The greeting is
+still refused, because the newer life may run on a copy, but the warning does not report an old directory.
 
-A copy that was made within the last life that connected cannot be detected: it looks like the next start.
+A copy that was made within the last life that connected cannot be detected: it is indistinguishable from the next
+start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "peers"
-# Of each member: disks are replaced occasionally, and copies of the last few may exist.
+# Per member: disks are replaced occasionally, and copies of the last few may exist.
 DIRECTORIES_MAX: Final = 8
 # The size for all members, with the longest ids and numbers.
 _SIZE_BYTES = 16_384
@@ -79,7 +80,7 @@ class PeerDirectories:
         """Read the file; a damaged one is replaced by an empty one, because it is only a safeguard.
 
         Raises:
-            store.errors.DiskFull: no room for it.
+            store.errors.DiskFull: no space for it.
             store.errors.StorageFailed: it cannot be read.
         """
         opened = cls(files, directory, own)
@@ -98,11 +99,11 @@ class PeerDirectories:
         self._members = frozenset(member.id for entry in memberships for member in entry.membership.members)
 
     def may_learn_group(self, peer_id: str) -> bool:
-        """Return whether the group id is sent to the node that is dialled as `peer_id`; only to members."""
+        """Return whether the group id may be sent to the node dialled as `peer_id`: only to members."""
         return peer_id in self._members
 
     def proves(self, group_id: int) -> bool:
-        """Return whether a sender of `group_id` belongs to this group; False while this node knows no id."""
+        """Return whether `group_id` proves that its sender belongs to this group; False while this node knows no id."""
         return group_id == self.group_id != NO_GROUP
 
     def met(self, peer_id: str) -> tuple[PeerDirectory, ...]:
@@ -118,7 +119,7 @@ class PeerDirectories:
         return 0 < starts_since < len(known_lives) and known_lives[-1 - starts_since] == lives[-1]
 
     def fault_of(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> str | None:
-        """Return, for people, the fault of the directory of a member that proved its group; without one, record it.
+        """Return a description of the fault of a member's directory, or record the directory if there is none.
 
         The record is durable when this returns.
 

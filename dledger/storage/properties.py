@@ -1,8 +1,8 @@
 """Small text files of `key=value` lines, as DLedger writes them (`IOUtils.properties2String`, read by Java Properties).
 
-Only what such files hold is read: blank lines and comments are skipped, nothing is unescaped.
+Only this subset of the format is read: blank lines and comments are skipped, nothing is unescaped.
 
-Properties whose damage must be detected are written *checked*: between two comments, which Java skips,
+Properties that need damage detection are written *checked*, between two comments, which Java skips:
 
     #checked
     currTerm=7
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CHECKED_HEAD = b"#checked\n"
-# Characters of a wrong line in an error: a damaged file may be one line of many megabytes.
+# Characters of a wrong line in an error message: a damaged file may be one line of many megabytes.
 _SHOWN_MAX = 80
 _CHECKED_END = re.compile(rb"#crc32c=([0-9a-f]{8})\n\Z")
 
@@ -81,5 +81,5 @@ def parse_properties(content: bytes) -> dict[str, str]:
 
 
 def what_is_wrong(error: Exception) -> str:
-    """Return, in words, the fault found in such a file: a ValueError of this module, or a missing key."""
+    """Return a description of the fault in such a file: a ValueError of this module, or a missing key."""
     return f"no line {error.args[0]}=..." if isinstance(error, KeyError) else str(error)

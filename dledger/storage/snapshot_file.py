@@ -36,7 +36,7 @@ assert HEADER.size == HEADER_SIZE
 
 
 class BodySum:
-    """Passes the chunks of a body through and computes size and checksum.
+    """Computes the size and the checksum of a body while its chunks pass through.
 
     Attributes:
         size, checksum: of the chunks so far.
@@ -80,7 +80,7 @@ def read_header(content: memoryview) -> SnapshotInfo | str:
 
 
 def check(content: memoryview, info: SnapshotInfo) -> str | None:
-    """Return the fault of a file's `content`, which should be that of `info`; None if it is correct."""
+    """Return the fault of a file's `content`, expected to be the snapshot `info`; None if it is correct."""
     found = read_header(content)
     if found != info:
         return found if isinstance(found, str) else f"{found}, not {info}"

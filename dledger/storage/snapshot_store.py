@@ -1,11 +1,11 @@
 """Snapshots of the state machine on disk: saved, loaded, sent and received in chunks.
 
 A snapshot is one file, named after the index of its last entry in 20 digits, in the directory `snapshot`. It is written
-under another name, synced and renamed: under its final name it is complete, or damaged by the disk, which its checksums
-show. The newest three are kept (DLedger's number).
+under another name, synced and renamed: under its final name it is complete, unless the disk damages it, which its
+checksums detect. The newest three are kept (DLedger's number).
 
-One snapshot at a time can be received: the file `incoming`, with its full size, and `incoming.progress`, which
-has the number of durable bytes, so that a restart does not begin from scratch.
+One snapshot at a time can be received: the file `incoming`, with its full size, and `incoming.progress`, which has the
+number of durable bytes, so that a transfer continues after a restart.
 
 Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are two files, neither of them synced).
 """
@@ -31,7 +31,7 @@ _SAVING = "saving"
 _INCOMING = "incoming"
 _PROGRESS = "incoming.progress"
 _RECEIVED_KEY = "received"
-# Received bytes between two syncs: after a restart at most these are fetched again.
+# Received bytes between two syncs: after a restart at most this many are received again.
 _SYNC_EVERY_BYTES = 16 << 20
 # Snapshots that are being sent, to different peers; a file that is deleted meanwhile can be read until it is closed.
 _SENDING_MAX = 4
@@ -71,7 +71,7 @@ class SnapshotStore:
         self._sending: dict[SnapshotInfo, File] = {}
         self._incoming: tuple[SnapshotInfo, File] | None = None
         # Of the incoming file: `_synced <= _received <= its size`. Bytes up to `_synced` are durable, and so is the
-        # file that records their number. Without meaning if there is no incoming snapshot.
+        # file that records their number. Meaningless without an incoming snapshot.
         self._received = self._synced = 0
 
     @classmethod
@@ -83,7 +83,7 @@ class SnapshotStore:
         """
         store = cls(files, f"{directory}/snapshot")
         files.make_directory(store._directory)
-        # A process that was killed may have left names that are only in the page cache.
+        # A killed process may have left names in the page cache only.
         files.sync_directory(store._directory)
         store._remove(_SAVING)
         for name in files.list_directory(store._directory):
@@ -103,7 +103,7 @@ class SnapshotStore:
 
     @property
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
-        """All snapshots whose header is good, newest first; the body is checked when it is loaded or sent."""
+        """All snapshots with a valid header, newest first; the body is checked when it is loaded or sent."""
         return tuple(self._snapshots)
 
     @property
@@ -143,8 +143,8 @@ class SnapshotStore:
         """Return the saved state.
 
         Raises:
-            SnapshotDamaged: it is no longer among `snapshots`; whether an older one can be used depends on the log.
-            SnapshotGone: it was deleted meanwhile.
+            SnapshotDamaged: it is no longer among `snapshots`; the log decides whether an older one can be used.
+            SnapshotGone: it was deleted.
             store.errors.StorageFailed: the file cannot be opened.
         """
         file = self._open_checked(info)
@@ -196,10 +196,10 @@ class SnapshotStore:
         return None if self._incoming is None else (self._incoming[0], self._received)
 
     def write_chunk(self, info: SnapshotInfo, offset: int, payload: bytes) -> int:
-        """Write bytes of an incoming snapshot; return the number that is here now. Another incoming one is dropped.
+        """Write bytes of an incoming snapshot; return the total received. A different incoming snapshot is dropped.
 
-        Bytes that are here already are not written again; a chunk that leaves a gap, or does not fit, is not written.
-        If the snapshot does not fit on the disk, nothing of it is kept.
+        Bytes that were already received are not written again; a chunk that leaves a gap, or does not fit, is not
+        written. If the snapshot does not fit on the disk, all of it is dropped.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -221,7 +221,7 @@ class SnapshotStore:
         return self._received
 
     def finish(self, info: SnapshotInfo) -> bool:
-        """Verify an incoming snapshot, and keep it durably; False: it is bad or incomplete, and dropped.
+        """Verify an incoming snapshot and store it durably; False: it is damaged or incomplete, and was dropped.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
