@@ -1,7 +1,7 @@
-"""Messages on top of the replicated log: brokers, name servers, clients; and the node process with its command line.
+"""Messaging on top of the replicated log: brokers, name servers, clients; and the node process with its command line.
 
-The clients are what most users need: `from cluster import Producer, Consumer`. Their names are resolved when first
-used, so that importing any part of this package loads neither gRPC nor a client, and a client loads no server.
+The clients are what most users need: `from cluster import Producer, Consumer`. Their names are resolved at first use,
+so that importing a part of this package loads neither gRPC nor a client, and a client loads no server.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Resolve a name of the clients on its first use."""
+    """Resolve a client's name at its first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULES.get(name, "cluster.client.outcomes")), name)

@@ -30,12 +30,12 @@ class BrokerOptions:
     """Settings of a broker's services.
 
     Attributes:
-        broker: its name; that of the Raft group, if there is one.
-        cluster: brokers of one installation share it.
-        self_id: of this node.
-        auto_create_topic_enable: a put to an unknown topic creates it.
-        default_topic_queue_nums: queues of a topic that is created so.
-        auto_create_subscription_group: a group that consumes is created when it is not known.
+        broker: name of the broker; of the Raft group, if there is one.
+        cluster: cluster name, common to the brokers of one installation.
+        self_id: id of this node.
+        auto_create_topic_enable: whether a put to an unknown topic creates it.
+        default_topic_queue_nums: number of queues of an automatically created topic.
+        auto_create_subscription_group: whether an unknown group is created when it consumes.
     """
 
     broker: str
@@ -51,8 +51,8 @@ class BrokerCore:
 
     Attributes:
         on_topics_changed: called when a topic was created, changed or deleted here.
-        announced: returns when all reachable name servers know of the change.
-        life_digests: name servers recognise registrations of this process by them.
+        announced: waits until all reachable name servers have the change.
+        life_digests: returns the digests by which name servers recognise registrations of this process.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -77,7 +77,7 @@ class BrokerCore:
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
 
     async def check_current(self) -> None:
-        """Return when this node leads and has everything acknowledged before, by earlier leaders too.
+        """Wait until this node is confirmed as leader and has applied everything acknowledged before.
 
         Raises:
             RequestFailed: NOT_LEADER.
@@ -88,14 +88,14 @@ class BrokerCore:
             await self.confirm()
 
     async def confirm(self, mode: ReadMode = ReadMode.LINEARIZABLE) -> None:
-        """Return when a read on this node satisfies `mode`."""
+        """Wait until a read on this node satisfies `mode`."""
         await self.replica.confirm(mode)
 
     async def change(self, command: Command) -> Applied:
         """Change the state; return the result of the command.
 
         Raises:
-            RequestFailed: it was refused; or see `Replica.change`.
+            RequestFailed: the command was refused; or see `Replica.change`.
         """
         self.check_leading()
         try:
@@ -124,7 +124,7 @@ class BrokerCore:
         check_stored_topic(name)
         create = f"`dledger topic create {name}` creates it"
         if not is_topic_name(name):
-            create = f"its name is too long for puts; `dledger topic create {name} --permission r` lets it be read"
+            create = f"its name is too long for puts; `dledger topic create {name} --permission r` makes it readable"
         raise RequestFailed(Reason.UNKNOWN_TOPIC, f"broker {self.options.broker} has no topic {name!r}; {create}")
 
     def check_writable(self, topic: TopicConfig) -> None:
@@ -140,17 +140,17 @@ class BrokerCore:
             )
 
     def topic_to_create(self, name: str) -> TopicConfig | None:
-        """Return the topic that a put creates when `name` is not known; None: it creates none."""
+        """Return the topic that a put creates if `name` is not known; None: automatic creation is off."""
         if not self.options.auto_create_topic_enable or is_system_topic(name) or not is_topic_name(name):
             return None
         count = self.options.default_topic_queue_nums
         return TopicConfig(name, count, count)
 
     async def create_topic(self, topic: TopicConfig) -> None:
-        """Create a topic because a message is put to it.
+        """Create a topic for a put.
 
         Raises:
-            as `change`.
+            see `change`.
         """
         await self._create(SetTopic(topic, is_new=True), Reason.TOPIC_EXISTS)
 
@@ -171,7 +171,7 @@ class BrokerCore:
         topic = self.known_topic(name)
         if not topic.is_readable or is_system_topic(name):
             raise RequestFailed(
-                Reason.TOPIC_NOT_READABLE, f"topic {name!r} may not be read; {_how_to_permit(name, 'rw')}"
+                Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_how_to_permit(name, 'rw')}"
             )
         return topic
 
@@ -186,7 +186,7 @@ class BrokerCore:
             raise RequestFailed(Reason.UNKNOWN_QUEUE, f"topic {topic.name!r} has {expected}, found {queue_id}")
 
     def check_consumer(self, name: str) -> None:
-        """Raise if the group is disabled; an unknown group, or none, may read.
+        """Raise if the group is disabled; reads without a group, or with an unknown one, are permitted.
 
         Raises:
             RequestFailed: GROUP_NOT_ENABLED.
@@ -197,7 +197,7 @@ class BrokerCore:
             raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
     async def ensure_group(self, name: str) -> None:
-        """Return when the group exists; create it if the options allow that.
+        """Ensure that the group exists; create it if the options allow that.
 
         Raises:
             RequestFailed: UNKNOWN_GROUP; or see `change`.
@@ -214,16 +214,16 @@ class BrokerCore:
 
 def _how_to_permit(topic: str, permission: str) -> str:
     if is_system_topic(topic):
-        return "it is the broker's own: choose another one"
+        return "it is a system topic: choose another one"
     if "w" in permission and not is_topic_name(topic):
         return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it can only be read: choose a shorter one"
     return f"`dledger topic alter {topic} --permission {permission}` permits it"
 
 
 async def _at_once() -> None:
-    """There are no name servers."""
+    """Return immediately: without name servers there is nothing to announce."""
 
 
 def wall_clock_ms() -> int:
     """Return the time of day, in milliseconds since 1970."""
-    return int(time.time() * _MS_PER_S)  # noqa: TID251  (it stamps messages)
+    return int(time.time() * _MS_PER_S)  # noqa: TID251  (for message timestamps)

@@ -1,8 +1,8 @@
-"""Puts that ask for a delivery that this broker cannot give yet: later, at a time, or when a transaction commits.
+"""Refuses messages with unsupported delivery options: delayed, timed or transactional.
 
-Stored like any other message they would be delivered at once, which their sender must not get: a delayed one too early,
-a prepared one before its commit. So they are refused. A message that a broker has delivered late already, and that is
-put again (restored, replayed), has REAL_TOPIC beside the wish: it passes.
+Stored like any other message they would be delivered at once: a delayed one too early, a prepared one before its
+commit. So they are refused. A message whose delayed delivery has already happened, and that is put again (restored,
+replayed), has the property REAL_TOPIC and is accepted.
 
 Source: RocketMQ `MessageConst`, `HookUtils.handleScheduleMessage`, `SendMessageProcessor`.
 """
@@ -26,20 +26,20 @@ _MARKS: Final = tuple(name.encode() for name in (DELAY, _TRANSACTION, _TIMER_PRE
 
 
 def check_delivery(properties: Sequence[bytes], sys_flags: Sequence[int]) -> None:
-    """Raise unless all messages may be delivered at once.
+    """Raise unless all messages can be delivered immediately.
 
     Args:
-        properties: of each message, as they travel.
-        sys_flags: of each, or one for all.
+        properties: encoded properties of each message.
+        sys_flags: flags of each message, or one value for all.
 
     Raises:
-        RequestFailed: UNSUPPORTED: a message asks for something else.
+        RequestFailed: UNSUPPORTED: a message has another delivery option.
     """
     for number, sys_flag in enumerate(sys_flags):
-        # Also a rolled back one: neither is in a queue, so no consumer would ever get it.
+        # Rolled back messages, too: neither kind is in a queue, so no consumer would ever get them.
         if sys_flag & TRANSACTION_PREPARED_TYPE:
             raise _unsupported(number, "sys_flag", f"{sys_flag:#x}")
-    # One check of all of them: hardly any message has such a property.
+    # One check for all messages together: such properties are rare.
     joined = b"\x02".join(properties)
     if not any(mark in joined for mark in _MARKS):
         return
@@ -50,7 +50,7 @@ def check_delivery(properties: Sequence[bytes], sys_flags: Sequence[int]) -> Non
 
 
 def _wish_of(raw: bytes) -> tuple[str, str] | None:
-    """Return the property by which a message asks for another delivery, and its value; None: it asks for none."""
+    """Return the property that requests a delayed, timed or transactional delivery, and its value; None: none."""
     if not any(mark in raw for mark in _MARKS):
         return None
     properties = decode_properties(raw)

@@ -1,7 +1,7 @@
-"""The consumers that are in each group now. Pure.
+"""The current members of each consumer group. Pure.
 
-A consumer is a member while its stream is open; each change is sent to the members. The list is ordered, so that all of
-them compute the same assignment.
+A consumer is a member while its stream is open; every change is sent to all members. The list is ordered, so that all
+members compute the same assignment.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `ConsumerManager`, `ConsumerGroupInfo`.
 """
@@ -29,10 +29,10 @@ class JoinedMember:
 
     Attributes:
         client_id: identifies it in the group.
-        instance: identifies this process of it among earlier ones.
+        instance: distinguishes processes with the same client id.
         subscriptions: tags expressions by topic.
-        last_message_ms: when its last request was received.
-        on_change: called when the group has changed.
+        last_message_ms: arrival time of its last request.
+        on_change: called after each change of the group.
     """
 
     client_id: str
@@ -46,10 +46,10 @@ class GroupMembers:
     """The members of all groups."""
 
     def __init__(self) -> None:
-        # By client id; a group without members has no item, here and in `_versions`.
+        # By group and client id; a group without members has no item, here and in `_versions`.
         self._groups: dict[str, dict[str, JoinedMember]] = {}
-        # One counter numbers the changes of all groups, so that a group that was empty
-        # in between has a version which none of its members saw before.
+        # One counter for the changes of all groups, so that a group that was empty in between gets a version that none
+        # of its members saw before.
         self._versions: dict[str, int] = {}
         self._changes = 0
         # Members of all groups, at most `MEMBERS_MAX`.
@@ -68,14 +68,14 @@ class GroupMembers:
         return sorted(self._groups.get(group, ()))
 
     def version(self, group: str) -> int:
-        """Return a number that grows with each change of the group; 0 for a group without members."""
+        """Return the version of the group, which grows with each change; 0 for a group without members."""
         return self._versions.get(group, 0)
 
     def join(self, group: str, member: JoinedMember) -> None:
-        """Add a member. It replaces an earlier one of its id that is silent or of the same instance.
+        """Add a member. It replaces a member with the same id that is silent or of the same instance.
 
         Raises:
-            RequestFailed: another living client has that id, the id is invalid, or there are too many.
+            RequestFailed: an active member has that id, the id is invalid, or there are too many members.
         """
         client_id = member.client_id
         if not 1 <= len(client_id) <= _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(client_id):
@@ -84,7 +84,7 @@ class GroupMembers:
         members = self._groups.get(group, {})
         known = members.get(client_id)
         if known is None and self._count >= MEMBERS_MAX:
-            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"there are {self._count} consumers, which is the limit")
+            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"this broker has {self._count} consumers, which is the limit")
         if known is not None and known.instance != member.instance:
             silent_ms = member.last_message_ms - known.last_message_ms
             if silent_ms < SILENCE_MS_MAX:
@@ -99,7 +99,7 @@ class GroupMembers:
         self._changed(group)
 
     def leave(self, group: str, member: JoinedMember) -> bool:
-        """Remove a member, unless a newer process of it has joined since; return whether it was removed."""
+        """Remove a member, unless a newer process with its id has joined since; return whether it was removed."""
         members = self._groups.get(group, {})
         if members.get(member.client_id) is not member:
             return False

@@ -1,7 +1,7 @@
 """All metrics of a broker in one table, and the collector that exports them to Prometheus.
 
-As in `dledger.metrics`: plain additions once a request, formatted by a scrape, in the metrics server's thread. Every
-series carries the labels `broker` and `self_id`.
+As in `dledger.metrics`, requests only add to plain numbers; a scrape formats them in the metrics server's thread. Every
+series has the labels `broker` and `self_id`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 TABLE: Final = (
-    Row("dledger_broker_puts", MetricKind.COUNTER, "Requests to put that came to an end, by status.", "status"),
+    Row("dledger_broker_puts", MetricKind.COUNTER, "Completed requests to put, by status.", "status"),
     Row("dledger_broker_put_messages", MetricKind.COUNTER, "Messages put."),
     Row("dledger_broker_put_bytes", MetricKind.COUNTER, "Bytes of bodies put."),
-    Row("dledger_broker_put_repeated", MetricKind.COUNTER, "Messages recognised as put before."),
+    Row("dledger_broker_put_repeated", MetricKind.COUNTER, "Messages recognised as duplicates of earlier puts."),
     Row("dledger_broker_gets", MetricKind.COUNTER, "Answers to Get, by status.", "status"),
     Row("dledger_broker_get_messages", MetricKind.COUNTER, "Messages delivered by Get and Subscribe."),
     Row("dledger_broker_get_bytes", MetricKind.COUNTER, "Bytes of records delivered by Get and Subscribe."),
     Row(
         "dledger_broker_skipped_messages",
         MetricKind.COUNTER,
-        "Messages that were reported to readers as skipped instead of delivered, by cause: once for each reading.",
+        "Messages reported to readers as skipped instead of delivered, by cause; counted once for each read.",
         "cause",
     ),
     Row("dledger_broker_refusals", MetricKind.COUNTER, "Requests refused, by reason.", "reason"),
-    Row("dledger_broker_put_latency_seconds", MetricKind.HISTOGRAM, "From taking a put in to its end."),
-    Row("dledger_broker_put_batch_messages", MetricKind.HISTOGRAM, "Messages of one request to put."),
+    Row(
+        "dledger_broker_put_latency_seconds", MetricKind.HISTOGRAM, "Time from the arrival of a put to its completion."
+    ),
+    Row("dledger_broker_put_batch_messages", MetricKind.HISTOGRAM, "Messages per request to put."),
     Row("dledger_broker_flush_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of a plain log."),
     Row("dledger_broker_dispatch_behind_bytes", MetricKind.GAUGE, "Bytes of the log that are not dispatched yet."),
     Row("dledger_broker_dispatched_messages", MetricKind.COUNTER, "Messages dispatched."),
-    Row("dledger_broker_long_polls", MetricKind.GAUGE, "Readers that wait for a message."),
-    Row("dledger_broker_subscribe_streams", MetricKind.GAUGE, "Streams of Subscribe."),
-    Row("dledger_broker_group_members", MetricKind.GAUGE, "Consumers that are in a group."),
+    Row("dledger_broker_long_polls", MetricKind.GAUGE, "Readers waiting for a message."),
+    Row("dledger_broker_subscribe_streams", MetricKind.GAUGE, "Open Subscribe streams."),
+    Row("dledger_broker_group_members", MetricKind.GAUGE, "Consumers that are members of a group."),
     Row("dledger_broker_queues", MetricKind.GAUGE, "Consume queues."),
     Row("dledger_broker_topics", MetricKind.GAUGE, "Topics."),
     Row("dledger_broker_groups", MetricKind.GAUGE, "Groups."),
-    Row("dledger_broker_min_physical_offset", MetricKind.GAUGE, "Where the log begins."),
-    Row("dledger_broker_max_physical_offset", MetricKind.GAUGE, "Where the log ends, as far as it may be read."),
-    Row("dledger_broker_disk_used_ratio", MetricKind.GAUGE, "How full the disk of the store is, from 0 to 1."),
-    Row("dledger_broker_serving_puts", MetricKind.GAUGE, "1 while this node takes messages."),
+    Row("dledger_broker_min_physical_offset", MetricKind.GAUGE, "Begin of the log, in bytes."),
+    Row("dledger_broker_max_physical_offset", MetricKind.GAUGE, "End of the readable log, in bytes."),
+    Row("dledger_broker_disk_used_ratio", MetricKind.GAUGE, "Used share of the store's disk, from 0 to 1."),
+    Row("dledger_broker_serving_puts", MetricKind.GAUGE, "1 while this node accepts puts."),
     Row(
         "dledger_broker_not_ready_bytes",
         MetricKind.GAUGE,
-        "Bytes that a new leader must dispatch before it takes messages.",
+        "Bytes that a new leader must dispatch before it accepts puts.",
     ),
-    Row("dledger_broker_divided_offset", MetricKind.GAUGE, "Below lie files of before the group; -1: there are none."),
+    Row("dledger_broker_divided_offset", MetricKind.GAUGE, "End of the base log, in bytes; -1: there is none."),
 )
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
@@ -62,7 +64,7 @@ _COUNT_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 @dataclass(slots=True)
 class BrokerGauges:
-    """What a scrape asks the broker for, by the names of `TABLE` without their prefix."""
+    """The gauges that a scrape reads from the broker; fields are named as in `TABLE`, without the prefix."""
 
     dispatch_behind_bytes: float = 0
     dispatched_messages: float = 0
@@ -94,11 +96,11 @@ class _Counts:
 
 
 class BrokerMetrics:
-    """The metrics of one broker; registers itself with `registry`, if there is one.
+    """The metrics of one broker; registered with `registry`, if one is given.
 
     Attributes:
-        counts: to be added to.
-        put_latency_s, put_batch_messages, flush_latency_s: to be observed.
+        counts: the counters, to which callers add.
+        put_latency_s, put_batch_messages, flush_latency_s: histograms, which callers observe.
     """
 
     def __init__(self, registry: CollectorRegistry | None, broker: str, self_id: str) -> None:
@@ -112,11 +114,11 @@ class BrokerMetrics:
             registry.register(self)
 
     def watch(self, source: Callable[[], BrokerGauges] | None) -> None:
-        """Read gauges from `source` at every scrape, in the scraping thread; None: the broker is gone."""
+        """Read gauges from `source` at every scrape, in the scraping thread; None: the broker has stopped."""
         self._source = source
 
     def count_put(self, status: str, messages_count: int, latency_s: float) -> None:
-        """Count a request to put that came to an end."""
+        """Count a completed request to put."""
         puts = self.counts.puts
         puts[status] = puts.get(status, 0) + 1
         self.put_latency_s.observe(latency_s)

@@ -1,11 +1,10 @@
-"""Locks on queues, for consumers that need each queue for themselves: held by the leader, for a limited time. Pure.
+"""Exclusive queue locks of consumers, kept by the leader and limited in time. Pure.
 
-A lock is valid for 60 s and renewed every 20 s; a consumer that renews it in time keeps it. It ends with its
-consumer's membership in the group, too. Locks live in memory: a new leader has none. It grants none in its first
-seconds, in which the group's consumers join it; locks of the previous leader stay theirs, but they hand out no message
-of those queues until they have joined. Only a consumer that is cut off from the new leader and not from the old one may
-believe that it holds a queue that another consumer has, for 60 s at most. Commits of both still move offsets only
-forwards.
+A lock is valid for 60 s and is renewed every 20 s. It also ends with its consumer's membership in the group. Locks are
+kept in memory only: a new leader has none. In its first seconds, while the group's consumers join, it grants none;
+consumers keep the queues that they locked at the previous leader, but deliver none of their messages until they have
+joined. Only a consumer that is partitioned from the new leader but not from the old one may use a queue that another
+consumer has locked, for at most 60 s. Commits of either move offsets only forwards.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RebalanceLockManager`.
 """
@@ -27,18 +26,18 @@ class QueueLocks:
     """All locks of one broker."""
 
     def __init__(self) -> None:
-        # Holder and end of each lock, at most `LOCKS_MAX`. An ended one stays until another client takes
-        # the queue, or room is needed.
+        # Holder and expiry of each lock, at most `LOCKS_MAX`. Expired locks are kept until another client locks the
+        # queue, or the limit is reached.
         self._locks: dict[tuple[str, QueueKey], tuple[str, int]] = {}
-        # Exactly the same locks by group and client, and no empty set: otherwise `_remove` fails.
+        # Index of the same locks by group and client, without empty sets; `_remove` relies on both.
         self._held: dict[tuple[str, str], set[QueueKey]] = {}
 
     def __len__(self) -> int:
-        """Return the number of locks, including ended ones."""
+        """Return the number of locks, expired ones included."""
         return len(self._locks)
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueKey], now_ms: int) -> list[QueueKey]:
-        """Give the client those of the queues that no other client of the group holds; return those it holds now."""
+        """Lock the queues that no other client of the group has locked; return those that are locked by this client."""
         held: list[QueueKey] = []
         for queue in queues:
             holder, until_ms = self._locks.get((group, queue), ("", 0))
@@ -54,18 +53,18 @@ class QueueLocks:
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueKey]) -> bool:
-        """Take the locks of these queues from the client, if it holds them; return whether it held one."""
+        """Release the client's locks of these queues; return whether it had any."""
         mine = self._held.get((group, client_id), set()).intersection(queues)
         for queue in mine:
             self._remove(group, queue)
         return bool(mine)
 
     def unlock_all(self, group: str, client_id: str) -> None:
-        """Take all locks from a client that has left the group."""
+        """Release all locks of a client that has left the group."""
         self.unlock(group, client_id, self._held.get((group, client_id), ()))
 
     def clear(self) -> None:
-        """Forget all: another node leads now, or this one leads in a new term."""
+        """Drop all locks, because another node leads now, or this one leads in a new term."""
         self._locks.clear()
         self._held.clear()
 

@@ -1,7 +1,7 @@
-"""Selects the queues of a stream that may have a message for it: first all, then those that dispatch reports.
+"""Selects the queues of a stream that may have new messages: first all, then those that dispatch reports.
 
-A queue is either ready, and then it is worth reading, or awaited, and then nothing is done for it until dispatch
-reports it. So the cost of a stream grows with the messages that arrive, not with the queues that it waits for.
+A queue is either ready, and is read, or awaited, and costs nothing until dispatch reports a message. So the cost of a
+stream grows with the arriving messages, not with the number of its queues.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class QueueWatch:
-    """The queues of one stream. Construct it inside the running loop; `end` must follow.
+    """The queues of one stream. Must be created inside the running loop, and ended by `end`.
 
     Args:
-        store: holds the queues.
-        topic: of all of them.
-        tags: what of them is wanted.
-        queue_ids: ready at first.
+        store: store of the queues.
+        topic: their topic.
+        tags: tags expression of the reader.
+        queue_ids: the queues; all are ready at first.
     """
 
     def __init__(self, store: MessageStore, topic: str, tags: str, queue_ids: Iterable[int]) -> None:
@@ -34,14 +34,14 @@ class QueueWatch:
         self._topic = topic
         self._tags = tags
         self._loop = asyncio.get_running_loop()
-        # A queue is ready (in the order in which they are to be read), or awaited, or with the caller of `take_ready`.
+        # Every queue is ready (in reading order), or awaited, or taken by the caller of `take_ready`.
         self._ready: dict[int, None] = dict.fromkeys(queue_ids)
         self._waiters: dict[int, Waiter] = {}
-        # Only during `wait`.
+        # Set only during `wait`.
         self._notified: asyncio.Future[None] | None = None
 
     def take_ready(self) -> list[int]:
-        """Return the queues that are worth reading; one that is not given back by another call is done with."""
+        """Return and remove the ready queues; a queue continues only if the caller returns it by another method."""
         ready = list(self._ready)
         self._ready.clear()
         return ready
@@ -51,7 +51,7 @@ class QueueWatch:
         self._ready[queue_id] = None
 
     def wait_for(self, queue_id: int, offset: int) -> None:
-        """Leave a queue alone until there may be a message at this offset or after it: none, if there is one now.
+        """Wait for a message of a queue at this offset or later; the queue is ready at once if it has one.
 
         Raises:
             store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.
@@ -68,10 +68,10 @@ class QueueWatch:
             self._notified.set_result(None)
 
     async def wait(self, time_limit_s: float) -> None:
-        """Return when a queue is ready; when the time is over all of them are, to be looked at again.
+        """Wait until a queue is ready; after `time_limit_s` all queues become ready, to be checked again.
 
         Raises:
-            store.errors.StoreStopped: nothing will ever come.
+            store.errors.StoreStopped: the store has stopped.
         """
         if not self._ready:
             self._notified = self._loop.create_future()
@@ -87,7 +87,7 @@ class QueueWatch:
             raise StoreStopped(self._store.stop_reason)
 
     def end(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel all waits."""
         for waiter in self._waiters.values():
             waiter.cancel()
         self._waiters.clear()

@@ -1,5 +1,5 @@
-"""The rules of a name server, and how brokers register with it.
+"""The rules of a name server, and the registration of brokers.
 
-Which brokers there are and which registration is believed. The gRPC service is `cluster.api.name_server`. Services
-and servers import it.
+The package decides which registrations are accepted and which routes follow from them. The gRPC service is
+`cluster.api.name_server`. Services and servers import this package.
 """

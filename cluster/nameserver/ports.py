@@ -1,6 +1,6 @@
-"""What registration and its confirmation need of the network: one name server, and the known nodes of a broker.
+"""The network ports of registration and its confirmation: one name server, and the known nodes of a broker.
 
-The rules know no wire format; `cluster.api.name_server_links` has the calls of our gRPC services.
+The rules are independent of the wire format; `cluster.api.name_server_links` implements the ports with gRPC.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class NameServerLink(Protocol):
-    """One name server, to which a broker registers. For use by one event loop."""
+    """One name server with which a broker registers. For use by one event loop."""
 
     async def register(self, registration: Registration, topics: Sequence[TopicQueues], extent: Extent) -> bool:
-        """Send a registration with these topics; return False: the name server does not hold what it adds to.
+        """Send a registration with these topics; return False if it changes one that the name server lacks.
 
         Raises:
             RequestFailed: it was refused, or no answer came.
@@ -26,7 +26,7 @@ class NameServerLink(Protocol):
         ...
 
     async def heartbeat(self, registration: Registration) -> bool:
-        """Say that nothing has changed; return whether the name server holds the registration.
+        """Send a heartbeat; return whether the name server has the registration.
 
         Raises:
             RequestFailed: no answer came.
@@ -46,19 +46,19 @@ class NameServerLink(Protocol):
         ...
 
 
-# Returns the link to the name server at an address, which calls the function whenever a connection has ended.
+# Creates the link to the name server at an address; the link calls the function whenever a connection has ended.
 Dial = Callable[[str, Callable[[], None]], NameServerLink]
 
 
 class LeaderReport(NamedTuple):
-    """What a node says of its broker.
+    """The report of a node about its broker.
 
     Attributes:
-        broker: its name.
-        term: the newest that the node knows.
-        leader: in that term; id and address are empty if the node knows none.
-        is_leading: the node itself leads.
-        life_digests: of the lives with which the node registers its broker.
+        broker: name of the broker.
+        term: the newest term that the node knows.
+        leader: the leader of that term; id and address are empty if the node knows none.
+        is_leading: whether the node itself is the leader.
+        life_digests: digests of the secrets with which the node registers its broker.
     """
 
     broker: str
@@ -68,5 +68,5 @@ class LeaderReport(NamedTuple):
     life_digests: tuple[bytes, ...]
 
 
-# Asks the node at an address; None: it did not answer.
+# Requests the report of the node at an address; None: it did not answer.
 AskLeader = Callable[[str], Awaitable[LeaderReport | None]]

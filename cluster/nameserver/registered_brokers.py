@@ -1,13 +1,13 @@
 """The brokers of a name server, their topics and leaders. Pure: no clock, no I/O.
 
-The leader of a broker registers it; registrations are ordered by (term, sequence), so that what a deposed leader sends
-late, or what was overtaken on the way, never replaces what is newer. A broker that is silent for `SILENCE_MS_MAX` is
-dropped; its term is remembered for as long again, so that a leader that was frozen during that time cannot return with
-it.
+The leader of a broker registers it. Registrations are ordered by (term, sequence), so that a late one of a deposed
+leader, or one that was reordered in transit, never replaces a newer one. A broker without heartbeats for
+`SILENCE_MS_MAX` is dropped; its term is kept for the same time again, so that a leader that was paused meanwhile cannot
+register with an older term.
 
-A registration with many topics comes in pieces, and counts when the last one is there; a change of topics comes as a
-difference. No call does more work than one request brings: iterating over the topics of all brokers, of which
-there are up to `TOPICS_MAX`, is done by the caller, step by step.
+A registration with many topics arrives in pieces, and takes effect with the last piece; a change of topics arrives as a
+difference. The work of a call is bounded by the size of its request: only callers iterate over the topics of all
+brokers, of which there are up to `TOPICS_MAX`, in steps.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RouteInfoManager`.
 """
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
 
 
 class Taken(Enum):
-    """What became of a registration."""
+    """The result of a registration."""
 
     CHANGED = "changed"
-    # It says nothing that was not known.
+    # It contains nothing new.
     UNCHANGED = "unchanged"
-    # It is kept until the last piece is there.
+    # It is a piece, kept until the last piece arrives.
     PIECE = "piece"
-    # What it adds to is not known.
+    # It is a difference to a registration that is not known.
     WANTS_ALL = "wants_all"
 
 
 class HeartbeatAnswer(Enum):
-    """What a name server says to a heartbeat."""
+    """The answer of a name server to a heartbeat."""
 
     KNOWN = "known"
-    # It holds no such registration, or an older one.
+    # The name server has no registration of the broker, or an older one.
     REGISTER = "register"
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A broker: its registration without topics, and its topics."""
+    """One broker: its registration without topics, and its topics."""
 
     registration: Registration
     topics: dict[str, TopicQueues]
@@ -76,7 +76,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Pieces:
-    """A registration of which more pieces come."""
+    """A registration whose last piece has not arrived yet."""
 
     registration: Registration
     began_ms: int
@@ -88,22 +88,22 @@ class RouteTable:
     """All registrations of one name server.
 
     Attributes:
-        topics_count: topics that are kept, of all brokers, also of registrations whose last piece is to come.
+        topics_count: stored topics of all brokers, those of incomplete registrations included.
     """
 
     def __init__(self) -> None:
-        # In order of their names.
+        # In order of the brokers' names.
         self._brokers: dict[str, _Entry] = {}
         # By broker.
         self._pieces: dict[str, _Pieces] = {}
         self.topics_count = 0
-        # Of brokers that were dropped: the last registration, and when to forget it.
+        # The last registration of each dropped broker, and when to remove it.
         self._dropped: dict[str, tuple[Registration, int]] = {}
 
     # ------------------------------------------------------------------------------------------------ from brokers
 
     def register(self, registration: Registration, now_ms: int, extent: Extent = ALL) -> Taken:
-        """Take a registration, a difference to the one before, or a piece of one; return what became of it.
+        """Apply a registration, a difference to the previous one, or a piece of one; return the result.
 
         Raises:
             StaleRegistration: a later one is known, or another leader in the same term.
@@ -114,7 +114,7 @@ class RouteTable:
         known = self._brokers.get(name)
         if known is None:
             dropped, _ = self._dropped.get(name, (None, 0))
-            # The very version that was dropped may come back: its leader was only slow.
+            # The dropped version itself may return: its leader was only slow.
             if dropped is not None and _is_older(dropped, registration):
                 raise StaleRegistration(name, registration.version, dropped.version)
             if len(self._brokers.keys() | self._pieces.keys() | {name}) > BROKERS_MAX:
@@ -130,7 +130,7 @@ class RouteTable:
         return self._put(head, topics, now_ms)
 
     def _change(self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int) -> Taken:
-        """Take what has changed since the registration that is known."""
+        """Apply a difference to the known registration."""
         known = self._brokers.get(head.broker)
         if known is None or known.registration.version != (head.term, extent.since_sequence):
             return Taken.WANTS_ALL
@@ -147,7 +147,7 @@ class RouteTable:
         return Taken.CHANGED
 
     def _take_piece(self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int) -> Taken:
-        """Keep a piece until the last one is there."""
+        """Keep a piece until the last one arrives."""
         if extent.piece == 0:
             self._drop_pieces(head.broker)
             self._pieces[head.broker] = _Pieces(head, now_ms)
@@ -175,7 +175,7 @@ class RouteTable:
         self.topics_count -= 0 if pieces is None else len(pieces.topics)
 
     def _put(self, head: Registration, topics: dict[str, TopicQueues], now_ms: int) -> Taken:
-        """Put all topics of a broker in place of those that are known."""
+        """Replace all topics of a broker."""
         known = self._brokers.get(head.broker)
         if known is not None and known.registration == head and known.topics == topics:
             known.last_message_ms = now_ms
@@ -190,7 +190,7 @@ class RouteTable:
         return Taken.CHANGED
 
     def _check_room(self, count: int, new_count: int) -> None:
-        """Raise unless a broker may have this many topics, this many of them new.
+        """Check the limits on topics: `count` of one broker, `new_count` of them new.
 
         Raises:
             IllegalRegistration, TooManyTopics: see their messages.
@@ -201,10 +201,10 @@ class RouteTable:
             raise TooManyTopics
 
     def doubted(self, registration: Registration, now_ms: int) -> Registration | None:
-        """Return the known registration whose nodes must confirm this one; None: it may be registered.
+        """Return the known registration whose nodes must confirm this one; None: no confirmation is needed.
 
-        The process that registered last is believed. Another process has to be confirmed, or any sender could
-        take a broker's place with a high term, until the known registration expires.
+        The process that registered last is trusted. A registration by another process must be confirmed until the known
+        one expires; otherwise any sender could replace a broker by using a high term.
 
         Raises:
             StaleRegistration: a later one is known, or another leader in the same term.
@@ -223,7 +223,7 @@ class RouteTable:
         return None if is_same else known
 
     def heartbeat(self, broker: str, term: int, sequence: int, now_ms: int, life: bytes = b"") -> HeartbeatAnswer:
-        """Record a heartbeat of the leader whose last registration was this one.
+        """Record a heartbeat of the leader that sent the registration with this term and sequence.
 
         Raises:
             StaleRegistration: a later registration is known.
@@ -232,7 +232,7 @@ class RouteTable:
         if known is None or (term, sequence) > known.registration.version:
             return HeartbeatAnswer.REGISTER
         if term == known.registration.term and life != known.registration.life:
-            # A sender without the secret keeps no registration alive, and a process that began again registers again.
+            # A sender without the secret must not keep a registration alive; a restarted process has to register again.
             return HeartbeatAnswer.REGISTER
         if (term, sequence) < known.registration.version:
             raise StaleRegistration(broker, (term, sequence), known.registration.version)
@@ -240,7 +240,7 @@ class RouteTable:
         return HeartbeatAnswer.KNOWN
 
     def unregister(self, broker: str, term: int, now_ms: int, life: bytes = b"") -> None:
-        """Drop a broker that ends for good; nothing happens when it is not there.
+        """Remove a broker permanently; a broker that is not registered is ignored.
 
         Raises:
             StaleRegistration: a leader of a higher term is known.
@@ -252,11 +252,11 @@ class RouteTable:
         if term < known.registration.term:
             raise StaleRegistration(broker, (term, 0), known.registration.version)
         if life != known.registration.life:
-            raise UnconfirmedRegistration(broker, "only the process that registered it may remove it")
+            raise UnconfirmedRegistration(broker, "only the process that registered it may unregister it")
         self._drop(broker, now_ms)
 
     def scan(self, now_ms: int) -> list[str]:
-        """Drop brokers that were silent for `SILENCE_MS_MAX`; return their names. Call it every `SCAN_INTERVAL_MS`."""
+        """Drop brokers without heartbeats for `SILENCE_MS_MAX`; return their names. Called every `SCAN_INTERVAL_MS`."""
         silent = [name for name, entry in self._brokers.items() if now_ms - entry.last_message_ms >= SILENCE_MS_MAX]
         for name in silent:
             self._drop(name, now_ms)
@@ -267,7 +267,7 @@ class RouteTable:
         return silent
 
     def _drop(self, name: str, now_ms: int) -> None:
-        # Bounded: names are added only with a broker, of which there are BROKERS_MAX at a time.
+        # Bounded: a name is added only for a registered broker, of which there are at most BROKERS_MAX.
         if len(self._dropped) < BROKERS_MAX:
             self._dropped[name] = (self._brokers[name].registration, now_ms + SILENCE_MS_MAX)
         self._remove(name)
@@ -279,9 +279,9 @@ class RouteTable:
     # ------------------------------------------------------------------------------------------- for administrators
 
     def set_writable(self, broker: str, *, is_writable: bool) -> int:
-        """Take away, or give back, the permission to write of all topics of a broker; return how many have it now.
+        """Revoke or restore the write permission of all topics of a broker; return the number of writable topics.
 
-        It holds over new registrations and leaders, until it is given back or the broker is dropped.
+        The setting outlasts new registrations and leaders, until it is changed or the broker is dropped.
 
         Raises:
             UnknownBroker: see its message.
@@ -297,13 +297,14 @@ class RouteTable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no broker is known."""
+        """Whether no broker is registered."""
         return not self._brokers
 
     def routes(self, topic: str) -> list[BrokerRoute]:
-        """Return the brokers that have `topic`, in order of their names; if none has, those that would create it.
+        """Return the routes of `topic`, ordered by broker; if it does not exist, of brokers that would create it.
 
-        Source: RocketMQ `MQClientInstance.updateTopicRouteInfoFromNameServer`, where clients look for the second ones.
+        Source: RocketMQ `MQClientInstance.updateTopicRouteInfoFromNameServer`, where clients look up the brokers that
+        would create it.
         """
         found = self._having(topic)
         if not found and is_topic_name(topic) and not is_system_topic(topic):
@@ -318,7 +319,7 @@ class RouteTable:
         ]
 
     def topics(self) -> Iterator[str]:
-        """Yield the names of all topics, in no order; a topic of several brokers several times."""
+        """Yield the names of all topics, unordered; the topic of several brokers several times."""
         for entry in list(self._brokers.values()):
             yield from (name for name in tuple(entry.topics) if name != AUTO_CREATE_TOPIC)
 
@@ -336,23 +337,23 @@ class RouteTable:
 
 
 def _to_create(topic: str, pattern: BrokerRoute) -> BrokerRoute:
-    """Return the route to a topic that would be created as `AUTO_CREATE_TOPIC` says."""
+    """Return the route of a topic that would be created with the settings of `AUTO_CREATE_TOPIC`."""
     queues = replace(pattern.queues, topic=topic, permission=pattern.queues.permission & ~PERMISSION_INHERIT)
     return BrokerRoute(pattern.registration, queues)
 
 
 def _check_newer(known: Registration, found: Registration) -> None:
-    # In one term there is one leader: a second one is a fault of its sender, and the first one counts.
+    # A term has one leader: a second one is an error of its sender, and the first one is kept.
     is_other_leader = found.term == known.term and found.leader_id != known.leader_id
     if _is_older(known, found) or is_other_leader:
         raise StaleRegistration(found.broker, found.version, known.version)
 
 
 def _is_older(known: Registration, found: Registration) -> bool:
-    """Return whether what was found is overtaken.
+    """Return whether `found` is older than `known`.
 
-    Sequences of two processes are not compared: a broker without a group has no terms, and counts from a lower one
-    after its directory was restored.
+    Sequences of different processes are not compared: a standalone broker has no terms, and after its directory was
+    restored its sequence begins at a lower number.
     """
     is_older = found.version < known.version
     return is_older if found.life == known.life else found.term < known.term

@@ -1,13 +1,13 @@
-"""Registers a broker with all name servers: every 30 s, and at once when something has changed.
+"""Registers a broker with all name servers: every 30 s, and immediately after a change.
 
-One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
-heartbeat, a changed topic one request with that topic. All topics are sent to a name server that knows none, piece by
-piece, so that a hundred thousand of them do not delay other work. A failure is logged once, until the name server
-answers again; until then it is retried every few seconds. A connection that ends is a failure, too: a restarted name
-server does not wait for the next heartbeat.
+Each name server has its own task, so that one that is down or slow delays no other. Without a change only a heartbeat
+is sent, after a change one request with the changed topics. A name server without the registration gets all topics in
+pieces, so that a hundred thousand of them do not delay other work. A failure is logged once and retried every few
+seconds until the name server answers. The end of a connection counts as a failure, so that a restarted name server gets
+the registration before the next heartbeat.
 
-Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
-next one's registration takes its place, because its term is higher.
+Only the leader registers: `publish(None)` while this node is not the leader. A deposed leader stops sending; the
+registration of the next leader replaces the old one because its term is higher.
 
 Source: RocketMQ `BrokerController.registerBrokerAll`, `BrokerOuterAPI`.
 """
@@ -40,21 +40,21 @@ logger = logging.getLogger(__name__)
 
 
 class TopicChange(NamedTuple):
-    """What has changed of a broker's topics: new and changed ones, and the names of those that are gone."""
+    """A change of a broker's topics: the new and changed ones, and the names of deleted ones."""
 
     topics: Sequence[TopicQueues]
     deleted: tuple[str, ...]
 
 
 class TopicSource(Protocol):
-    """The topics of a broker, of which there may be a hundred thousand: they are never all read at once."""
+    """The topics of a broker, possibly a hundred thousand, which are read in pieces."""
 
     def changed_since(self, sequence: int) -> TopicChange | None:
-        """Return the changes since a sequence; None if they are not known any more."""
+        """Return the changes since a sequence; None if they are no longer known."""
         ...
 
     def pieces(self) -> Iterator[Sequence[TopicQueues]]:
-        """Yield all topics, at most `TOPICS_PER_REGISTRATION_MAX` at a time; those of a piece as they are then."""
+        """Yield all topics, at most `TOPICS_PER_REGISTRATION_MAX` at a time; each piece has the current state."""
         ...
 
 
@@ -64,13 +64,13 @@ def _pieces(topics: Sequence[TopicQueues]) -> Iterator[Sequence[TopicQueues]]:
 
 
 class Registrar:
-    """Keeps name servers informed; `async with` starts and stops it.
+    """Registers one broker with all name servers; `async with` starts and stops it.
 
     Args:
         endpoints: `host:port` of all name servers, comma separated or as an iterable.
-        dial: makes the link to each.
-        heartbeat_interval_s: how often to say that nothing has changed.
-        retry_interval_s: how soon to try a name server again that failed.
+        dial: creates the link to a name server.
+        heartbeat_interval_s: interval of heartbeats.
+        retry_interval_s: interval of retries after a failure.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -90,28 +90,29 @@ class Registrar:
         self._tasks: list[asyncio.Task[None]] = []
 
     def say(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
-        """Register this at all name servers, in place of the previous registration; None: register nothing from now on.
+        """Replace the registration at all name servers; None: stop registering.
 
         Args:
-            registration: without topics, where `topics` has them; a change of them is one of its sequence.
-            topics: of the broker, as they are when they are asked for.
+            registration: the registration, without topics if `topics` is given; a change of topics changes its
+                sequence.
+            topics: source of the broker's current topics.
         """
         for reporter in self._reporters:
             reporter.say(registration, topics)
 
     @property
     def life_digests(self) -> tuple[bytes, ...]:
-        """By which name servers recognize what this registers; a node shows them in its status."""
+        """Digests of the secrets that identify this process to name servers; a node reports them in its status."""
         return tuple(life_digest(reporter.life) for reporter in self._reporters)
 
     async def settled(self, time_limit_s: float) -> None:
-        """Return when every name server has the newest registration, or cannot be reached, or the time is over."""
+        """Wait until every name server has the newest registration or cannot be reached, at most `time_limit_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(time_limit_s):
                 await asyncio.gather(*(reporter.settled() for reporter in self._reporters))
 
     async def unregister(self) -> None:
-        """Unregister the broker at all name servers, for good; those that do not answer drop it after a while."""
+        """Unregister the broker at all name servers; those that do not answer drop it after `SILENCE_MS_MAX`."""
         await asyncio.gather(*(reporter.unregister() for reporter in self._reporters))
 
     async def __aenter__(self) -> Self:
@@ -120,17 +121,17 @@ class Registrar:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """End; registrations are left to grow old."""
+        """Stop; registrations expire."""
         await end_tasks(self._tasks)
         for reporter in self._reporters:
             await reporter.close()
 
 
 class _Reporter:
-    """Keeps one name server informed.
+    """Registers the broker with one name server.
 
     Attributes:
-        life: the secret that proves to this name server that later requests come from the same process.
+        life: the secret that proves to this name server that requests come from the same process.
     """
 
     def __init__(self, address: str, dial: Dial, heartbeat_interval_s: float, retry_interval_s: float) -> None:
@@ -142,9 +143,9 @@ class _Reporter:
         self._topics: TopicSource | None = None
         self._accepted: Registration | None = None
         self._changed = asyncio.Event()
-        # The process that answers there after a connection has ended may know nothing.
+        # After a reconnect the name server may be a new process without registrations.
         self._link = dial(address, self._changed.set)
-        # Set while what is wanted was reported, well or not.
+        # Set while the wanted registration was sent, successfully or not.
         self._settled = asyncio.Event()
         self._settled.set()
         self._is_failing = False
@@ -170,7 +171,7 @@ class _Reporter:
                     await self._changed.wait()
 
     async def settled(self) -> None:
-        """Return when what is wanted now was reported, well or not."""
+        """Wait until the wanted registration was sent, successfully or not."""
         await self._settled.wait()
 
     async def _report(self, registration: Registration | None) -> bool:
@@ -193,11 +194,11 @@ class _Reporter:
     def _failed(self, failure: RequestFailed) -> bool:
         self._accepted = None
         if failure.reason is Reason.STALE_REGISTRATION:
-            # Another node leads in a higher term: this one is about to learn of it.
+            # Another node leads in a higher term; this node will soon learn the term.
             logger.info("registration_stale address=%s: %s", self._address, failure.message)
             return True
         if not self._is_failing:
-            logger.warning("name_server_failed address=%s: %s; trying on", self._address, failure)
+            logger.warning("name_server_failed address=%s: %s; retrying", self._address, failure)
         self._is_failing = True
         return False
 
@@ -212,7 +213,7 @@ class _Reporter:
         await self._link.close()
 
     async def _register_change(self, registration: Registration, accepted: Registration | None) -> bool:
-        """Send the changes since the last accepted registration; return False: all must be sent."""
+        """Send the changes since the last accepted registration; return False if all topics must be sent."""
         if accepted is None or self._topics is None or accepted == registration:
             return False
         if (accepted.broker, accepted.term) != (registration.broker, registration.term):
@@ -224,7 +225,7 @@ class _Reporter:
         return await self._link.register(registration, change.topics, extent)
 
     async def _register_all(self, registration: Registration) -> None:
-        """Send all topics in pieces, each created after the previous one was sent; again if one was lost."""
+        """Send all topics in pieces, each read after the previous one was sent; start over if one was lost."""
         is_taken = False
         for _ in range(2):
             pieces = _pieces(registration.topics) if self._topics is None else self._topics.pieces()
@@ -238,4 +239,4 @@ class _Reporter:
                 piece = following
             if is_taken:
                 return
-        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} accepts no registration in pieces")
+        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} lost pieces of the registration repeatedly")

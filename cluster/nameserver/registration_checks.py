@@ -1,6 +1,6 @@
-"""Asks the known nodes of a broker whether a registration by another process is right.
+"""Verifies a registration by another process with the known nodes of the broker.
 
-A name server believes the process that registered a broker last, by the secret that it sends (`life`). Every other
+A name server trusts the process that registered a broker last, identified by its secret (`life`). Every other
 registration of that broker, such as that of a new leader, must be confirmed by a node that the known registration
 names:
 
@@ -9,13 +9,13 @@ names:
 | a known node, at its known address | that node leads in that term and shows the digest of the sender's life |
 | another node | a known node names that leader, with that address, in that term |
 
-All known nodes are asked at once, and the first one that confirms decides; so a dead or frozen one delays nothing.
-Where none answers, the registration is refused until the known one expires: `cluster.nameserver.registered_brokers`.
+All known nodes are asked in parallel, and the first confirmation decides, so a dead or paused node delays nothing. If
+none answers, the registration is refused until the known one expires: `cluster.nameserver.registered_brokers`.
 
-The work that an unknown sender can cause is bounded. Only addresses of a registration that was accepted are dialled, at
-most `NODES_ASKED_MAX` of a broker at a time, every `_PAUSE_S` at most; registrations that arrive in between share the
-answers of the next questions. Nothing of an answer is passed on. Brokers whose nodes have answered before do not wait
-for others, which may be made up.
+The work that an unknown sender can cause is bounded. Only addresses of an accepted registration are dialled, at most
+`NODES_ASKED_MAX` of a broker at a time and once per `_PAUSE_S`; registrations that arrive in between share the answers
+of the next round. No part of an answer is passed on to the sender. Brokers whose nodes have answered before do not wait
+for other brokers, which may be forged.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from cluster.nameserver.ports import AskLeader, LeaderReport
 
 LIFE_SIZE_BYTES: Final = 16
-# A group has rarely more; of a larger one the new leader and the first others are asked.
+# Groups rarely have more nodes; of a larger one the claimed leader and the first others are asked.
 NODES_ASKED_MAX: Final = 7
-# For one node: connecting and answering. The sender of a registration waits for 3 s.
+# For one node: connecting and answering. The sender of a registration waits 3 s.
 _NODE_TIMEOUT_S: Final = 1.0
 _CONFIRM_TIMEOUT_S: Final = 2.5
-# Between the beginnings of two rounds of questions to one broker.
+# Minimum interval between the starts of two rounds to the nodes of one broker.
 _PAUSE_S: Final = 0.05
-# Brokers whose nodes are asked at the same time: those that have answered before, and all others.
+# Limits of brokers whose nodes are asked concurrently: for brokers that answered before, and for all others.
 _ROUNDS_MAX: Final = 32
 
 
 def life_digest(life: bytes) -> bytes:
-    """Return the digest that a node shows of its life: it proves knowledge of the secret, without revealing it."""
+    """Return the digest of a secret, which a node reports: it proves knowledge of the secret without revealing it."""
     return blake2b(life, digest_size=16).digest()
 
 
@@ -54,24 +54,24 @@ class _Answer(NamedTuple):
 
 
 class _Round:
-    """One question to the known nodes of a broker.
+    """One round of requests to the known nodes of a broker.
 
     Attributes:
-        asked: a task for each node; None where the node does not answer as one of the broker.
+        asked: a task for each node; its result is None if the node does not answer as a node of the broker.
     """
 
     def __init__(self, ask: AskLeader, known: Registration, first: str) -> None:
-        # The node that the claim is about, then the others in the order of the registration.
+        # The claimed leader, then the others in the order of the registration.
         nodes = sorted(known.nodes, key=lambda node: node.id != first)[:NODES_ASKED_MAX]
         loop = asyncio.get_running_loop()
         self.asked = [loop.create_task(_answer_of(ask, known.broker, node)) for node in nodes]
 
 
 class RegistrationChecker:
-    """The known nodes of all brokers. For use by one event loop.
+    """Verifies registrations with the known nodes of all brokers. For use by one event loop.
 
     Args:
-        ask: asks one node.
+        ask: requests the report of one node.
     """
 
     def __init__(self, ask: AskLeader) -> None:
@@ -82,14 +82,14 @@ class RegistrationChecker:
         self._slots = {is_answering: asyncio.Semaphore(_ROUNDS_MAX) for is_answering in (False, True)}
 
     async def confirm(self, known: Registration, claim: Registration) -> None:
-        """Return when a known node confirms a registration.
+        """Wait until a known node confirms a registration.
 
         Args:
             known: the registration whose nodes are asked.
-            claim: the one that came.
+            claim: the registration to confirm.
 
         Raises:
-            UnconfirmedRegistration: none does.
+            UnconfirmedRegistration: no node confirms it.
         """
         has_answered = False
         try:
@@ -106,11 +106,11 @@ class RegistrationChecker:
         if has_answered:
             why = f"no known node confirms {claim.leader_id!r} at {claim.leader_address} as leader in term {claim.term}"
         else:
-            why = "no known node answers; another leader is accepted when the known one was silent for 120 s"
+            why = "no known node answers; another leader is accepted after the known one was silent for 120 s"
         raise UnconfirmedRegistration(claim.broker, why)
 
     async def _next_round(self, known: Registration, first: str) -> _Round:
-        """Return a round of questions that begins after this call; concurrent callers share it."""
+        """Return a round that begins after this call; concurrent callers share it."""
         waiting = self._rounds.get(known)
         if waiting is None:
             waiting = asyncio.get_running_loop().create_task(self._begin_round(known, first))
@@ -150,12 +150,12 @@ async def _answer_of(ask: AskLeader, broker: str, node: BrokerNode) -> _Answer |
 
 
 def _answer_in(asked: asyncio.Task[_Answer | None]) -> _Answer | None:
-    """Return the answer to a question; None also where its call was cancelled, which must not end the whole round."""
+    """Return the result of a request; None also if it was cancelled, which must not end the whole round."""
     return None if asked.cancelled() else asked.result()
 
 
 def _confirms(known: Registration, claim: Registration, answer: _Answer) -> bool:
-    """Return whether what a known node says confirms a registration: see the table of this module."""
+    """Return whether the report of a known node confirms a registration, by the table of this module."""
     report = answer.report
     if (report.term, report.leader.id) != (claim.term, claim.leader_id):
         return False

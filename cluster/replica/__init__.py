@@ -1,5 +1,5 @@
 """One replica of a broker: the messages and the broker state of one node, replicated or standalone.
 
-`port` is what services see; `replicated` and `standalone` implement it; `bootstrap` makes a node ready before it
-joins its group. No service and no wire format is here. `cluster.api` and `cluster.server` import it.
+`port` is the interface for services; `replicated` and `standalone` implement it; `bootstrap` prepares a node before it
+joins its group. The package contains no service and no wire format. `cluster.api` and `cluster.server` import it.
 """

@@ -1,14 +1,13 @@
 """The bootstrap of a broker's node: it obtains the base log of its group (`commitlog.conversion.bootstrap_rule`).
 
-1. What is there? Agreed on before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
-2. The node listens at its peer address and asks all others, again and again, until the rule decides.
-3. What the node lacks is fetched, newest file first, each verified and durable before the next; then the configuration
-   of the old store, if it has none (`commitlog.conversion.old_config`).
-4. The manifest is saved as agreed; then entries are begun at its divide.
+1. The local state is read. If a base log was agreed on before, or there are entries, no other node is asked. Otherwise
+   the plain log is recovered and its checksums are computed. 2. The node listens at its peer address and asks all
+   others repeatedly until the rule decides. 3. Missing files are fetched, the newest first, each verified and durable
+   before the next; then the configuration of the old store, if the node has none (`commitlog.conversion.old_config`).
+   4. The manifest is saved as agreed; then the log of entries begins at its divide.
 
-Each step can be repeated after a crash. No Raft message is sent before it has ended.
-
-Not here: what is agreed on, once it is (`commitlog.conversion.origin.load_origin`).
+Each step can be repeated after a crash. No Raft message is sent before the bootstrap has ended. Not here: loading the
+agreed base log at later starts (`commitlog.conversion.origin.load_origin`).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.5
-# After a full disk, on which an operator must free space.
+# The retry interval after a full disk, on which an operator must free space.
 _LONG_PAUSE_S: Final = 5.0
 _MIB: Final = 1 << 20
 
@@ -54,9 +53,9 @@ class BootstrapResult:
     """The base log that a node continues from.
 
     Attributes:
-        divided: what opening will find.
-        manifest: of the group.
-        fetched_bytes: by this process.
+        divided: the divide of the log, as the next opening will find it.
+        manifest: the manifest of the group.
+        fetched_bytes: bytes fetched by this process.
     """
 
     divided: Divided
@@ -65,14 +64,14 @@ class BootstrapResult:
 
 
 class BaseLogMetrics:
-    """The progress of a node that fetches the base log."""
+    """The progress metrics of a node that fetches the base log."""
 
     def __init__(self, config: NodeConfig, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str) -> Gauge:
             made = Gauge(name, text, ["group", "self_id"], registry=registry)
             return made.labels(config.group, config.self_id)
 
-        self.missing = gauge("dledger_old_files_missing_bytes", "Bytes of the base log that are still to be fetched.")
+        self.missing = gauge("dledger_old_files_missing_bytes", "Bytes of the base log that are not fetched yet.")
         self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of the base log that this process has fetched.")
 
 
@@ -84,14 +83,14 @@ async def bootstrap_base_log(
     *,
     has_property_crc: bool = False,
 ) -> BootstrapResult:
-    """Agree with the group on the base log and fetch it; may take as long as other nodes are down.
+    """Agree with the group on the base log and fetch it; waits as long as other nodes are down.
 
-    Until it returns the root is locked and the peer address is listened on. Cancelling it is safe: the next
-    start continues.
+    Until it returns, the store directory is locked and the node listens on its peer address. Cancelling it is safe: the
+    next start continues.
 
     Raises:
-        BaseLogsDiffer: nodes hold different base logs; it names the first difference.
-        commitlog.conversion.base_log_files.BaseLogDamaged: what is fetched is wrong again and again.
+        BaseLogsDiffer: nodes have different base logs; the error has the first difference.
+        commitlog.conversion.base_log_files.BaseLogDamaged: fetched data is damaged repeatedly.
         store.errors.StoreError: the directory is locked, damaged or cannot be written.
         OSError: the peer address cannot be listened on.
     """
@@ -115,16 +114,16 @@ class _Agreement:
         self._local = local
         self._metrics = metrics
         self._others = {peer.id: peer.address for peer in config.peers if peer.id != config.self_id}
-        # The first difference from another node; the bootstrap fails with it.
+        # The first difference from another node, with which the bootstrap fails.
         self._difference: BaseLogsDiffer | None = None
-        # What was logged last, by subject.
+        # The last logged text of each subject.
         self._said: dict[str, str] = {}
         self._attempts = 0
-        # By this process.
+        # Bytes fetched by this process.
         self.fetched_bytes = 0
 
     async def reach(self) -> None:
-        """Return when all nodes agree, and nothing is missing here."""
+        """Wait until all nodes agree, and this node has all files."""
         if self._local.own.claim is not Claim.NOTHING:
             self._show_settings()
         answers = BaseLogAnswers(
@@ -140,7 +139,7 @@ class _Agreement:
             await server.stop()
 
     def _take_answer(self, peer_id: str, statement: Statement) -> None:
-        """Handle the statement of a node that asks this one: only a difference counts; its files are asked for."""
+        """Handle the statement of a node that contacts this one: only a difference in the base logs matters here."""
         if peer_id not in self._others or self._difference is not None:
             return
         try:
@@ -149,7 +148,7 @@ class _Agreement:
             self._difference = error
 
     async def _ask_all(self, handshake: Handshake) -> bool:
-        """Ask all others at once; return whether the nodes agree on the base log now."""
+        """Ask all other nodes in parallel; return whether the nodes agree on the base log."""
         answers = await asyncio.gather(*(self._ask(handshake, peer_id) for peer_id in self._others))
         statements = {
             peer_id: answer for peer_id, answer in zip(self._others, answers, strict=True) if answer is not None
@@ -191,10 +190,10 @@ class _Agreement:
     async def _fetch(
         self, handshake: Handshake, decided: BootstrapDecision, statements: Mapping[str, Statement]
     ) -> bool:
-        """Fetch what is lacking from the next source; return whether everything is here."""
+        """Fetch missing files from the next source; return whether the node has all files."""
         sources, manifest = decided.sources, decided.manifest
         source = sources[self._attempts % len(sources)] if sources else ""
-        # Of files that expired in the whole group nothing is wanted, nor kept.
+        # Files that expired in the whole group are neither fetched nor kept.
         wanted = manifest.from_offset(statements[source].begin if source else manifest.divide)
         fetch: BaseLogFetch | None = None
         try:
@@ -224,7 +223,7 @@ class _Agreement:
     async def _get_config(
         self, handshake: Handshake, first: Sequence[str], statements: Mapping[str, Statement]
     ) -> bool:
-        """Get the configuration of the old store from a node that has it, if any has; return whether that is done."""
+        """Fetch the configuration of the old store from a node that has it, if any; return whether that is complete."""
         sources = [peer for peer in (*first, *sorted(statements)) if statements[peer].config_size_bytes]
         if not sources:
             return True
@@ -259,7 +258,7 @@ class _Agreement:
         logger.info("old_store_conversion self_id=%s equal_on_all_nodes: %s", self._config.self_id, settings)
 
     def _say(self, about: str, text: str) -> None:
-        """Log what holds the node up, once until it changes."""
+        """Log the reason of the wait, once until it changes."""
         if self._said.get(about) != text:
             self._said[about] = text
             logger.warning("old_files_not_settled self_id=%s text=%r", self._config.self_id, text)

@@ -1,6 +1,6 @@
-"""Asks other nodes over the peer port about the base log, and fetches it.
+"""The client side of the bootstrap: asks other nodes over the peer port about the base log, and fetches it.
 
-Not here: which nodes to ask and what follows from their answers (`cluster.replica.bootstrap`).
+Not here: the choice of nodes, and the decisions from their answers (`cluster.replica.bootstrap`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.peer.handshake import Handshake
 
-# Chunks of 1 MiB under way: the disk of one node works while that of the other does.
+# Chunks of 1 MiB in flight, so that the disks of both nodes work concurrently.
 _WINDOW: Final = 8
-# The other side may read from a cold disk, in turn for several nodes.
+# The other node may read from a slow disk, for several nodes in turn.
 _ANSWER_TIMEOUT_S: Final = 20.0
 Result = TypeVar("Result")
 
 
 class FetchFailed(DLedgerError):
-    """The other node did not give what was asked for; ask again, or another one."""
+    """The other node did not send the requested data; retry, or ask another node."""
 
 
 async def in_thread(work: Callable[[], Result], on_cancelled: Callable[[], None] = lambda: None) -> Result:
-    """Run `work`, which touches files, in a thread; when this is cancelled, it says so, and waits for the end."""
+    """Run `work`, which uses files, in a thread; if cancelled, call `on_cancelled` and wait for its end."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
@@ -48,10 +48,10 @@ async def in_thread(work: Callable[[], Result], on_cancelled: Callable[[], None]
 
 
 async def state_of(handshake: Handshake, peer_id: str, address: Address, own: Statement) -> Statement:
-    """Send a node this one's statement, and return that node's.
+    """Exchange statements with a node; return that node's.
 
     Raises:
-        OSError, DLedgerError, ValueError: it cannot be asked, or what it says cannot be understood.
+        OSError, DLedgerError, ValueError: it cannot be reached, or its answer is invalid.
     """
     connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
@@ -72,18 +72,18 @@ async def fetch_from(
     bytes_per_s: int,
     on_taken: Callable[[int], None],
 ) -> None:
-    """Fetch everything that `fetch` lacks from one node.
+    """Fetch all chunks that `fetch` still needs from one node.
 
     Args:
-        handshake: of this node.
-        peer_id: the node to ask.
-        address: where it listens.
-        fetch: takes it.
-        bytes_per_s: the rate limit, so that the leader has bandwidth for its work.
-        on_taken: called with the number of bytes that were fetched.
+        handshake: the handshake of this node.
+        peer_id: id of the node to ask.
+        address: its peer address.
+        fetch: receives the chunks.
+        bytes_per_s: rate limit, which leaves the source bandwidth for its other work.
+        on_taken: called with the number of bytes of each fetched chunk.
 
     Raises:
-        OSError, DLedgerError, ValueError: that node did not give it; what was taken stays.
+        OSError, DLedgerError, ValueError: the node did not send all of it; received chunks are kept.
         commitlog.conversion.base_log_files.BaseLogDamaged, store.errors.StoreError: see `BaseLogFetch.take`.
     """
     loop = asyncio.get_running_loop()
@@ -111,10 +111,10 @@ async def fetch_from(
 
 
 async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> dict[str, bytes]:
-    """Return the configuration of the old store that a node has, by name.
+    """Fetch the configuration files of the old store from a node; return their contents by name.
 
     Raises:
-        OSError, DLedgerError, ValueError: that node did not give it.
+        OSError, DLedgerError, ValueError: the node did not send it.
     """
     connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
@@ -146,11 +146,11 @@ async def _answer(connection: BootstrapConnection, question: BootstrapMessage) -
 async def _take(fetch: BaseLogFetch, request: ChunkRequest, answer: BootstrapMessage, peer_id: str) -> None:
     checksum = _object_of(answer).get("checksum")
     if not answer.payload:
-        raise FetchFailed(f"{peer_id} has no bytes of {request.name} at {request.position} any more")
+        raise FetchFailed(f"{peer_id} no longer has the bytes of {request.name} at {request.position}")
     if type(checksum) is not int:
         raise ValueError(f"expected a checksum, found {checksum!r:.80}")
     if not await in_thread(lambda: fetch.take(request, answer.payload, checksum)):
-        raise FetchFailed(f"what {peer_id} gave of {request.name} at {request.position} is damaged, or too short")
+        raise FetchFailed(f"the chunk of {request.name} at {request.position} from {peer_id} is damaged or too short")
 
 
 def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> BootstrapMessage:

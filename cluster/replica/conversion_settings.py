@@ -1,6 +1,6 @@
-"""The settings that a node logs when it converts an old store to a group: all nodes must have the same.
+"""The settings that a node logs when it converts an old store to a group; they must be equal on all nodes.
 
-They are read here once for all: nodes compare most of them only when they meet, which is after hours of fetching.
+Logging them early helps the operator: nodes compare most of them only when they connect, after hours of fetching.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def shared_settings(config: NodeConfig, *, has_property_crc: bool) -> str:
-    """Return the settings that must agree on all nodes of the group, as lines of a configuration file in one line.
+    """Return the settings that must agree on all nodes, in the syntax of a configuration file, on one line.
 
     Args:
-        config: of this node.
-        has_property_crc: of the records of the old store.
+        config: settings of this node.
+        has_property_crc: whether the records of the old store have property CRCs.
     """
     peers = ";".join(f"{peer.id}-{peer.address}" for peer in config.peers)
     settings: dict[str, str | int | bool] = {

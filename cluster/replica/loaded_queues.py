@@ -1,12 +1,12 @@
-"""Brings queues to what a loaded snapshot says of them, some of them in each step: thousands take seconds.
+"""Updates consume queues to a loaded snapshot, in short steps, because thousands of queues take seconds.
 
-| when                                        | what                                                                   |
-| ------------------------------------------- | ---------------------------------------------------------------------- |
-| while the snapshot itself is being loaded   | nothing: what is known of queues comes with its last piece             |
-| before anything after it is dispatched      | queues go that are known to have come further in a log that is gone    |
-| when all that it knows of is dispatched     | no queue may end before the place to which it is known to have come    |
+| when                                          | what                                                                 |
+| --------------------------------------------- | -------------------------------------------------------------------- |
+| while the snapshot is being loaded            | nothing: the queue ends are known after its last piece               |
+| before the dispatch of anything after it      | queues that extend past the snapshot, in a replaced log, are dropped |
+| when everything that it covers is dispatched  | every queue is extended to at least its end in the snapshot          |
 
-Nothing is dispatched while one of the three is under way.
+Nothing is dispatched during any of the three.
 """
 
 from __future__ import annotations
@@ -24,33 +24,32 @@ if TYPE_CHECKING:
 
 
 class LoadedQueues:
-    """Follows the snapshots that one node loads. Owner's thread only.
+    """Applies the snapshots that one node loads to its queues. For use by the owner's thread only.
 
     Args:
-        derived: has the queues.
-        log: of the node.
-        machine: says what was loaded.
+        derived: owns the queues.
+        log: log of the node.
+        machine: state machine, which has the loaded queue ends.
     """
 
     def __init__(self, derived: DerivedData, log: DLedgerCommitLog, machine: ReplicatedState) -> None:
         self._derived = derived
         self._log = log
         self._machine = machine
-        # The queue ends whose first steps were begun, compared by identity: each loaded snapshot brings another object.
+        # The queue ends that are being applied, compared by identity: each loaded snapshot has its own object.
         self._known: QueueEnds | None = None
-        # What is left of the steps under way; None between two kinds of steps.
+        # The remaining steps of the current phase; None between phases.
         self._steps: Iterator[None] | None = None
-        # The second kind was begun: the table's last row.
+        # Whether the phase of the table's last row has begun.
         self._is_restoring = False
 
     def step(self, end_s: float) -> bool:
-        """Work until a time of the monotonic clock, one step at least; return whether dispatch may continue.
+        """Work until `end_s` of the monotonic clock, at least one step; return whether dispatch may continue.
 
-        It returns False also where units must be flushed first (`ConsumeQueues.is_full`), and while a snapshot is being
-        loaded.
+        It also returns False if units must be flushed first (`ConsumeQueues.is_full`), or a snapshot is being loaded.
 
         Raises:
-            store.errors.DiskFull: nothing is lost; a later step tries again.
+            store.errors.DiskFull: nothing is lost; a later step retries.
             store.errors.StorageFailed: the store must stop.
         """
         if self._machine.is_loading:
@@ -73,17 +72,17 @@ class LoadedQueues:
         return True
 
     def drop_surpassed(self) -> None:
-        """Do all that must come before a dispatch, at once; for a node that ends while no snapshot is being loaded.
+        """Do all steps that must precede a dispatch; for a node that stops while no snapshot is being loaded.
 
         Raises:
-            as `step`.
+            see `step`.
         """
         assert not self._machine.is_loading
         while not self._is_restoring and not self.step(monotonic()):
             continue
 
     def _continue(self, end_s: float) -> bool:
-        """Take steps until a time; return whether none is left."""
+        """Run steps until `end_s`; return whether none is left."""
         steps, self._steps = self._steps, None
         for _ in steps or ():
             if monotonic() >= end_s or self._derived.queues.is_full:

@@ -1,7 +1,7 @@
-"""What one node has of the base log of its group, on its disk: what it states to the others, and what it saves.
+"""The base log on one node's disk: the statement that the node sends to others, and the files that it saves.
 
-`cluster.replica.bootstrap` agrees on the base log with the other nodes; all methods here touch files and may take long:
-they run in one thread at a time, beside the event loop.
+`cluster.replica.bootstrap` agrees on the base log with the other nodes. All methods here use files and may be slow:
+they run in one thread at a time, outside the event loop.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PROGRESS_INTERVAL_S: Final = 10.0
-# After the end of any log.
+# An offset after the end of any log.
 _ALL: Final = 1 << 63
 
 
@@ -62,13 +62,13 @@ def places_of(config: NodeConfig, *, has_property_crc: bool = False) -> LogDirec
 
 
 class ProgressLines:
-    """Limits lines about progress to one in ten seconds; the first one is due at once."""
+    """Limits progress lines to one per ten seconds; the first one is due immediately."""
 
     def __init__(self) -> None:
         self._shown_at = 0.0
 
     def is_due(self) -> bool:
-        """Return whether a line is due now; then the next one is not, for a while."""
+        """Return whether a line is due now, and start the next interval if so."""
         now = monotonic()
         if now - self._shown_at < _PROGRESS_INTERVAL_S:
             return False
@@ -77,19 +77,19 @@ class ProgressLines:
 
 
 class LocalBaseLog:
-    """The base log as this node has it.
+    """The base log on this node.
 
     Args:
         files: the file system.
-        config: of the node.
+        config: settings of the node.
         codec: distinguishes a leader's own entries from those of clients.
-        has_property_crc: the plain log was written with property CRCs.
+        has_property_crc: whether the plain log was written with property CRCs.
 
     Attributes:
-        own: what this node answers to others. Its claim changes once at most, from nothing to awaited.
-        manifest: empty until `look` finds, or `save_agreed` saves, the one that the group agreed on.
-        directories: of the logs of this node.
-        progress: limits lines in the log.
+        own: the statement of this node to others. Its claim changes at most once, from nothing to awaited.
+        manifest: the manifest that the group agreed on; empty until `look` finds it or `save_agreed` saves it.
+        directories: directories of the logs of this node.
+        progress: limits the progress lines.
     """
 
     def __init__(self, files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool) -> None:
@@ -104,18 +104,18 @@ class LocalBaseLog:
         self._is_ending = False
 
     def lock(self) -> DirectoryLock:
-        """Keep others from the store."""
+        """Lock the store against other processes."""
         self._files.make_directory(self._root)
         return lock_store(self._files, self._root)
 
     def end(self) -> None:
-        """Read no further files."""
+        """Stop reading files."""
         self._is_ending = True
 
     def look(self) -> bool:
-        """Read what is in the directory; return whether no other node needs to be asked."""
+        """Read the directory; return whether the base log is known without asking other nodes."""
         files, places, root = self._files, self.directories, self._root
-        # What cannot be read is refused before anything is saved of what is found.
+        # Unreadable configuration is refused before anything is saved.
         checkpoint = read_checkpoint(files, root)
         saved = load_manifest(files, places.node_directory)
         if saved is not None and saved.is_agreed:
@@ -140,24 +140,24 @@ class LocalBaseLog:
         return False
 
     def save_agreed(self, manifest: BaseLogManifest) -> None:
-        """Record durably which base log the group continues from."""
+        """Save durably the base log that the group agreed on."""
         save_manifest(self._files, self.directories.node_directory, manifest, is_agreed=True)
         self.manifest = manifest
 
     def save_awaited(self, manifest: BaseLogManifest) -> None:
-        """Record durably which base log this node is going to fetch."""
+        """Save durably the base log that this node will fetch."""
         save_manifest(self._files, self.directories.node_directory, manifest, is_agreed=False)
 
     def save_config(self, contents: Mapping[str, bytes]) -> None:
-        """Save the configuration of the old store, as another node has it; raises as the function of this name."""
+        """Save the configuration of the old store that was fetched from another node; see the function of this name."""
         save_config(self._files, self._root, self.directories.node_directory, contents)
 
     def begin_fetch(self, wanted: BaseLogManifest) -> BaseLogFetch:
-        """Return a fetch of the files of `wanted` that are missing here; the caller closes it."""
+        """Return a fetch of the files of `wanted` that this node lacks; the caller closes it."""
         return BaseLogFetch(self._files, self.directories.base_directory, self.directories.node_directory, wanted)
 
     def conclude(self) -> Divided:
-        """Begin the entries where the base log ends, unless there are some; return what the next opening finds."""
+        """Begin the log of entries at the end of the base log, unless it exists; return the divide."""
         files, places, manifest = self._files, self.directories, self.manifest
         if manifest.divide > 0 and not has_entries(files, places.node_directory):
             begin_entries(files, places, self._codec, manifest.divide)
@@ -166,7 +166,7 @@ class LocalBaseLog:
         return replace(divided, notes=(*self._notes, *divided.notes))
 
     def _check_base_log(self) -> None:
-        """Refuse files that are no row of whole files: the manifest of the base log never changes again."""
+        """Refuse a base log that is not a contiguous run of whole files: its manifest never changes again."""
         places = self.directories
         queue = MappedFileQueue(self._files, places.base_directory, places.sizes.data_file_size_bytes)
         try:
@@ -180,11 +180,11 @@ class LocalBaseLog:
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
-            expected = "no file of the base log but those that this node has agreed on with its group"
+            expected = "only files of the base log that this node agreed on with its group"
             raise CorruptData(f"{directory}/{unknown}", 0, expected, "one that appeared later")
 
     def _divide_of_entries(self) -> int:
-        """Return the divide of a log of entries that another program, or an older one of ours, began."""
+        """Return the divide of a log of entries that another program, or an older version, created."""
         files, places = self._files, self.directories
         begin, is_whole = begin_of_entries(files, places.node_directory)
         if is_whole:

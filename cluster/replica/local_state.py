@@ -1,10 +1,9 @@
-"""Broker state of a broker without a group: kept as snapshots, a new one before each change is acknowledged.
+"""The broker state of a standalone broker, stored as snapshots; a change is acknowledged when a snapshot has it.
 
-A plain log holds messages and nothing else: other programs read it, and it loses its oldest files, so that commands in
-it would have to be written again and again. The state is small, and whole snapshots are the simplest form that loses
-nothing: one file replaces another, with a checksum. Changes that arrive while one is saved are in the next one.
-
-A change can be seen a moment before it is durable.
+A plain log contains only messages: other programs read it, and its oldest files are deleted, so that commands in it
+would have to be rewritten repeatedly. The state is small, and whole snapshots are the simplest durable form: each file,
+with a checksum, replaces the one before. Changes that arrive during a save are in the next snapshot. A change is
+visible shortly before it is durable.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Under the root of the store; snapshots are numbered by how many were saved before.
+# Under the root of the store; snapshots are numbered consecutively.
 DIRECTORY = LOCAL_STATE_DIRECTORY
 _NO_TERM = 0
 
 
 def load_state(files: Files, root: str) -> BrokerState | None:
-    """Return the state of a broker without a group in the store `root`; None when there was no such broker.
+    """Return the state of the standalone broker in the store `root`; None if there was no such broker.
 
     Raises:
-        as `LocalState.open`.
+        see `LocalState.open`.
     """
     directory = f"{root}/{DIRECTORY}"
     if not files.is_directory(directory):
@@ -58,46 +57,46 @@ def load_state(files: Files, root: str) -> BrokerState | None:
 
 
 def check_state(files: Files, root: str) -> None:
-    """Read what `LocalState.open` will read, before the store `root` is opened; nothing is kept of it.
+    """Check that `LocalState.open` will succeed, before the store `root` is opened.
 
     Raises:
-        as `LocalState.open`.
+        see `LocalState.open`.
     """
     if load_state(files, root) is None:
         import_config(Path(root))
 
 
 class LocalState:
-    """The state and its snapshots. Construct it by `open`, inside the running loop.
+    """The state and its snapshots. Created by `open`, inside the running loop.
 
     Attributes:
-        state: for reading; changed by `change` only.
+        state: read-only; changed only by `change`.
     """
 
     def __init__(self, state: BrokerState, snapshots: SnapshotStore, number: int) -> None:
         self.state = state
         self._snapshots = snapshots
-        # Of the newest snapshot that was begun; each gets the next one.
+        # Number of the newest snapshot whose save has begun.
         self._number = number
         self._loop = asyncio.get_running_loop()
         self._thread = StorageThread("broker-state")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
-        # Callers whose changes are in no snapshot that was begun.
+        # Callers whose changes are in no snapshot yet.
         self._waiting: list[asyncio.Future[None]] = []
         # One save runs at a time: an older snapshot must not replace a newer one.
         self._is_saving = False
-        # The last save failed: the state has changes that no snapshot has.
+        # Whether the last save failed: the state has changes that no snapshot has.
         self._is_unsaved = False
 
     @classmethod
     def open(cls, files: Files, root: str) -> LocalState:
-        """Load the newest snapshot in the store `root`; without one, what RocketMQ's configuration says there.
+        """Load the newest snapshot in the store `root`, or import RocketMQ's configuration if there is none.
 
         Raises:
-            cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be taken over.
+            cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be imported.
             dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to
                 continue with the one before.
-            cluster.state.compact_bytes.Unreadable: it is of a newer version.
+            cluster.state.compact_bytes.Unreadable: the snapshot is of a newer version.
             store.errors.StorageFailed: it cannot be read.
         """
         directory = f"{root}/{DIRECTORY}"
@@ -115,24 +114,24 @@ class LocalState:
             logger.warning("imported %s", note)
         for command in imported.commands():
             state.apply_command(command)
-        # From now on the snapshots say what there is; the files of RocketMQ are looked at only once.
+        # From now on only snapshots are read; RocketMQ's files are imported once.
         snapshots.save(0, _NO_TERM, b"".join(state.snapshot_save()))
         return cls(state, snapshots, 0)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error after which nothing is known of what is durable."""
+        """Resolves with the error after which the durable state is unknown."""
         return self._failure
 
     async def change(self, command: Command) -> Applied:
-        """Change the state; return, when it is durable, what became of the command.
+        """Change the state; return the result of the command once it is durable.
 
         Raises:
-            RequestFailed: DISK_FULL: it is changed, but may be lost with this process.
+            RequestFailed: DISK_FULL: the state is changed, but not durable.
             store.errors.StorageFailed: whether it is durable is not known; the process must stop.
         """
         applied = self.state.apply_command(command)
-        # What changed nothing may rest on a change that is not durable yet.
+        # A command without effect may depend on a change that is not durable yet.
         if applied.verdict is CommandVerdict.CHANGED or self._is_saving or self._is_unsaved:
             saved: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(saved)
@@ -153,7 +152,7 @@ class LocalState:
         self._is_saving = True
         waiting, self._waiting = self._waiting, []
         self._number += 1
-        # Worded in the thread: with a hundred thousand topics that takes a good part of a second.
+        # Encoded in the thread: with a hundred thousand topics that takes a large part of a second.
         number, content = self._number, self.state.snapshot_save()
 
         def finished(error: Exception | None) -> None:
@@ -179,6 +178,6 @@ class LocalState:
                 saved.set_exception(error)
 
     async def stop(self) -> None:
-        """Finish what is under way."""
+        """Wait until the running save has ended."""
         await self._thread.stop()
         self._snapshots.close()

@@ -1,14 +1,14 @@
-"""Opens the store of one node of a broker: settings, parts, and the order in which they come.
+"""Opens the store of one node of a broker: its settings, its parts, and the order of the steps.
 
 Each step can be repeated after a crash:
 
-1. the root is locked; before the first change it is noted as open (`store.maintenance.directory`);
-2. queues and index of a Java node are invalidated, durably, together with that note;
-3. the log is divided (`commitlog.conversion.divide`): from here on there are entries, if there were records;
+1. the root is locked; before the first change it is marked as open (`store.maintenance.directory`);
+2. queues and index of a Java node are invalidated, durably, together with that mark;
+3. the log is divided (`commitlog.conversion.divide`): an existing plain log becomes the base log;
 4. the node opens its entries;
-5. queues and index are brought to what is known to be committed: all that was when the node stopped.
+5. queues and index are recovered up to the known commit index.
 
-Not here: what runs (`cluster.replica.replicated`). Source: RocketMQ `DLedgerCommitLog.recover`.
+Not here: the running replica (`cluster.replica.replicated`). Source: RocketMQ `DLedgerCommitLog.recover`.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class ReplicatedConfig:
     """Settings of a node of a broker.
 
     Attributes:
-        node: of the node; its `store_base_dir` is the root of the store.
-        broker: name of the group of nodes, as clients see it.
-        store: of queues, index, and the retention of the base log; entries expire as `node` says.
-        log: of the records.
-        has_property_crc: the plain log below was written with property CRCs.
+        node: settings of the node; its `store_base_dir` is the root of the store.
+        broker: name of the broker, by which clients know the group.
+        store: settings of queues, index, and retention of the base log; `node` sets the retention of entries.
+        log: settings of the records.
+        has_property_crc: whether the base log was written with property CRCs.
     """
 
     node: NodeConfig
@@ -74,7 +74,7 @@ class ReplicatedConfig:
 
     @property
     def places(self) -> LogDirectories:
-        """Where the log is."""
+        """The directories of the log."""
         node = self.node
         return LogDirectories(
             f"{self.path}/{LOG_DIRECTORY}",
@@ -85,7 +85,7 @@ class ReplicatedConfig:
 
 
 class OpenedReplica(NamedTuple):
-    """What an open replica consists of."""
+    """The parts of an open replica."""
 
     root: StoreRoot
     divided: Divided
@@ -108,7 +108,7 @@ def open_replica(
     clocks: Callable[[], ClockReading],
     on_progress: Progress | None,
 ) -> OpenedReplica:
-    """Open everything, in the order of the module's text; or nothing.
+    """Open all parts in the order described above; after an error none stays open.
 
     Raises:
         store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
@@ -124,7 +124,7 @@ def open_replica(
         return messages.derived.queue_ends()
 
     def needed_from() -> int:
-        """Return from where on the log is needed: by queues and index, or by a peer's state."""
+        """Return the offset from which the log is needed, by queues and index or by a peer's state."""
         return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
 
     machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
@@ -162,9 +162,9 @@ def open_replica(
 
 
 def _files_of_node(files: Files, root: StoreRoot, places: LogDirectories) -> Files:
-    """Return the file system for the node: its own files have rules of their own, and no mark is needed for them.
+    """Return the file system for the node's own files, which are changed without marking the store as open.
 
-    They turn a directory of Java into ours; so its queues and index are invalidated, durably, before they change.
+    The first change makes a Java directory ours, so its queues and index are invalidated, durably, before it.
     """
     if not was_written_by_java(files, places.node_directory):
         return files
@@ -173,11 +173,11 @@ def _files_of_node(files: Files, root: StoreRoot, places: LogDirectories) -> Fil
 
 
 def _in_steps() -> None:
-    """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
+    """Do nothing: when files are deleted, queues follow in steps of their own (`replicated_background`)."""
 
 
 def _open_base_log(files: Files, places: LogDirectories, divide: int, on_failure: ExitStack) -> BaseLog | None:
-    """Open the files of the plain log below, if there are any."""
+    """Open the files of the base log, if there are any."""
     size = places.sizes.data_file_size_bytes
     base = BaseLog.open(files, places.base_directory, size, divide, is_property_crc_checked=places.has_property_crc)
     if base is not None:

@@ -1,7 +1,7 @@
-"""One replica of a broker: the port between its services and the store of messages.
+"""The port between a broker's services and one replica of its messages.
 
-Two implementations: a store of one machine (`cluster.replica.standalone`), and a node of a Raft group. Services know
-only this. Everything belongs to the event loop.
+It has two implementations: the store of a standalone broker (`cluster.replica.standalone`), and a node of a Raft group
+(`cluster.replica.replicated`). Services depend only on the port. All methods must be called on the event loop.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ NO_DIVIDE = -1
 
 
 class ReadMode(Enum):
-    """How new a read must be.
+    """The consistency of a read.
 
     Attributes:
-        LINEARIZABLE: it covers all that was acknowledged before; a majority confirms the leader.
-        LEASE: the same, but a leader may trust its lease.
-        LOCAL: it covers what this node knows.
+        LINEARIZABLE: the read sees everything acknowledged before; a majority confirms the leader.
+        LEASE: the same, but the leader may rely on its lease.
+        LOCAL: the read sees what this node has applied.
     """
 
     LINEARIZABLE = "linearizable"
@@ -44,13 +44,13 @@ class ReplicaStatus:
     """The status of a replica.
 
     Attributes:
-        role: LEADER, FOLLOWER, CANDIDATE; STANDALONE without a group.
-        term: of the group; 0 without one.
+        role: LEADER, FOLLOWER or CANDIDATE; STANDALONE without a group.
+        term: term of the group; 0 without one.
         leader_id: empty while none is known.
-        leader_address: of its gRPC services; empty while it is not known.
-        is_serving_puts: it is the leader, and everything in the log is dispatched.
-        reason: why puts are not served, for people; empty when they are, and when it was not requested.
-        behind_bytes: of the log that must be dispatched before puts are served, on a leader.
+        leader_address: address of the leader's gRPC services; empty while it is not known.
+        is_serving_puts: whether the node accepts puts: it is the leader and has dispatched its log.
+        reason: why puts are refused, as text; empty if they are accepted, or if it was not requested.
+        behind_bytes: bytes of the log that a leader must dispatch before it accepts puts.
     """
 
     role: str
@@ -63,35 +63,35 @@ class ReplicaStatus:
 
     @property
     def is_leading(self) -> bool:
-        """Whether this replica is asked for changes."""
+        """Whether this replica accepts changes: it is the leader, or standalone."""
         return self.role in ("LEADER", "STANDALONE")
 
 
 class Puts(Protocol):
-    """Takes messages. Obtained for one iteration of the event loop: in the next one the node may not serve puts."""
+    """Accepts messages. Valid for one iteration of the event loop: in the next one the node may refuse puts."""
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """Put messages, in the same iteration of the event loop; the future returns their outcome.
+        """Put messages, in the same iteration of the event loop; the future gets their outcome.
 
         Raises:
             store.errors.IllegalMessage: nothing was put.
-            store.errors.StorageFailed: whether anything was put is not known.
+            store.errors.StorageFailed: it is unknown whether anything was put.
             cluster.protocol.errors.RequestFailed: the store has stopped; nothing was put.
         """
         ...
 
 
 class Replica(Protocol):
-    """Messages and broker state of one node."""
+    """The messages and the broker state of one node."""
 
     @property
     def store(self) -> MessageStore:
-        """For reading."""
+        """The message store, for reads."""
         ...
 
     @property
     def state(self) -> BrokerState:
-        """For reading."""
+        """The broker state, for reads."""
         ...
 
     @property
@@ -101,12 +101,12 @@ class Replica(Protocol):
 
     @property
     def divided_offset(self) -> int:
-        """The end of the files from before the group; `NO_DIVIDE` without such files."""
+        """The end of the base log; `NO_DIVIDE` without one."""
         ...
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error after which the process must stop."""
+        """Resolves with the error after which the process must stop."""
         ...
 
     def disk_used_ratio(self) -> float:
@@ -118,11 +118,11 @@ class Replica(Protocol):
         ...
 
     def nodes(self) -> tuple[BrokerNode, ...]:
-        """Return all nodes whose gRPC services are known, this one among them."""
+        """Return all nodes whose gRPC addresses are known, this one included."""
         ...
 
     def serving_puts(self) -> Puts:
-        """Return the port for puts if this node accepts them now: before, its topics may be out of date.
+        """Return the port for puts if this node accepts them now; to be called before topics are checked.
 
         Raises:
             cluster.protocol.errors.RequestFailed: NOT_LEADER, LEADER_NOT_READY, STORE_STOPPED.
@@ -134,19 +134,19 @@ class Replica(Protocol):
         ...
 
     async def change(self, command: Command) -> Applied:
-        """Change the state, durably, on all replicas; return what became of the command.
+        """Change the state durably on all replicas; return the result of the command.
 
         Raises:
-            cluster.protocol.errors.RequestFailed: it says whether the state may be changed all the same.
-            store.errors.StoreError, dledger.errors.DLedgerError: likewise, by the table of `cluster.protocol.errors`.
+            cluster.protocol.errors.RequestFailed: its certainty is whether the state may be changed nevertheless.
+            store.errors.StoreError, dledger.errors.DLedgerError: the same, by the table of `cluster.protocol.errors`.
         """
         ...
 
     async def confirm(self, mode: ReadMode) -> None:
-        """Return when what is read here now is as new as `mode` asks for.
+        """Wait until reads on this node satisfy `mode`.
 
         Raises:
-            cluster.protocol.errors.RequestFailed, dledger.errors.DLedgerError: it cannot be promised.
+            cluster.protocol.errors.RequestFailed, dledger.errors.DLedgerError: the node cannot guarantee it.
         """
         ...
 
@@ -155,5 +155,5 @@ class Replica(Protocol):
         ...
 
     def when_status_changes(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the status has changed."""
+        """Call `listener` after each change of the status."""
         ...

@@ -1,16 +1,15 @@
-"""A broker in a Raft group: messages and broker state through one replicated log, on each node alike.
+"""One node of a broker in a Raft group: messages and broker state in one replicated log.
 
-| part          | what it does here                                                                             |
-| ------------- | --------------------------------------------------------------------------------------------- |
-| node          | replicates entries (`dledger.node.node`)                                                      |
-| log           | says what of them are records (`commitlog.replicated.commit_log`)                             |
-| message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
-| broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)     |
-| leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                    |
-| background    | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
+| part          | function                                                                                        |
+| ------------- | ----------------------------------------------------------------------------------------------- |
+| node          | replicates entries (`dledger.node.node`)                                                        |
+| log           | distinguishes message records from other entries (`commitlog.replicated.commit_log`)            |
+| message store | queues and index of committed messages; assigns queue offsets (`store.access.message_store`)    |
+| broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)       |
+| leadership    | decides when a new leader accepts puts (`commitlog.replicated.leadership`)                      |
+| background    | dispatches after commits, flushes, deletes (`cluster.replica.replicated_background`)            |
 
-`open` brings the store into order (`cluster.replica.opening`), `start` joins the group. All belongs to the
-loop.
+`open` recovers the store (`cluster.replica.opening`), `start` joins the group. All methods must be called on the loop.
 
 Source: RocketMQ `DLedgerCommitLog`, `DLedgerRoleChangeHandler`.
 """
@@ -51,19 +50,19 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 
-_CHANGING: Final = "what was put just now is decided first, which takes a moment"
-_IMPORTING: Final = "the leader imports the topics and groups of the store that the group continues from"
+_CHANGING: Final = "pending puts must be decided first; retry shortly"
+_IMPORTING: Final = "the leader is importing the topics and groups of the old store"
 
 logger = logging.getLogger(__name__)
 
 
 class ReplicatedReplica:
-    """One node of a broker; a `cluster.replica.port.Replica`. Construct it by `open`, in the loop.
+    """One node of a broker; a `cluster.replica.port.Replica`. Created by `open`, in the loop.
 
     Attributes:
-        node: of the group.
-        parts: all of them.
-        notes: what opening found, did or repaired, one sentence each.
+        node: the node.
+        parts: all parts of the replica.
+        notes: findings and repairs of the opening, one sentence each.
     """
 
     def __init__(self, files: Files, config: ReplicatedConfig, parts: OpenedReplica) -> None:
@@ -73,7 +72,7 @@ class ReplicatedReplica:
         self._files = files
         self._config = config
         self._loop = asyncio.get_running_loop()
-        # Resolved once, by the first part that fails.
+        # Resolved once, by the first failing part.
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._listeners: list[Callable[[], None]] = []
         # Both are set once and never cleared: before the first, and after the second, no put and no change is accepted.
@@ -96,7 +95,7 @@ class ReplicatedReplica:
         self._import = StateImport(
             parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
         )
-        # The status of which the listeners know.
+        # The status that was reported to listeners.
         self._last_status = self.status()
 
     @classmethod
@@ -110,14 +109,14 @@ class ReplicatedReplica:
         clocks: Callable[[], ClockReading] = read_clocks,
         on_progress: Progress | None = None,
     ) -> Self:
-        """Open the store, which is created if need be, and bring it into order; nothing is on the network yet.
+        """Open and recover the store, which is created if necessary; the node does not use the network yet.
 
         Args:
             files: the file system.
             config: settings of the node, its log and its message store.
-            metrics: where the node counts.
-            trace: called with every line of the core's history; None: nothing is traced.
-            clocks: the machine's, unless a test brings others; the wall clock stamps records.
+            metrics: metrics of the node.
+            trace: called with every line of the core's trace; None: off.
+            clocks: clocks of the machine, or those of a test; the wall clock gives records their timestamps.
             on_progress: called with the progress of dispatch.
 
         Raises:
@@ -140,10 +139,10 @@ class ReplicatedReplica:
         self._background.start()
 
     async def stop(self) -> None:
-        """Leave the group, make everything durable, close in order.
+        """Leave the group, make everything durable, and close all parts.
 
         Raises:
-            store.errors.StoreError: it could not be, or had failed before; the files are given back.
+            store.errors.StoreError: that failed, or a part had failed before; the files are closed nevertheless.
         """
         if self._is_stopping:
             return
@@ -154,18 +153,19 @@ class ReplicatedReplica:
         await self._background.end()
         try:
             if self.node.is_running and not self.parts.messages.stop_reason and not self.parts.machine.is_loading:
-                # This reads the log. What is committed after it is dispatched by the next process. A node that ends
-                # while it loads a snapshot leaves its queues as a crash would: the next start loads it at once.
+                # This reads the log. Later commits are dispatched by the next process. A node that stops while it loads
+                # a snapshot leaves its queues as after a crash: the next start loads it first.
                 self._log_tasks.prepare_to_end()
                 lifecycle.flush()
                 is_in_order = True
             elif not self._is_started and not self.parts.messages.stop_reason:
-                # The node could not join, its address is taken perhaps. All that opening found is dispatched.
+                # The node did not join, for example because its address is in use. The opening has dispatched
+                # everything.
                 flush_all(self.parts.messages)
                 lifecycle.save_checkpoint()
                 is_in_order = True
         except DiskFull as error:
-            # Nothing is lost: the next start finds that the store was not closed cleanly, and dispatches the rest.
+            # Nothing is lost: the next start finds the store not closed cleanly, and dispatches the rest.
             logger.warning("not_flushed error=%r", str(error))
         finally:
             try:
@@ -187,16 +187,17 @@ class ReplicatedReplica:
             self._background.fail(failed.result())
             self._looked()
 
-    # ---------------------------------------------------------------------------------------------- what it consists of
+    # -------------------------------------------------------------------------------------------------------------
+    # parts
 
     @property
     def store(self) -> MessageStore:
-        """The messages."""
+        """The message store."""
         return self.parts.messages
 
     @property
     def state(self) -> BrokerState:
-        """Topics, groups, offsets: as far as this node has applied the log."""
+        """Topics, groups and offsets, up to the applied index of this node."""
         return self.parts.state
 
     @property
@@ -206,13 +207,13 @@ class ReplicatedReplica:
 
     @property
     def divided_offset(self) -> int:
-        """The end of the files from before the group; `NO_DIVIDE` without such files."""
+        """The end of the base log; `NO_DIVIDE` without one."""
         log = self.parts.log
         return log.divided_commitlog_offset if log.has_base_log else NO_DIVIDE
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error after which the process must stop."""
+        """Resolves with the error after which the process must stop."""
         return self._failure
 
     def disk_used_ratio(self) -> float:
@@ -222,7 +223,7 @@ class ReplicatedReplica:
     # -------------------------------------------------------------------------------------------------- status
 
     def readiness(self) -> Readiness:
-        """Return this node's progress until it accepts puts; any thread may call it."""
+        """Return this node's progress towards accepting puts; any thread may call it."""
         return self._log_tasks.readiness
 
     def status(self) -> ReplicaStatus:
@@ -248,18 +249,18 @@ class ReplicatedReplica:
         return self._leadership.is_ready and not self._is_stopping and not self._import.is_due
 
     def nodes(self) -> tuple[BrokerNode, ...]:
-        """Return all nodes whose gRPC services are known, this one among them."""
+        """Return all nodes whose gRPC addresses are known, this one included."""
         return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
 
     def when_status_changes(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever the status has changed."""
+        """Call `listener` after each change of the status."""
         self._listeners.append(listener)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
-        """There is no plain log; how long syncs take is among the node's metrics."""
+        """Do nothing: there is no plain log, and the node's metrics have the durations of its syncs."""
 
     def _looked(self) -> None:
-        """Notify listeners when the status has changed; readers then check whether they are still served."""
+        """Notify listeners of a changed status; readers then check whether they are still served."""
         if self._leadership.is_ready and not self._is_stopping:
             self._import.begin()
         status = self.status()
@@ -284,15 +285,15 @@ class ReplicatedReplica:
     # ------------------------------------------------------------------------------------------------------- messages
 
     def serving_puts(self) -> Puts:
-        """Return this replica if it takes puts now; see `Replica.serving_puts`."""
+        """Return this replica if it accepts puts now; see `Replica.serving_puts`."""
         if not self._is_ready:
             raise self._refusal()
         return self
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
-        """Append messages as a `Puts`: whether this node serves puts was checked by `serving_puts`, in this iteration.
+        """Append messages; `serving_puts` has checked, in this iteration of the loop, that this node accepts puts.
 
-        The bounds of what waits, and its time limit, are the node's.
+        The node limits the number and the time of pending appends.
 
         Raises:
             store.errors.IllegalMessage: nothing was put.
@@ -305,7 +306,7 @@ class ReplicatedReplica:
                 future.set_result(outcome)
             if outcome.certainty is Certainty.NOT_APPENDED:
                 self._leadership.invalidate_offsets()
-                # Which looks at once whether those before it are decided.
+                # Checks immediately whether all earlier puts are decided.
                 self._background.dispatch_soon()
 
         if pending.outcome is not None:
@@ -326,7 +327,7 @@ class ReplicatedReplica:
         return await self._background.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def confirm(self, mode: ReadMode) -> None:
-        """Return when everything that was acknowledged before the call is applied and dispatched here.
+        """Wait until everything acknowledged before the call is applied and dispatched on this node.
 
         Raises:
             dledger.pending.reads.RequestRefused: no leader is known, or this node has stopped.
@@ -342,17 +343,17 @@ class ReplicatedReplica:
     # ---------------------------------------------------------------------------------------------------------- state
 
     async def change(self, command: Command) -> Applied:
-        """Change the state, durably, on all replicas; return what became of the command.
+        """Change the state durably on all replicas; return the result of the command.
 
         Raises:
-            RequestFailed: it says whether the state may be changed all the same.
+            RequestFailed: its certainty is whether the state may be changed nevertheless.
             store.errors.IllegalMessage: the command is too long; nothing was changed.
         """
         self._check_imported()
         return await self._propose(command)
 
     def _check_imported(self) -> None:
-        """Refuse what might be decided by what this leader has not taken over yet."""
+        """Refuse commands whose result may depend on state that this leader has not imported yet."""
         if self.node.is_leader and self._import.is_due:
             raise RequestFailed(Reason.LEADER_NOT_READY, _IMPORTING)
 
@@ -363,15 +364,14 @@ class ReplicatedReplica:
 
     async def _propose(self, command: Command) -> Applied:
         if self._is_stopping or not self._is_started:
-            raise RequestFailed(Reason.STORE_STOPPED, "the node does not run; try another one")
+            raise RequestFailed(Reason.STORE_STOPPED, "the node is not running; try another one")
         record = self.parts.codec.record(encode_command(command))
         result = await self.node.append([record], STAMP_AT, channel=STATE_CHANNEL)
         if result.code is not ResponseCode.SUCCESS:
             raise failure_of_code(result.code, result.message)
         applied = result.results[0] if result.results else None
         if not isinstance(applied, Applied):
-            # Another leader has it in the log, or a snapshot brought it: it is done, and its outcome was never
-            # reported.
-            message = "the change was accepted, but another node leads now; check whether it has taken effect"
+            # Another leader committed it, or a snapshot contained it: it is applied, but its result was not reported.
+            message = "the change was accepted, but another node leads now; check whether it took effect"
             raise RequestFailed(Reason.ANSWER_LOST, message)
         return applied

@@ -1,8 +1,8 @@
-"""Runs what follows a replicated log: dispatch after commits, readers that wait for it, when puts may be accepted.
+"""The background tasks of a replicated log: dispatch after commits, waiting readers, readiness for puts.
 
-The node runs the log itself: its syncs, its files, its role. It signals changes; everything else is done in cooperative
-steps of the event loop: at once when roles change or a read must see it, else for some commits at a time. What the
-node's retention has deleted is gone from queues and index a moment later, some queues in each step.
+The node itself runs the log: its syncs, its files, its role. It signals changes; everything else runs in cooperative
+steps of the event loop: immediately if the role changes or a read waits for it, otherwise in batches of commits. After
+the node's retention has deleted files, queues and index follow, some queues in each step.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 
 class ReplicatedLogTasks:
-    """What a replicated log adds to the background tasks of a store. Construct it inside the running loop.
+    """The background tasks that a replicated log adds to those of a store. Must be created inside the running loop.
 
     Args:
-        store: open.
+        store: the open store.
         log: its log.
-        node: whose log it is.
-        leadership: of the node.
-        machine: may hold the queue ends of a snapshot.
-        lifecycle: of the store.
-        config: of the store.
+        node: the node of the log.
+        leadership: leadership of the node.
+        machine: state machine, which may have the queue ends of a loaded snapshot.
+        lifecycle: lifecycle of the store.
+        config: settings of the store.
         on_look: called with the readiness of the leader, whenever it may have changed.
 
     Attributes:
         background: the tasks; start them after the node.
-        readiness: the readiness at the last check; any thread may read it.
+        readiness: result of the last check; any thread may read it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ReplicatedLogTasks:
                 is_due_at_start=True,
             ),
         )
-        # A node that fails ends, too: it must not acknowledge messages that cannot be read here, on a disk that fails.
+        # If the store fails, the node must stop, too: it must not acknowledge messages that cannot be read here.
         tasks = LogTasks(jobs, self._prepare, self._dispatched, self._is_dispatch_urgent, node.fail)
         self.background = BackgroundTasks(store, lifecycle, config, tasks)
         self._store = store
@@ -82,20 +82,21 @@ class ReplicatedLogTasks:
         self._machine.note_snapshot(self._node.snapshot)
 
     def _bring_snapshot_forward(self, _now_ms: int) -> None:
-        """Request a snapshot if a missing one is the only reason to keep files: else it may come late, or never."""
+        """Request a snapshot if a missing one is the only reason to keep files; otherwise it may come late or never."""
         retention, derived = self._retention, self._store.derived
         if retention.is_held_back or self._node.is_retention_held_back:
             kept = self._machine.retention_offset(self._node.snapshot)
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
-                # Also of the same entries: queues may not have reached them then, and the last but one is kept, too.
+                # Also if it covers the same entries: queues may not have reached them at the last one, and retention
+                # uses the second newest snapshot.
                 self._node.ask_snapshot(is_forced=True)
 
     def _prepare(self) -> bool:
-        """Follow a log that was restarted from a snapshot, in short steps; return whether dispatch may continue."""
+        """Apply a loaded snapshot to the queues, in short steps; return whether dispatch may continue."""
         return self._loaded_queues.step(monotonic() + STEP_S)
 
     def prepare_to_end(self) -> None:
-        """Do all that must come before the last dispatch.
+        """Do everything that must precede the last dispatch.
 
         Raises:
             store.errors.DiskFull, StorageFailed: see `MessageStore.dispatch`.
@@ -103,7 +104,7 @@ class ReplicatedLogTasks:
         self._loaded_queues.drop_surpassed()
 
     def _dispatched(self) -> bool:
-        # Before this node may lead: it would assign offsets again that the log no longer contains.
+        # Before this node may lead: it would assign offsets again whose messages the log no longer contains.
         if not self._loaded_queues.step(monotonic() + STEP_S):
             return False
         self.readiness = self._leadership.look()

@@ -1,19 +1,18 @@
-"""The state machine of a node of a broker: broker state, and in its snapshots the end of each queue.
+"""The state machine of a broker's node: the broker state, and in its snapshots also the end of each queue.
 
-A node that starts a new log, or lost its queues, no longer finds in the log the ends of queues whose messages
-have expired: as a leader it would assign their offsets again. So a snapshot also records for every queue which
-offset comes next, as of a place in the log; and entries after that place are kept as long as the snapshot may be
-needed (`retention_offset`).
+A node that restarted its log, or lost its queues, cannot find in the log the ends of queues whose messages have
+expired: as a leader it would assign their offsets again. So a snapshot also records the next offset of every queue as
+of one log offset; entries after that offset are kept as long as the snapshot may be needed (`retention_offset`).
 
-| what | form (`cluster.state.compact_bytes`) |
+| field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBQ` |
 | version | a number: 1 |
-| place in the log for which the queue ends hold | a number |
-| queues | how many; topic, number and next offset of each |
+| log offset for which the queue ends are valid | a number |
+| queues | their number; topic, number and next offset of each |
 | broker state | the rest (`cluster.state.snapshot`) |
 
-A snapshot is saved in another thread, while queues are dispatched; `DerivedData.queue_ends` may be called there.
+A snapshot is saved in another thread while dispatch continues; `DerivedData.queue_ends` may be called from there.
 """
 
 from __future__ import annotations
@@ -40,40 +39,40 @@ class ReplicatedState:
     """A `dledger.node.state_machine.StateMachine` around broker state.
 
     Args:
-        state: of the broker.
+        state: the broker state.
         queue_ends: returns the current ends of queues; called in the thread that saves a snapshot.
-        applied_index: returns up to which entry the state goes; likewise.
+        applied_index: returns the applied index; called in the same thread.
 
     Attributes:
-        loaded: what the snapshot that was loaded last says of queues, until its taker has set it to None.
+        loaded: queue ends of the last loaded snapshot; its consumer sets it to None.
     """
 
     def __init__(
         self, state: BrokerState, *, queue_ends: Callable[[], QueueEnds], applied_index: Callable[[], int]
     ) -> None:
         self.loaded: QueueEnds | None = None
-        # The place in the log for which the queue ends hold that are being loaded; None: none are.
+        # The log offset of the queue ends that are being loaded; None: no snapshot is being loaded.
         self._loading_offset: int | None = None
         self._state = state
         self._queue_ends = queue_ends
         self._applied_index = applied_index
-        # Place in the log by index of the snapshot, for snapshots that are not known to be good.
+        # Log offset by index of the snapshot, for snapshots whose save is not confirmed yet.
         self._tried: dict[int, int] = {}
         # The snapshot of the last `note_snapshot`, compared by identity.
         self._noted: SnapshotInfo | None = None
-        # (Index, place) of the last two good snapshots, the older one first.
+        # (Index, log offset) of the last two saved snapshots, the older one first.
         self._good: list[tuple[int, int]] = []
 
     @property
     def is_loading(self) -> bool:
-        """Whether a snapshot is being loaded that will set `loaded`: until then nothing may be dispatched."""
+        """Whether a snapshot is being loaded; until it has set `loaded`, nothing may be dispatched."""
         return self._loading_offset is not None
 
     def trusted_offset(self, dispatched_offset: int) -> int:
-        """Return up to which place in the log queues say which offset comes next.
+        """Return the log offset up to which the queues' next offsets are reliable.
 
-        While `loaded` waits, or a snapshot is being loaded, that does not hold after the place that it names, however
-        far they are dispatched.
+        While `loaded` is not applied, or a snapshot is being loaded, they are not reliable after the snapshot's log
+        offset, even if dispatch has passed it.
         """
         offset, loaded = dispatched_offset, self.loaded
         if loaded is not None:
@@ -81,12 +80,12 @@ class ReplicatedState:
         return offset if self._loading_offset is None else min(offset, self._loading_offset)
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
-        """Apply committed commands in order; return what became of each."""
+        """Apply committed commands in order; return the result of each."""
         return self._state.apply(entries)
 
     def snapshot_save(self) -> Iterator[bytes]:
-        """Return state and queues, in chunks; not while a snapshot is being loaded."""
-        # In this order: ends that are restored in between are then among the queues' own ends.
+        """Return queue ends and broker state, in chunks; must not be called while a snapshot is being loaded."""
+        # In this order: ends that are applied in between are then included in the queues' own ends.
         loaded, queues = self.loaded, self._queue_ends()
         if loaded is not None:
             queues = queues.joined(loaded)
@@ -95,21 +94,22 @@ class ReplicatedState:
         yield from self._state.snapshot_save()
 
     def snapshot_load(self, content: bytes) -> None:
-        """Take over a snapshot; the queues wait in `loaded`.
+        """Load a snapshot; its queue ends are put into `loaded`.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
+            cluster.state.compact_bytes.Unreadable: it is not a snapshot, or one of a newer version; the state is
+                unchanged.
         """
         for _ in self.snapshot_loading(content):
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Load a snapshot in pieces of a few milliseconds, as `BrokerState.snapshot_loading`.
+        """Load a snapshot in steps of a few milliseconds, as `BrokerState.snapshot_loading`.
 
-        From the first piece on `is_loading` holds back what is dispatched; `loaded` is set by the last one.
+        From the first step on `is_loading` suspends dispatch; the last step sets `loaded`.
 
         Raises:
-            as `snapshot_load`.
+            see `snapshot_load`.
         """
         reader = Reader(content, "a snapshot of a broker", len(_MAGIC))
         offset = self._loading_offset = _read_queue_ends_offset(reader, content)
@@ -125,31 +125,31 @@ class ReplicatedState:
         self._good = [(NO_INDEX, offset)]
 
     def note_snapshot(self, snapshot: SnapshotInfo | None) -> None:
-        """Take note which snapshot is the newest good one; asked often, none is missed, nor one that failed counted.
+        """Record the newest saved snapshot; must be called often enough not to miss one.
 
         Args:
-            snapshot: it; another object for each that was saved, also of the same entries, also with the same bytes.
+            snapshot: the snapshot; a separate object for each save, even of the same entries with the same bytes.
         """
         if snapshot is None or snapshot is self._noted:
-            # One of the same entries may be about to be saved again: it counts once it is saved.
+            # Another snapshot of the same entries may be in progress: it counts once it is saved.
             return
         self._noted = snapshot
-        # Copied at once: another thread may be about to save a snapshot.
+        # Copied first: another thread may save a snapshot concurrently.
         tried = sorted(index for index in list(self._tried) if index <= snapshot.index)
         if snapshot.index in tried:
-            # Of several that came since, any may have been the first good one.
+            # If several were saved since, any of them may have been the first successful one.
             first = [] if self._good else [(tried[0], self._tried[tried[0]])]
             self._good = [*self._good, *first, (snapshot.index, self._tried[snapshot.index])][-2:]
             for index in tried:
                 del self._tried[index]
 
     def retention_offset(self, snapshot: SnapshotInfo | None) -> int:
-        """Return the place in the log after which everything must be kept, for the sake of snapshots.
+        """Return the log offset after which all entries must be kept for snapshots.
 
-        It is that of the last but one: a follower may be getting that one just now.
+        It is that of the second newest snapshot, which a follower may be receiving.
 
         Args:
-            snapshot: as for `note_snapshot`.
+            snapshot: see `note_snapshot`.
         """
         self.note_snapshot(snapshot)
         return self._good[0][1] if self._good else 0
@@ -169,7 +169,7 @@ def encode_queue_ends(queues: QueueEnds) -> bytes:
 
 
 def _read_queue_ends_offset(reader: Reader, content: bytes) -> int:
-    """Return the place in the log for which the queue ends hold."""
+    """Return the log offset for which the queue ends are valid."""
     if not content.startswith(_MAGIC):
         raise reader.fault(repr(_MAGIC), repr(content[: len(_MAGIC)]), 0)
     if (version := reader.number()) != _VERSION:
@@ -178,7 +178,7 @@ def _read_queue_ends_offset(reader: Reader, content: bytes) -> int:
 
 
 def _read_next_offsets(reader: Reader) -> Generator[None, None, dict[QueueKey, int]]:
-    """Return the next offset of each queue, after the last piece."""
+    """Return the next offset of each queue, after the last step."""
     next_offsets: dict[QueueKey, int] = {}
     for _ in range(reader.count()):
         key = QueueKey(reader.text(), reader.number())

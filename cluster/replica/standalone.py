@@ -1,7 +1,7 @@
-"""A broker without a group: the plain log of one machine, and its state beside it.
+"""The replica of a standalone broker: the plain log of one machine, and the broker state.
 
-For development, and for stores that RocketMQ wrote. What is acknowledged survives a power cut (`flush_disk_type` sync)
-but not the loss of the machine.
+It is intended for development, and for stores that RocketMQ wrote. Acknowledged messages survive a power failure
+(`flush_disk_type` sync) but not the loss of the machine.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ROLE = "STANDALONE"
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig:
-    """Settings of the store of a broker.
+    """Settings of a standalone broker's store.
 
     Attributes:
         path: directory of the store.
-        plain: of the store.
-        broker: its name.
+        plain: settings of the plain store.
+        broker: name of the broker.
         address: `host:port` of its gRPC services.
     """
 
@@ -48,12 +48,12 @@ class StandaloneConfig:
     plain: PlainStoreConfig = field(default_factory=PlainStoreConfig)
 
     def with_store_host(self, store_host: Host) -> StandaloneConfig:
-        """Return the same settings for a store whose records name `store_host`."""
+        """Return these settings with another store host."""
         return replace(self, plain=replace(self.plain, log=replace(self.plain.log, store_host=store_host)))
 
 
 class StandaloneReplica:
-    """The one replica of a broker without a group; a `Replica`. Construct it by `open`, in the loop."""
+    """The only replica of a standalone broker; a `Replica`. Created by `open`, in the loop."""
 
     def __init__(
         self, files: Files, config: StandaloneConfig, plain: PlainStore, service: StoreService, local: LocalState
@@ -63,14 +63,14 @@ class StandaloneReplica:
         self._plain = plain
         self._service = service
         self._local = local
-        # Resolved once, by the first part that fails.
+        # Resolved once, by the first failing part.
         self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         for part in (service.failure, local.failure):
             part.add_done_callback(self._part_failed)
 
     @classmethod
     def open(cls, files: Files, config: StandaloneConfig) -> StandaloneReplica:
-        """Open the store, which is created if need be, and begin to run it.
+        """Open the store, which is created if necessary, and start its background tasks.
 
         Raises:
             store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
@@ -80,7 +80,7 @@ class StandaloneReplica:
         try:
             local = LocalState.open(files, root)
         except BaseException:
-            # The store is open, and good; a full disk keeps nothing from being closed in order but the state.
+            # The store is open and intact; a full disk prevents only the save of the state, not a clean close.
             with suppress(StoreError):
                 plain.close()
             raise
@@ -99,17 +99,17 @@ class StandaloneReplica:
             self._failure.set_result(part.result())
 
     async def stop(self) -> None:
-        """Finish what is under way, make everything durable, close in order.
+        """Finish pending requests, make everything durable, and close all parts.
 
         Raises:
-            store.errors.StoreError: it could not be, or had failed before.
+            store.errors.StoreError: that failed, or a part had failed before.
         """
         await self._local.stop()
         await self._service.stop()
 
     @property
     def store(self) -> MessageStore:
-        """The messages."""
+        """The message store."""
         return self._plain.messages
 
     @property
@@ -119,12 +119,12 @@ class StandaloneReplica:
 
     @property
     def service(self) -> StoreService:
-        """What runs it."""
+        """The service that runs the store."""
         return self._service
 
     @property
     def state(self) -> BrokerState:
-        """Topics, groups, offsets."""
+        """Topics, groups and offsets."""
         return self._local.state
 
     @property
@@ -134,12 +134,12 @@ class StandaloneReplica:
 
     @property
     def divided_offset(self) -> int:
-        """There is no group."""
+        """Always `NO_DIVIDE`: there is no group."""
         return NO_DIVIDE
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
-        """Ends with the error after which the process must stop."""
+        """Resolves with the error after which the process must stop."""
         return self._failure
 
     def disk_used_ratio(self) -> float:
@@ -152,11 +152,11 @@ class StandaloneReplica:
         return ReplicaStatus(ROLE, 0, self._config.broker, self._config.address, is_serving)
 
     def nodes(self) -> tuple[BrokerNode, ...]:
-        """Return this one."""
+        """Return this node."""
         return (BrokerNode(self._config.broker, self._config.address),)
 
     def serving_puts(self) -> Puts:
-        """Return the service: there is no other leader, the known topics are the newest, a stopped store refuses."""
+        """Return the service; without a group this node always accepts puts, unless its store has stopped."""
         return self._service
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
@@ -164,11 +164,11 @@ class StandaloneReplica:
         return await self._service.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def change(self, command: Command) -> Applied:
-        """Change the state, durably; return what became of the command."""
+        """Change the state durably; return the result of the command."""
         return await self._local.change(command)
 
     async def confirm(self, mode: ReadMode) -> None:
-        """Dispatch what is durable here: there is no other leader, so all of it was acknowledged.
+        """Dispatch everything that is durable; without a group that includes every acknowledged message.
 
         Raises:
             store.errors.StoreStopped: the store has stopped.
@@ -181,4 +181,4 @@ class StandaloneReplica:
         self._service.flush_listener = listener
 
     def when_status_changes(self, listener: Callable[[], None]) -> None:
-        """It never does."""
+        """Do nothing: the status never changes."""

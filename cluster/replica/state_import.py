@@ -1,10 +1,10 @@
-"""Imports topics and groups of an old store into a group, once, through the log.
+"""Imports the topics and consumer groups of an old store into a Raft group, once, through the log.
 
-Such a store was RocketMQ's (`config/*.json`) or that of a broker without a group (`cluster.replica.local_state`); the
-latter has taken over the former. The first leader that has such files imports them, before it serves requests: commands
-that change nothing that the group has decided since, and last one that marks the import as done. If it fails in
-between, the next one that has something begins again. A node that has nothing of it leaves it to others: the offsets
-that a group's consumers have committed since stay.
+The old store is RocketMQ's (`config/*.json`) or that of a standalone broker (`cluster.replica.local_state`), which has
+imported RocketMQ's files already. The first leader that has such files imports them before it serves requests: it
+proposes commands that do not overwrite later decisions of the group, and finally one that marks the import as complete.
+If it fails in between, the next leader that has such files starts over. A node without such files imports nothing.
+Offsets that consumers have committed since are kept.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Commands that are under way together.
+# Commands in flight.
 _BATCH_MAX: Final = 500
-# After an import that was interrupted.
+# The retry interval after an interrupted import.
 _PAUSE_S: Final = 0.5
-# What was there before stays as it is.
+# Verdicts of commands that would overwrite later decisions.
 _HONEST: Final = frozenset({CommandVerdict.TOPIC_EXISTS, CommandVerdict.GROUP_EXISTS})
 
 
@@ -54,9 +54,9 @@ class OldState:
     """The broker state of an old store.
 
     Attributes:
-        commands: they create the same state in a group.
+        commands: the commands that create the same state in a group.
         notes: notes for the operator, one sentence each.
-        error: why it cannot be read; reported only by the node that would have to import it.
+        error: why it cannot be read; raised only on the node that has to import it.
     """
 
     commands: tuple[Command, ...] = ()
@@ -65,7 +65,7 @@ class OldState:
 
 
 def find_old_state(files: Files, root: str) -> OldState:
-    """Return the broker state of the store in `root`; nothing is changed.
+    """Return the broker state of the store in `root`, without changing it.
 
     Raises:
         store.errors.StorageFailed: it cannot be read.
@@ -93,7 +93,7 @@ def _commands_of(state: BrokerState) -> Iterator[Command]:
 
 
 def _mild(command: Command) -> Command:
-    """Return a command that leaves what is there."""
+    """Return the command in the form that does not overwrite existing state."""
     return replace(command, is_new=True) if isinstance(command, SetTopic | SetGroup) else command
 
 
@@ -101,11 +101,12 @@ class StateImport:
     """The import on one node.
 
     Args:
-        old: the state of its store.
-        state: of the group, as far as this node has applied it.
+        old: state of the old store.
+        state: state of the group, up to the node's applied index.
         change: proposes a command.
-        ended: is called when an import has ended, well or not; with the error after which the node must stop, if any.
-        pending_max: proposals that may be under way together.
+        ended: called when an import has ended, successfully or not; with the error after which the node must stop, if
+            any.
+        pending_max: maximum number of proposals in flight.
     """
 
     def __init__(
@@ -121,21 +122,21 @@ class StateImport:
         self._change = change
         self._ended = ended
         self._batch_max = min(pending_max, _BATCH_MAX)
-        # The import that is running; at most one.
+        # The running import; at most one.
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_due(self) -> bool:
-        """Whether this node has state to import that no node has imported: until then it must not serve."""
+        """Whether this node has state to import that no node has imported; until then it must not serve requests."""
         return not self._state.is_imported and bool(self._old.commands or self._old.error)
 
     def begin(self) -> None:
-        """Begin, if it is due and not under way; the node leads, and has applied its log."""
+        """Start the import if it is due and not running; the node must be the leader and have applied its log."""
         if self.is_due and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the running import."""
         if self._task is not None:
             self._task.cancel()
 
@@ -150,22 +151,22 @@ class StateImport:
                 logger.warning("imported %s", note)
             settings = [command for command in self._old.commands if isinstance(command, SetTopic | SetGroup)]
             await self._take_over(settings)
-            # Answered after all earlier entries: now the state contains what the group has decided since.
+            # Its answer follows all earlier entries: now the state includes all decisions of the group.
             offsets = (command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup))
             await self._take_over([left for command in offsets if (left := self._undecided(command)) is not None])
             await self._change(FinishImport())
             logger.info("import_ends topics=%d groups=%d", len(self._state.topics), len(self._state.groups))
         except (DLedgerError, StoreError) as error:
-            # Another node leads now: it begins again, or this one does when it leads again.
+            # Another node leads now: it starts over, or this node does when it leads again.
             logger.warning("import_interrupted error=%r", str(error))
-            # What interrupted it may last: a full disk, say.
+            # The cause may persist, for example a full disk.
             await asyncio.sleep(_PAUSE_S)
         finally:
             self._task = None
             self._ended(failure)
 
     def _undecided(self, command: Command) -> Command | None:
-        """Return a command without the offsets of queues of which the group has kept some; None: nothing is left."""
+        """Return the command without offsets of queues for which the group already has some; None: nothing is left."""
         if not isinstance(command, ResetOffsets):
             return command
         state, group = self._state, command.group
@@ -173,7 +174,7 @@ class StateImport:
         return replace(command, offsets=left) if left else None
 
     async def _take_over(self, commands: Sequence[Command]) -> None:
-        """Propose commands, some at a time; the log keeps their order."""
+        """Propose commands, a limited number at a time; the log preserves their order."""
         for begin in range(0, len(commands), self._batch_max):
             await self._propose(commands[begin : begin + self._batch_max])
 

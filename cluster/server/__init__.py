@@ -1,5 +1,5 @@
 """The composition of server processes: a node of a group, a standalone broker.
 
-Builds everything bottom-up, serves until it receives a signal to stop, and stops everything in reverse order. Only the
-command line imports it.
+A process builds its parts bottom-up, serves until it receives a signal to stop, and stops the parts in reverse order.
+Only the command line imports this package.
 """

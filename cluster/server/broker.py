@@ -1,13 +1,13 @@
-"""A broker: puts replica and services together; and the process of a standalone one.
+"""The composition of a broker from a replica and services; and the process of a standalone broker.
 
 | mode | messages and state | parts |
 | --- | --- | --- |
 | standalone | this machine alone | `cluster.replica.standalone`: plain log, message store, snapshots of the state |
 | replicated | a Raft group | the node's replica with the same port, `cluster.replica.port` |
 
-Everything above the port is the same in both. Order of a start: directory locked and recovered, name servers, services,
-then the line `ready`; of an end: services, name servers, then everything made durable and closed. A write or a sync
-that fails ends the process: what reached the disk is not known any more.
+Everything above the port is the same in both modes. Start: lock and recover the directory, start the registration with
+name servers, start the services, log `ready`. Stop: stop the services and the registration, then make everything
+durable and close. A failed write or sync ends the process, because the content of the disk is then unknown.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
 
-# How soon a change of nodes is registered; a change of role or topics is registered at once.
+# The delay of a registration after a change of nodes; changes of role or topics are registered immediately.
 _REGISTRATION_INTERVAL_S: Final = 0.5
-# How long a caller that changed a topic waits for name servers.
+# The limit of a caller's wait for name servers after it changed a topic.
 _ANNOUNCE_LIMIT_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -61,14 +61,14 @@ class Broker:
     """The services of one broker in front of a replica; `async with` starts and stops them, but not the replica.
 
     Args:
-        replica: open.
+        replica: the open replica.
         options: settings of the broker's services.
-        address: where clients are served.
-        name_servers: `host:port` of each, comma separated; empty: none.
-        registry: for metrics; None: none are shown.
-        beside: services that the same server serves.
-        first_user: is created while the broker has no user; until then all calls are refused.
-        security: of all connections to `address`.
+        address: address of the client port.
+        name_servers: `host:port` of each name server, comma separated; empty: none.
+        registry: registry of the metrics; None: no metrics.
+        beside: further services on the same port.
+        first_user: user to create if the broker has none; until then all calls are refused.
+        security: TLS settings of `address`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Broker:
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
         self._access_service = AccessService(self.core)
-        # It lets everything pass until the first user exists.
+        # Without a first user every call passes until a user exists.
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -106,7 +106,7 @@ class Broker:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Serve.
+        """Start serving.
 
         Raises:
             ServerNotStarted: the address is taken or wrong.
@@ -131,11 +131,11 @@ class Broker:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """End; calls that are being answered get half a second."""
+        """Stop; calls in progress get half a second."""
         await self._stack.aclose()
 
     async def _register(self, registrar: Registrar) -> None:
-        """Register this broker with name servers, and each change of it."""
+        """Register this broker with name servers, and update the registration after each change."""
         self._replica.when_status_changes(self._changed.set)
         while True:
             self._changed.clear()
@@ -177,15 +177,15 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What the process of a standalone broker needs.
+    """The configuration of a standalone broker's process.
 
     Attributes:
-        store: of the replica.
-        options: of the services.
-        address: where clients are served.
-        metrics_address: where `/metrics` is served; None: nowhere.
-        name_servers: `host:port` of each, comma separated; empty: none.
-        first_user_file: has the first user; empty: there is none.
+        store: settings of the replica.
+        options: settings of the services.
+        address: address of the client port.
+        metrics_address: address of `/metrics`; None: not served.
+        name_servers: `host:port` of each name server, comma separated; empty: none.
+        first_user_file: file with the first user; empty: none.
     """
 
     store: StandaloneConfig
@@ -197,7 +197,7 @@ class BrokerConfig:
 
 
 def run_broker(config: BrokerConfig) -> int:
-    """Run one standalone broker until it stops; return the exit code of the process."""
+    """Run one standalone broker until it stops; return the exit code."""
     return run_process("broker", partial(_serve, config))
 
 

@@ -1,8 +1,8 @@
 """The first user of a broker: an administrator from a file, created by the first leader that finds no user.
 
-The file has one line, `NAME:SCRAM-SHA-256$ROUNDS:SALT$STORED_KEY:SERVER_KEY`, and mode 0600; `dledger user first` makes
-it. It is read at a start while the broker has no user, and ignored from then on. No RPC creates the first user, or a
-stranger could be quicker.
+The file has one line, `NAME:SCRAM-SHA-256$ROUNDS:SALT$STORED_KEY:SERVER_KEY`, and mode 0600; `dledger user first`
+creates it. It is read at each start while the broker has no user, and ignored afterwards. No RPC creates the first
+user, because an attacker could call it first.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ logger = logging.getLogger(__name__)
 
 
 class FirstUserUnusable(DLedgerError):
-    """The file of the first user cannot be used, so the broker would have no user: correct it, or make another one."""
+    """The file of the first user cannot be used, so the broker would have no user: correct it, or create a new one."""
 
 
 def read_first_user(path: str) -> UserSettings:
     """Return the administrator in a file.
 
     Raises:
-        FirstUserUnusable: the file is missing, readable by other users, or has something else in it.
+        FirstUserUnusable: the file is missing, readable by other users, or not in the expected format.
     """
-    how = "`dledger user first NAME FILE` makes one"
+    how = "`dledger user first NAME FILE` creates one"
     try:
         content = read_secret_file(path, _SIZE_BYTES_MAX)
     except OSError as error:
@@ -53,23 +53,23 @@ def read_first_user(path: str) -> UserSettings:
         user.check()
     except (IllegalCredential, IllegalMessage) as error:
         found = str(error) if separator else "something else"
-        # What the file has instead is not shown: it may be a password.
+        # The content of the file is not shown: it may be a password.
         raise FirstUserUnusable(f"{path}: expected one line NAME:VERIFIER, found {found}; {how}") from error
     return user
 
 
 def first_user_of(path: str, state: BrokerState) -> UserSettings | None:
-    """Return the administrator in a file that a setting names; None: there is no such setting.
+    """Return the administrator in the configured file; None: no file is configured.
 
     Raises:
-        FirstUserUnusable: there is one and the broker has no user, but the file cannot be used.
+        FirstUserUnusable: the broker has no user, and the file cannot be used.
     """
     if not path:
         return None
     try:
         return read_first_user(path)
     except FirstUserUnusable as error:
-        # Of a broker with users the file has done its work, and may be gone.
+        # A broker that has users does not need the file, which may have been deleted.
         if not state.access.rules.is_enforced:
             raise
         logger.info("first_user_ignored error=%r: the broker has users", str(error))
@@ -77,7 +77,7 @@ def first_user_of(path: str, state: BrokerState) -> UserSettings | None:
 
 
 async def create_first_user(core: BrokerCore, user: UserSettings) -> None:
-    """Return when the broker has a user; create this one as soon as this node leads and there is none."""
+    """Wait until the broker has a user; create this one if this node becomes leader and there is none."""
     replica = core.replica
     while not replica.state.access.rules.is_enforced:
         if replica.status().is_serving_puts:

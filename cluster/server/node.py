@@ -1,13 +1,13 @@
-"""The process of a node: builds everything bottom-up, serves, and stops everything in reverse order.
+"""The process of a node: builds its parts bottom-up, serves, and stops the parts in reverse order.
 
-| the settings | the log holds | served beside health, reflection and AdminService |
-| ------------ | ------------- | ------------------------------------------------- |
-| no `broker`  | raw entries   | LogService                                        |
-| `broker`     | messages      | BrokerService; LogService without appends         |
+| settings    | content of the log | services besides health, reflection and AdminService |
+| ----------- | ------------------ | ---------------------------------------------------- |
+| no `broker` | raw entries        | LogService                                           |
+| `broker`    | messages           | BrokerService; LogService without appends            |
 
-Order of a broker's start: metrics page; the base log agreed on with the other nodes; log, queues and state opened; the
-group joined; services; name servers; the line `ready`. Of an end: the other way round. See `cluster.process.serving`
-for output and exit codes.
+A broker's start: metrics page; agreement with the other nodes on the base log; opening of log, queues and state;
+joining the group; services; name servers; the line `ready`. A stop runs in the opposite order. See
+`cluster.process.serving` for output and exit codes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from store.model.message import Host
 
 _APPEND_REFUSAL: Final = (
-    "this log holds messages: put them through cluster.v1.BrokerService (`dledger produce`, cluster.Producer)"
+    "this log contains messages: put them through cluster.v1.BrokerService (`dledger produce`, cluster.Producer)"
 )
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ async def _serve_entries(
     security: PortSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
-    """Serve a log of raw entries; return what ends with the error after which the process must stop."""
+    """Serve a log of raw entries; return the future that resolves with the error after which the process must stop."""
     node = Node(config.node, metrics, trace=trace)
     stack.push_async_callback(node.stop)
     await node.start()
@@ -102,8 +102,8 @@ async def _serve_entries(
 async def _bootstrap(
     config: ServerConfig, store_host: Host, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
 ) -> bool:
-    """Make sure that the node has the base log of its group; return False when the process is stopped first."""
-    # Only here: a log of raw entries needs none of it.
+    """Ensure that the node has the base log of its group; return False if the process is stopped first."""
+    # Imported here, because a log of raw entries does not need them.
     from cluster.replica.bootstrap import bootstrap_base_log  # noqa: PLC0415
     from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
 
@@ -133,8 +133,8 @@ async def _serve_messages(
     security: PortSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
-    """Serve a log of messages; return what ends with the error after which the process must stop."""
-    # Only here: a log of raw entries needs none of it.
+    """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
+    # Imported here, because a log of raw entries does not need them.
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
@@ -169,7 +169,7 @@ async def _serve_messages(
 
 
 def replicated_config(config: ServerConfig, settings: BrokerSettings, store_host: Host) -> ReplicatedConfig:
-    """Return the settings of a node's replica, whose records name `store_host`."""
+    """Return the settings of a node's replica, with `store_host` for its records."""
     from cluster.replica.replicated import ReplicatedConfig  # noqa: PLC0415
     from commitlog.replicated.commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
 

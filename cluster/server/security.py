@@ -1,4 +1,4 @@
-"""How the clients' port of a node is secured: plain, or with the certificates of the settings as they change."""
+"""The security of a node's client port: plain, or TLS with certificates that are reloaded when they change."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger(__name__)
 async def client_port_security(
     config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack
 ) -> PortSecurity:
-    """Read the certificates, and watch their files until `stack` is closed.
+    """Load the certificates, and watch their files until `stack` is closed.
 
     Raises:
-        dledger.security.errors.CertificateFault: they cannot be used.
+        dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
     if config.client_certificates is None:
         return PLAIN

@@ -1,6 +1,6 @@
-"""The host that the records of a broker name: the address of its node, also where that is set as a name.
+"""The store host in a broker's records: the address of its node, resolved if it is configured as a name.
 
-RocketMQ: `BrokerConfig.brokerIP1`, an address of the machine; it is a part of each message id.
+RocketMQ: `BrokerConfig.brokerIP1`, an address of the machine; it is part of each message id.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How long a start waits for the resolver.
+# The limit of a start's wait for the resolver.
 RESOLVE_LIMIT_S: Final = 5.0
 
 
 async def resolve_store_host(address: Address, limit_s: float = RESOLVE_LIMIT_S) -> Host:
-    """Return the host, as records name it, of a broker whose clients use `address`.
+    """Return the store host of a broker whose clients use `address`.
 
     A name is resolved once, in a thread of the loop's pool; of several addresses the first IPv4 address is taken, else
-    the first one. If it is not resolved within `limit_s` seconds, that is logged, and the host is loopback.
+    the first one. If it is not resolved within `limit_s` seconds, a warning is logged, and loopback is used.
     """
     try:
         return Host(ip_address(address.host).packed, address.port)
@@ -37,7 +37,7 @@ async def resolve_store_host(address: Address, limit_s: float = RESOLVE_LIMIT_S)
             found = await asyncio.to_thread(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # a TimeoutError among them
         reason = str(error) or f"no answer within {limit_s} s"
-        logger.warning("store_host_unresolved host=%s reason=%r: messages name loopback", address.host, reason)
+        logger.warning("store_host_unresolved host=%s reason=%r: using loopback in messages", address.host, reason)
         return LOOPBACK._replace(port=address.port)
     *_, place = min(found, key=lambda each: each[0] != socket.AF_INET)
     return Host(ip_address(place[0]).packed, address.port)

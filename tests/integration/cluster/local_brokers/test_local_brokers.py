@@ -115,7 +115,7 @@ def test_every_node_has_a_status_and_raw_appends_are_refused(brokers: LocalBroke
         assert bool(status.not_serving_reason) == (node_id != leader)
         assert status.divided_offset == -1
     with LogClient(cluster.endpoints, group=cluster.group) as log:
-        with pytest.raises(NotAppended, match="this log holds messages"):
+        with pytest.raises(NotAppended, match="this log contains messages"):
             log.append(b"raw")
         assert len(log.statuses()) == 3
     where = ("--group", cluster.group, "--endpoints", cluster.endpoints)
