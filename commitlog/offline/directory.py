@@ -8,8 +8,8 @@
 | raw | `dledger-<id>/data/` | none: the bodies are whatever a client appended |
 
 Read-only, and for files of any process: nothing is trusted, and inconsistencies are reported. The commit index
-of a replicated log is not known offline (DLedger's checkpoint lags behind): all of it is read, as by
-RocketMQ's recovery.
+of a replicated log is not known offline (DLedger's checkpoint is older): all of it is read, as by RocketMQ's
+recovery.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bo
 
     Args:
         file: the file.
-        is_unfinished: the store was not closed cleanly: header and slots that lag behind the items are no damage.
+        is_unfinished: the store was not closed cleanly: header and slots that are older than the items are no damage.
         is_live: a program is adding items, and has header and slots in memory: they are not checked.
     """
     stated, count = file.header.index_count, count_items(file)

@@ -195,11 +195,11 @@ def test_snapshot_that_is_being_sent_can_be_read_to_its_end_though_deleted(store
 def test_snapshot_in_transfer_starts_again_when_it_is_saved_again(store, open_store):
     info, target = store.save(1, 7, STATE), open_store("n1")
     send(store, target, info, until=3000)
-    anew = store.save(1, 7, STATE[::-1])
+    repeated = store.save(1, 7, STATE[::-1])
 
     assert store.read_chunk(info, 3000, 1000) is None
-    assert send(store, target, anew)
-    assert target.load(anew) == STATE[::-1]
+    assert send(store, target, repeated)
+    assert target.load(repeated) == STATE[::-1]
 
 
 def crashes_in(machine, operation):
