@@ -185,6 +185,24 @@ def test_file_of_a_node_that_may_not_be_read_is_refused_each_time(stores, readab
     assert refusal(start, copy) is None
 
 
+def test_small_files_of_a_node_need_only_be_readable(stores, readable):
+    """Each start replaces `identity`, and the file that had the name becomes the next spare: that may be read-only."""
+    copy, start = copy_of(stores / "raw-dledger", readable / "protected"), STARTS["raw-dledger"]
+    assert refusal(start, copy) is None  # adopted
+    small = [path for name in ("identity", "currterm", "checkpoint") for path in copy.rglob(name)]
+    assert len(small) == 3
+    for path in (copy, *copy.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+
+    def starts():
+        for _ in range(3):
+            for path in small:
+                path.chmod(0o444)
+            yield str(refusal(start, copy))
+
+    assert as_nobody(lambda: " ".join(starts())) == "None None None"
+
+
 @pytest.mark.parametrize("store", ["plain-clean", "ours", "raw-dledger", "replicated"])
 def test_refused_start_keeps_no_file_open(stores, tmp_path, store):
     """A process that tries again has as many descriptors as before."""

@@ -346,12 +346,21 @@ def _prepare_spare(spare: str, size: int) -> None:
 
 def _open_spare(spare: str) -> int:
     """Return a descriptor of the spare file, which no other name shares."""
-    descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
-    if os.fstat(descriptor).st_nlink == 1:
-        return descriptor
-    # After a crash it may be linked to the file in use, which must never be written in place.
-    os.close(descriptor)
-    Path(spare).unlink()
+    try:
+        descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
+    except StorageFailed as error:
+        # It is the file that had the name before, and may be read-only: whoever protected it can only mean the content.
+        if not isinstance(error.__cause__, PermissionError):
+            raise
+    else:
+        if os.fstat(descriptor).st_nlink == 1:
+            return descriptor
+        # After a crash it may be linked to the file in use, which must never be written in place.
+        os.close(descriptor)
+    try:
+        Path(spare).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageFailed(spare, "remove", error) from error
     return _open(spare, os.O_WRONLY | os.O_CREAT, "create")
 
 
