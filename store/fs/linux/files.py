@@ -349,7 +349,7 @@ def _open_spare(spare: str) -> int:
     try:
         descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
     except StorageFailed as error:
-        # It is the file that had the name before, and may be read-only: whoever protected it can only mean the content.
+        # It is the file that had the name before, which an operator may have made read-only.
         if not isinstance(error.__cause__, PermissionError):
             raise
     else:
