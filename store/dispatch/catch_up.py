@@ -100,6 +100,7 @@ class DerivedCatchUp:
     def _cut_index(self, index: KeyIndex) -> int:
         """Cut the index to its certain part; return its end in the log."""
         last, log = self._last, self._log
+        self.notes += index.prove_times(self._store_timestamp_of)
         evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
         if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
             self.notes.append("index: files changed while the store was closed; built again from the log")
@@ -107,7 +108,8 @@ class DerivedCatchUp:
         rule, end = rule_for(evidence), certain_end(evidence, log)
         if rule is CutRule.BEGIN and last.index_timestamp:
             last.withdraw()
-        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+        is_all_kept = rule is CutRule.OWN_END and evidence.own_end <= end and index.has_certain_begin
+        if evidence.has_files and not is_all_kept:
             kept = max(index.truncate(end, self._store_timestamp_of), log.begin_offset)
             if kept < end:
                 self.notes.append("index: a file was damaged, and removed; its messages are indexed again")

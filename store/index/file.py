@@ -73,6 +73,8 @@ FEW_ITEMS_MAX = 32
 CHUNK_ITEMS = 1 << 16
 # Steps of one query in one file: a third of a second. Only a key of more than a million messages needs more.
 _STEPS_MAX = 1 << 20
+# One changed bit of a header's time is not detected if it moves all items by less than a second.
+_UNDETECTED_MS_MAX = 999
 
 assert HEADER.size == HEADER_SIZE
 assert ITEM.size == ITEM_SIZE
@@ -133,9 +135,10 @@ class IndexFile:
     Attributes:
         file: the open file.
         header: as it will be written at the next flush.
+        are_times_certain: the header's times are proven, so that they may exclude items from a query.
     """
 
-    __slots__ = ("_allocated_end", "_dirty_pages", "_layout", "_slots", "file", "header")
+    __slots__ = ("_allocated_end", "_dirty_pages", "_layout", "_slots", "are_times_certain", "file", "header")
 
     def __init__(self, file: File, layout: IndexLayout, header: Header | None = None) -> None:
         """Use an open file.
@@ -164,6 +167,9 @@ class IndexFile:
                 raise CorruptData(file.path, 36, f"at most item {layout.items}", f"{header.next_item}")
         # `1 <= next_item <= layout.items`: items are numbered from 1.
         self.header = header
+        self.are_times_certain = self.is_empty or (
+            header.begin_timestamp <= header.end_timestamp and self._are_times_proven(header)
+        )
 
     @property
     def is_full(self) -> bool:
@@ -206,6 +212,66 @@ class IndexFile:
     def _physical_offset_of(self, number: int) -> int:
         offset: int = ITEM.unpack_from(self.file.view(), self.item_position(number))[1]
         return offset
+
+    # ------------------------------------------------------------------------------------------------------ times
+
+    def prove_times(self, store_timestamp_of: Callable[[int], int]) -> bool:
+        """Prove the header's times by the log, or correct them; return whether they were corrected.
+
+        No checksum covers them: one changed bit would exclude messages from queries, or give later items wrong times.
+
+        Args:
+            store_timestamp_of: called with the physical offsets of the first and the last message; 0: not in the log.
+        """
+        begin = store_timestamp_of(self.first_physical_offset())
+        end = store_timestamp_of(self.last_physical_offset())
+        header = self.header
+        proven = header._replace(
+            begin_timestamp=begin or header.begin_timestamp, end_timestamp=end or header.end_timestamp
+        )
+        is_ordered = proven.begin_timestamp <= proven.end_timestamp
+        # The clock of a Java store may have been set back.
+        self.are_times_certain = self._are_times_proven(proven) and (is_ordered or (begin > 0 and end > 0))
+        if not self.are_times_certain or proven == header:
+            return False
+        self.header = proven
+        self.write_header(proven)
+        self.file.sync()
+        return True
+
+    def is_newer_than(self, timestamp: int) -> bool:
+        """Return whether all messages were certainly stored after a time."""
+        return self.are_times_certain and timestamp + _UNDETECTED_MS_MAX < self.header.begin_timestamp
+
+    def is_older_than(self, timestamp: int) -> bool:
+        """Return whether all messages were certainly stored before a time."""
+        return self.are_times_certain and self.header.end_timestamp + _UNDETECTED_MS_MAX < timestamp
+
+    def begins_before(self, timestamp: int) -> bool:
+        """Return whether the first message was certainly stored before a time."""
+        return self.are_times_certain and self.header.begin_timestamp + _UNDETECTED_MS_MAX < timestamp
+
+    def _are_times_proven(self, header: Header) -> bool:
+        """Return whether the times of the header of a file with items agree according to the last item."""
+        number = header.next_item - 1
+        if number == 1:
+            return header.begin_timestamp == header.end_timestamp
+        return self._time_difference_of(number) == time_difference(header.end_timestamp, header.begin_timestamp)
+
+    def _time_difference_of(self, number: int) -> int:
+        difference: int = ITEM.unpack_from(self.file.view(), self.item_position(number))[2]
+        return difference
+
+    def _is_in_order(self, number: int) -> bool:
+        """Return whether an item's time is between those of its neighbours: then one changed bit is not its reason.
+
+        Item 1 counts from the file before, so it is no neighbour; its own time is the header's.
+        """
+        if number == 1:
+            return True
+        neighbours = range(max(2, number - 1), min(number + 2, self.header.next_item))
+        differences = [0, *(self._time_difference_of(neighbour) for neighbour in neighbours)]
+        return differences == sorted(differences)
 
     # -------------------------------------------------------------------------------------------------- appending
 
@@ -330,8 +396,8 @@ class IndexFile:
             store_timestamp_of: called with the physical offset of the last message that is kept.
 
         Returns:
-            False: the header or an item is damaged, so that items below `physical_offset` may be missing. Then nothing
-            was changed.
+            False: the header or an item is damaged, so that items below `physical_offset` may be missing, or the
+            time from which further items would count is not certain. Then nothing was changed.
         """
         count, last, slots = 1, 0, np.zeros(self._layout.slots, np.int32)
         for begin, items in self.chunks():
@@ -342,16 +408,17 @@ class IndexFile:
                 slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
             if sound < len(items.key_hashes):
                 break
-        if not self._ends_by_right(count, last, physical_offset):
+        if not (self.are_times_certain and self._ends_by_right(count, last, physical_offset)):
             return False
         if count == 1:
             self.header = self.header._replace(next_item=1)
             return True
         self._keep_slots(slots, is_dirty=True)
         if count < self.header.next_item:
-            self.header = self.header._replace(
-                next_item=count, end_physical_offset=last, end_timestamp=store_timestamp_of(last)
-            )
+            # If the log does not have the last message any more, its time is known to the second.
+            elapsed_ms = self._time_difference_of(count - 1) * 1000 if count > 2 else 0
+            end_timestamp = store_timestamp_of(last) or self.header.begin_timestamp + elapsed_ms
+            self.header = self.header._replace(next_item=count, end_physical_offset=last, end_timestamp=end_timestamp)
         self.header = self.header._replace(used_slots=int(np.count_nonzero(slots)))
         self._clear_items(count)
         self.write_slots()
@@ -389,7 +456,9 @@ class IndexFile:
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
         """Return messages that have a key of this hash, newest first.
 
-        Items have whole seconds only, so messages stored up to a second outside of the range may be among them.
+        Items have whole seconds only, so messages stored up to two seconds outside of the range may be among them. So
+        may messages of items whose time is not between those of their neighbours, as after one changed bit; if the
+        header's times are not certain, all messages are.
 
         Args:
             key_hash: from 0.
@@ -398,7 +467,8 @@ class IndexFile:
             count_max: stop after this many.
         """
         view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
-        header = self.header
+        header, is_timed = self.header, self.are_times_certain
+        oldest, newest = begin - 999 - _UNDETECTED_MS_MAX, end + _UNDETECTED_MS_MAX
         slot = key_hash % self._layout.slots
         position = HEADER_SIZE + SLOT_SIZE * slot
         number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
@@ -413,9 +483,9 @@ class IndexFile:
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
             # Item 1 counts its time from the previous file, and its message's time is the file's begin.
             time = header.begin_timestamp + (difference * 1000 if number > 1 else 0)
-            if time + 999 < begin:
+            if is_timed and time < oldest and self._is_in_order(number):
                 break
-            if item_hash == key_hash and time <= end:
+            if item_hash == key_hash and (not is_timed or time <= newest or not self._is_in_order(number)):
                 found.append(physical_offset)
             newer, number, position = number, previous, item_position + ITEM_SIZE - SLOT_SIZE
             steps_left -= 1

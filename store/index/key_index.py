@@ -39,7 +39,7 @@ class KeyHits(NamedTuple):
 
     Attributes:
         physical_offsets: newest first. Only hashes were compared, and whole seconds: messages with other keys, or
-            stored up to a second outside of the range, may be among them.
+            stored outside of the range (`IndexFile.query`), may be among them.
         faults: chains that were abandoned because they are broken, or do not end.
     """
 
@@ -239,6 +239,33 @@ class KeyIndex:
                 count += 1
         return (offset, count) if count else None
 
+    # ------------------------------------------------------------------------------------------------------ times
+
+    @property
+    def has_certain_begin(self) -> bool:
+        """Whether the time is certain from which further items count: that of the last file."""
+        return not self._files or self._files[-1].are_times_certain
+
+    def prove_times(self, store_timestamp_of: Callable[[int], int]) -> list[str]:
+        """Prove the times of all files whose header and last item contradict each other, or correct them durably.
+
+        Args:
+            store_timestamp_of: called with the physical offset of a message; returns 0 if the log does not have it.
+
+        Returns:
+            What was corrected, and what could not be, one sentence each. Queries read all items of such a file.
+        """
+        notes = []
+        for file in self._files:
+            if file.are_times_certain:
+                continue
+            is_corrected = file.prove_times(store_timestamp_of)
+            if is_corrected:
+                notes.append(f"{file.file.path}: the header's times were damaged; corrected from the log")
+            elif not file.are_times_certain:
+                notes.append(f"{file.file.path}: the header's times contradict the last item; queries ignore them")
+        return notes
+
     # ---------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> int:
@@ -386,15 +413,14 @@ class KeyIndex:
         for file in reversed(self._files):
             if len(found) >= count_max:
                 break
-            header = file.header
-            if file.is_empty or header.begin_timestamp > end:
+            if file.is_empty or file.is_newer_than(end):
                 continue
-            if header.end_timestamp < begin:
+            if file.is_older_than(begin):
                 break
             hits: Hits = file.query(key_hash, begin, end, count_max - len(found))
             found += hits.physical_offsets
             faults += [hits.fault] if hits.fault is not None else []
-            if header.begin_timestamp < begin:
+            if file.begins_before(begin):
                 break
         return KeyHits(found, faults)
 

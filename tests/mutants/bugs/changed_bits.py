@@ -10,6 +10,7 @@ from dledger.entries.recovery import _Cursor
 from store.access.message_store import MessageStore
 from store.fs.retention_rules import RetentionPolicy
 from store.index.file import IndexFile
+from store.index.key_index import KeyIndex
 from store.queues.consume_queue import ConsumeQueue
 from tests.mutants.mutant import Mutant, Tests
 
@@ -28,6 +29,18 @@ def header_of_an_index_file_alone_expires_it(patch):
 
 def index_is_cut_wherever_an_item_says(patch):
     patch.setattr(IndexFile, "_ends_by_right", lambda *_: True)
+
+
+def times_of_an_index_file_are_believed(patch):
+    patch.setattr(IndexFile, "_are_times_proven", lambda self, header: True)
+
+
+def time_of_one_item_ends_a_query(patch):
+    patch.setattr(IndexFile, "_is_in_order", lambda self, number: True)
+
+
+def items_count_from_a_time_that_is_not_proven(patch):
+    patch.setattr(KeyIndex, "has_certain_begin", True)
 
 
 def one_unit_alone_expires_messages_of_a_queue(patch):
@@ -94,6 +107,21 @@ MUTANTS = (
         index_is_cut_wherever_an_item_says,
         "keys of messages are found",
         Tests(INDEX + "test_cut_after_a_crash_says_from_where_on_items_may_be_missing"),
+    ),
+    Mutant(
+        times_of_an_index_file_are_believed,
+        "keys of messages are found",
+        Tests(INDEX + "test_changed_time_hides_no_message_from_a_query_of_its_time"),
+    ),
+    Mutant(
+        time_of_one_item_ends_a_query,
+        "keys of messages are found",
+        Tests(INDEX + "test_changed_seconds_of_an_item_hide_no_other_item"),
+    ),
+    Mutant(
+        items_count_from_a_time_that_is_not_proven,
+        "keys of messages are found",
+        Tests(INDEX + "test_items_after_a_damaged_time_count_from_the_right_one"),
     ),
     Mutant(
         one_unit_alone_expires_messages_of_a_queue,

@@ -10,11 +10,12 @@ from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.model.message import Message
 from tests.support.dispatch_batches import batch_of
-from tests.support.message_stores import Clock, open_small
+from tests.support.message_stores import SMALL, Clock, open_small
 
 LAYOUT = IndexLayout(10, 5)  # four keys a file
 NOON = 1_700_000_000_000
 COUNT = 10
+INTERVAL_MS = 3_700
 # Of the two physical offsets, the slots in use, and the number of the next item: low and high bits, and the sign.
 HEADER = [
     *(byte * 8 + bit for end in (24, 32) for byte, bit in ((end - 1, 1), (end - 1, 5), (end - 2, 0), (end - 8, 7))),
@@ -36,16 +37,25 @@ def bits_of_item(number):
     return [(begin + byte) * 8 + bit for byte, bit in ((11, 5), (10, 0), (8, 6), (4, 7))]
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Ten messages at offsets 0, 10 and so on, four of them in each of two files, two in the last one."""
-    root = tmp_path_factory.mktemp("index")
+def write(root, interval_ms):
+    """Index ten messages at offsets 0, 10 and so on: four of them in each of two files, two in the last one."""
     index = KeyIndex(OsFiles(), str(root), LAYOUT)
     index.load()
-    index.append(batch_of([("t", 0, None, number * 10, 10, 0, NOON + number, [number]) for number in range(COUNT)]))
+    rows = [("t", 0, None, at * 10, 10, 0, NOON + at * interval_ms, [at]) for at in range(COUNT)]
+    index.append(batch_of(rows))
     index.flush()
     index.close()
     return root
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("index"), 1)
+
+
+@pytest.fixture(scope="module")
+def slowly_written(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("slow"), INTERVAL_MS)
 
 
 def changed(written, root, place, bit):
@@ -88,6 +98,99 @@ def test_cut_after_a_crash_says_from_where_on_items_may_be_missing(written, tmp_
         found = [index.query(number, 0, 1 << 50, 9).physical_offsets for number in range(COUNT)]
         assert found == [[number * 10] for number in range(COUNT)], (bit, certain)
         index.close()
+
+
+def times_of_items(first, last):
+    """Some bits of the seconds of these items; the low ones may keep an item's time between those of its neighbours."""
+    begins = (40 + 4 * LAYOUT.slots + 20 * number + 12 for number in range(first, last + 1))
+    return [(begin + byte) * 8 + bit for begin in begins for byte, bit in ((0, 7), (0, 6), (1, 3), (3, 6))]
+
+
+@pytest.mark.parametrize("is_log_there", [True, False])
+@pytest.mark.parametrize(("place", "count"), [(0, 4), (2, 2)])
+def test_changed_time_hides_no_message_from_a_query_of_its_time(slowly_written, tmp_path, place, count, is_log_there):
+    def store_timestamp_of(offset):
+        return NOON + offset // 10 * INTERVAL_MS if is_log_there else 0
+
+    # Of the two times of the header: below a second, and above; and the sign.
+    header = [(end - 1 - bit // 8) * 8 + bit % 8 for end in (8, 16) for bit in (0, 9, 10, 13, 20, 40, 63)]
+    for bit in [*header, *times_of_items(1, count)]:
+        index = changed(slowly_written, tmp_path, place, bit)
+        index.prove_times(store_timestamp_of)
+        for number in range(COUNT):
+            time = NOON + number * INTERVAL_MS
+            assert index.query(number, time, time, 9).physical_offsets == [number * 10], (bit, number)
+        index.close()
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_changed_seconds_of_an_item_hide_no_other_item(slowly_written, tmp_path, number):
+    """A key of all messages: the damaged item is in the middle of its chain."""
+    root, index = tmp_path / "written", KeyIndex(OsFiles(), str(tmp_path / "written"), LAYOUT)
+    index.load()
+    index.append(batch_of([("t", 0, None, at * 10, 10, 0, NOON + at * INTERVAL_MS, [7]) for at in range(4)]))
+    index.flush()
+    index.close()
+    for bit in range(32):
+        index = changed(root, tmp_path / "changed", 0, (40 + 4 * LAYOUT.slots + 20 * number + 12) * 8 + bit)
+        for at in {*range(4)} - {number - 1}:
+            time = NOON + at * INTERVAL_MS
+            assert at * 10 in index.query(7, time, time, 9).physical_offsets, (bit, at)
+        index.close()
+
+
+def test_damaged_times_of_a_header_are_corrected_once_from_the_log(slowly_written, tmp_path):
+    index = changed(slowly_written, tmp_path, 1, 6 * 8 + 4)
+    asked = []
+
+    def store_timestamp_of(offset):
+        asked.append(offset)
+        return NOON + offset // 10 * INTERVAL_MS
+
+    (note,) = index.prove_times(store_timestamp_of)
+
+    assert "corrected from the log" in note
+    assert asked == [40, 70]
+    index.close()
+    for file in (tmp_path / "index").iterdir():
+        assert file.read_bytes() == (slowly_written / "index" / file.name).read_bytes()
+    index.load()
+    assert index.prove_times(store_timestamp_of) == []
+    assert len(asked) == 2
+    index.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("deleted", [0, 3])
+def test_items_after_a_damaged_time_count_from_the_right_one(tmp_path, is_clean, deleted):
+    """Also if the log, from which it would be corrected, does not have the first messages any more."""
+    last_item = 40 + 4 * SMALL.store.max_hash_slot_num + 20 * 8
+    for bit in (5 * 8 + 3, 5 * 8 + 7, 13 * 8 + 3, (last_item + 15) * 8 + 5):  # of the begin, the end, the last item
+        root, clock = tmp_path / str(bit), Clock()
+        store = open_small(root, clock=clock)
+        times = [put_with_key(store, clock, number) for number in range(8)]
+        store.log.delete_before(SMALL.log.mapped_file_size if deleted else 0)
+        store.close()
+        (path,) = (root / "index").iterdir()
+        change_bit(path, bit)
+        if not is_clean:
+            (root / "abort").touch()
+
+        for _ in range(2):
+            store = open_small(root, clock=clock)
+            times.append(put_with_key(store, clock, len(times)))
+            for number, time in list(enumerate(times))[deleted:]:
+                found = store.messages.query_by_key("T", f"key{number}", 9, time, time).messages
+                assert len(found) == 1, (bit, number)
+            store.close()
+
+
+def put_with_key(store, clock, number):
+    """Put a message, of which three fit into a file, ten seconds after the one before; return its store timestamp."""
+    clock.pass_s(10)
+    store.messages.put(Message("T", bytes(20_000), 0, {"KEYS": f"key{number}"}))
+    store.dispatch()
+    return store.messages.get("T", 0, number, 1).messages[0].store_timestamp
 
 
 def test_start_after_a_crash_indexes_the_messages_of_a_damaged_file_again(tmp_path):
