@@ -84,6 +84,13 @@ TABLE = (
     Row("dledger_elections", MetricKind.COUNTER, "Elections in which this node was a candidate."),
     Row("dledger_leader_changes", MetricKind.COUNTER, "Times that this node learned of another leader than before."),
     Row("dledger_dropped_messages", MetricKind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
+    Row("dledger_peer_connections", MetricKind.GAUGE, "Open connections with other nodes, by security.", "security"),
+    Row(
+        "dledger_refused_peer_connections",
+        MetricKind.COUNTER,
+        "Connections that a peer port with TLS refused, by reason.",
+        "reason",
+    ),
     Row("dledger_distrusted_messages", MetricKind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
     Row(
         "dledger_corrupt_pushes",
@@ -170,6 +177,8 @@ class NodeGauges:
     dropped_messages: int
     inline_syncs: int
     threaded_syncs: int
+    peer_connections: Mapping[str, int]
+    refused_connections: Mapping[str, int]
     peers: Mapping[str, PeerGauges] = field(default_factory=dict)
 
 
@@ -279,6 +288,8 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_peer_lag_entries": {peer: values.lag_entries for peer, values in gauges.peers.items()},
         "dledger_peer_live": {peer: float(values.is_live) for peer, values in gauges.peers.items()},
         "dledger_dropped_messages": {"": gauges.dropped_messages},
+        "dledger_peer_connections": dict(gauges.peer_connections),
+        "dledger_refused_peer_connections": dict(gauges.refused_connections),
         "dledger_syncs": {"inline": gauges.inline_syncs, "thread": gauges.threaded_syncs},
     }
 

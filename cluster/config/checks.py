@@ -102,12 +102,24 @@ def _bounds_nest(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 
 def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    if options.client_tls == "off":
+    users = []
+    if "tls" in (options.peer_security, options.peer_security_also):
+        users.append("TLS between nodes")
+    is_authority_needed = bool(users) or options.client_tls == "mutual"
+    if options.client_tls != "off":
+        users.append(f"client_tls = {options.client_tls!r}")
+    if not users:
         return
     needed = ["tls_certificate_file", "tls_key_file"]
-    for name in [*needed, "tls_authority_file"] if options.client_tls == "mutual" else needed:
+    for name in [*needed, "tls_authority_file"] if is_authority_needed else needed:
         if not getattr(options, name):
-            yield name, f"must be set for client_tls = {options.client_tls!r}; `dledger certs` makes such files"
+            yield name, f"must be set for {' and '.join(users)}; `dledger certs` makes such files"
+
+
+def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    if options.peer_security_also == options.peer_security:
+        expected = f"expected none, or another value than peer_security ({options.peer_security})"
+        yield "peer_security_also", f"{expected}, found {options.peer_security_also}"
 
 
 def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -128,7 +140,20 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
     (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
-    (frozenset({"client_tls", "tls_certificate_file", "tls_key_file", "tls_authority_file"}), _tls_has_files),
+    (
+        frozenset(
+            {
+                "client_tls",
+                "peer_security",
+                "peer_security_also",
+                "tls_certificate_file",
+                "tls_key_file",
+                "tls_authority_file",
+            }
+        ),
+        _tls_has_files,
+    ),
+    (frozenset({"peer_security", "peer_security_also"}), _kinds_of_peers_differ),
     (frozenset({"client_tls", "name_servers"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from cluster.config.checks import relation_faults
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
+from dledger.security.peers import PeerKind
 from store.model.config import MessageStoreConfig
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ class ServerConfig:
         broker: of a node whose log holds messages; None for a log of raw entries.
         client_certificates: files for TLS on `node.client_address`; None: plain connections.
         is_client_certificate_required: clients must show a certificate.
+        peer_kinds: kinds of connections with other nodes, the preferred one first.
+        peer_certificates: files for TLS with other nodes; None: no kind has TLS.
     """
 
     node: NodeConfig
@@ -142,6 +145,8 @@ class ServerConfig:
     broker: BrokerSettings | None = None
     client_certificates: CertificateFiles | None = None
     is_client_certificate_required: bool = False
+    peer_kinds: tuple[PeerKind, ...] = (PeerKind.PLAIN,)
+    peer_certificates: CertificateFiles | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -268,6 +273,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
     # Of TLS without certificates of clients, the authority is not needed, and its file may be for the nodes.
     authority = options.tls_authority_file if is_mutual else ""
     files = CertificateFiles(authority, options.tls_certificate_file, options.tls_key_file)
+    peer_kinds = [PeerKind(each) for each in (options.peer_security, options.peer_security_also) if each != "none"]
     return ServerConfig(
         node,
         options.metrics_address,
@@ -275,6 +281,8 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         broker,
         client_certificates=None if options.client_tls == "off" else files,
         is_client_certificate_required=is_mutual,
+        peer_kinds=tuple(peer_kinds),
+        peer_certificates=replace(files, authority=options.tls_authority_file) if PeerKind.TLS in peer_kinds else None,
     )
 
 

@@ -71,8 +71,20 @@ class NodeOptions(BaseModel):
     client_tls: Literal["off", "on", "mutual"] = Field(
         default="off",
         description="TLS on client_address. off: plain connections. on: this node shows a certificate. mutual: clients "
-        "must show one of tls_authority_file, too. It does not protect the connections between nodes. Not possible "
-        "with name_servers yet.",
+        "must show one of tls_authority_file, too. For connections between nodes see peer_security. Not possible with "
+        "name_servers yet.",
+    )
+    peer_security: Literal["off", "tls"] = Field(
+        default="off",
+        description="How connections between nodes are secured. off: plain connections, to be used on loopback or in a "
+        "network that you trust. tls: each node shows a certificate of tls_authority_file that names it, and checks "
+        "that of the other. Equal on all nodes, except during a change.",
+    )
+    peer_security_also: Literal["none", "off", "tls"] = Field(
+        default="none",
+        description="For a change of peer_security on one node after the other: connections that are accepted, too, "
+        "and dialed if those of peer_security fail. While one of the two is off, plain connections stay possible, so "
+        "remove it after the change.",
     )
     tls_certificate_file: str = Field(
         default="",

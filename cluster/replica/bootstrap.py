@@ -29,6 +29,7 @@ from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX
 from commitlog.conversion.origin import BaseLogAnswers
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapServer
+from dledger.security.peers import PLAIN_PEERS
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dledger.config import NodeConfig
     from dledger.entries.format.codec import EntryCodec
     from dledger.peer.handshake import Handshake
+    from dledger.security.peers import PeerSecurity
     from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ async def bootstrap_base_log(
     registry: CollectorRegistry,
     *,
     has_property_crc: bool = False,
+    peer_security: PeerSecurity = PLAIN_PEERS,
 ) -> BootstrapResult:
     """Agree with the group on the base log and fetch it; waits as long as other nodes are down.
 
@@ -99,7 +102,7 @@ async def bootstrap_base_log(
     with ExitStack() as stack:
         stack.callback(local.lock().release)
         if not await in_thread(local.look, local.end):
-            agreement = _Agreement(files, config, local, BaseLogMetrics(config, registry))
+            agreement = _Agreement(files, config, local, BaseLogMetrics(config, registry), peer_security)
             await agreement.reach()
             fetched_bytes = agreement.fetched_bytes
         return BootstrapResult(await in_thread(local.conclude), local.manifest, fetched_bytes)
@@ -108,7 +111,15 @@ async def bootstrap_base_log(
 class _Agreement:
     """Agrees with the other nodes on the base log, and fetches the files that this node lacks."""
 
-    def __init__(self, files: Files, config: NodeConfig, local: LocalBaseLog, metrics: BaseLogMetrics) -> None:
+    def __init__(
+        self,
+        files: Files,
+        config: NodeConfig,
+        local: LocalBaseLog,
+        metrics: BaseLogMetrics,
+        peer_security: PeerSecurity,
+    ) -> None:
+        self._peer_security = peer_security
         self._files = files
         self._config = config
         self._local = local
@@ -129,7 +140,7 @@ class _Agreement:
         answers = BaseLogAnswers(
             self._files, self._local.directories.base_directory, lambda: self._local.own, self._take_answer
         )
-        server = BootstrapServer(self._config, answers)
+        server = BootstrapServer(self._config, answers, self._peer_security)
         if self._others:
             await server.start()
         try:

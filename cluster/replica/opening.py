@@ -29,6 +29,7 @@ from commitlog.record.system_records import MessageEntryCodec, system_body
 from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.node import Node
+from dledger.security.peers import PLAIN_PEERS, PeerSecurity
 from store.access.message_store import MessageStore
 from store.maintenance.directory import StoreRoot
 from store.maintenance.lifecycle import DerivedLifecycle
@@ -59,6 +60,7 @@ class ReplicatedConfig:
         store: settings of queues, index, and retention of the base log; `node` sets the retention of entries.
         log: settings of the records.
         has_property_crc: whether the base log was written with property CRCs.
+        peer_security: how connections with other nodes are secured.
     """
 
     node: NodeConfig
@@ -66,6 +68,7 @@ class ReplicatedConfig:
     store: MessageStoreConfig = field(default_factory=MessageStoreConfig)
     log: DLedgerCommitLogConfig = field(default_factory=DLedgerCommitLogConfig)
     has_property_crc: bool = False
+    peer_security: PeerSecurity = PLAIN_PEERS
 
     @property
     def path(self) -> str:
@@ -145,6 +148,7 @@ def open_replica(
             state_machine=machine,
             keep_from=lambda: log.retention_floor(retention.archive.lowered(needed_from(), log.begin_offset)),
             trace=trace,
+            peer_security=config.peer_security,
         )
         entries = node.open()
         on_failure.callback(node.abandon)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.trace_file import TraceFile
-from cluster.server.security import client_port_security
+from cluster.server.security import NodeSecurity, node_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
-    from dledger.security.server_port import PortSecurity
     from store.model.message import Host
 
 _APPEND_REFUSAL: Final = (
@@ -65,14 +65,15 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     async with AsyncExitStack() as stack:
         stack.enter_context(metrics_page(config.metrics_address, registry))
         trace = _trace_of(config, stack)
-        security = await client_port_security(config, registry, stack)
+        security = await node_security(config, registry, stack)
         if config.broker is None:
             failure = await _serve_entries(config, metrics, trace, security, stack)
         else:
             store_host = await resolve_store_host(config.node.client_address)
-            if not await _bootstrap(config, store_host, registry, stopped):
+            if not await _bootstrap(config, store_host, registry, security, stopped):
                 return
             replica_config = replicated_config(config, config.broker, store_host)
+            replica_config = replace(replica_config, peer_security=security.peers)
             failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, security, stack)
         say_ready(
             self_id=config.node.self_id,
@@ -87,20 +88,24 @@ async def _serve_entries(
     config: ServerConfig,
     metrics: NodeMetrics,
     trace: Callable[[str], None] | None,
-    security: PortSecurity,
+    security: NodeSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of raw entries; return the future that resolves with the error after which the process must stop."""
-    node = Node(config.node, metrics, trace=trace)
+    node = Node(config.node, metrics, trace=trace, peer_security=security.peers)
     stack.push_async_callback(node.stop)
     await node.start()
-    server = await start_server(node, config.node.client_address, security)
+    server = await start_server(node, config.node.client_address, security.clients)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
 
 
 async def _bootstrap(
-    config: ServerConfig, store_host: Host, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]
+    config: ServerConfig,
+    store_host: Host,
+    registry: CollectorRegistry,
+    security: NodeSecurity,
+    stopped: asyncio.Future[signal.Signals],
 ) -> bool:
     """Ensure that the node has the base log of its group; return False if the process is stopped first."""
     # Imported here, because a log of raw entries does not need them.
@@ -110,7 +115,14 @@ async def _bootstrap(
     codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host)
     has_property_crc = config.broker is not None and config.broker.has_property_crc
     settling = asyncio.ensure_future(
-        bootstrap_base_log(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
+        bootstrap_base_log(
+            OsFiles(),
+            config.node,
+            codec,
+            registry,
+            has_property_crc=has_property_crc,
+            peer_security=security.peers,
+        )
     )
     ends: list[asyncio.Future[Any]] = [settling, stopped]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +142,7 @@ async def _serve_messages(
     metrics: NodeMetrics,
     registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
-    security: PortSecurity,
+    security: NodeSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
@@ -162,7 +174,7 @@ async def _serve_messages(
         registry=registry,
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
         first_user=first_user_of(settings.first_user_file, replica.state),
-        security=security,
+        security=security.clients,
     )
     await stack.enter_async_context(broker)
     return replica.failure

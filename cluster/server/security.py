@@ -1,14 +1,17 @@
-"""The security of a node's client port: plain, or TLS with certificates that are reloaded when they change."""
+"""The security of a node's ports: plain, or TLS with certificates that are reloaded when they change."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cluster.process.tasks import end_tasks
 from dledger.security.credentials import Credentials
+from dledger.security.identity import CertificateIdentity, IdentityKind
 from dledger.security.metrics import CertificateMetrics
+from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -22,22 +25,49 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def client_port_security(
-    config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack
-) -> PortSecurity:
+@dataclass(frozen=True, slots=True)
+class NodeSecurity:
+    """The security of one node.
+
+    Attributes:
+        clients: of the port for clients.
+        peers: of connections with other nodes.
+    """
+
+    clients: PortSecurity = PLAIN
+    peers: PeerSecurity = PLAIN_PEERS
+
+
+async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> NodeSecurity:
     """Load the certificates, and watch their files until `stack` is closed.
 
     Raises:
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
-    if config.client_certificates is None:
-        return PLAIN
-    credentials = await asyncio.to_thread(
-        Credentials, config.client_certificates, is_certificate_required=config.is_client_certificate_required
+    used: dict[str, Credentials] = {}
+    if config.client_certificates is not None:
+        used["clients"] = await asyncio.to_thread(
+            Credentials, config.client_certificates, is_certificate_required=config.is_client_certificate_required
+        )
+    if config.peer_certificates is not None:
+        own = CertificateIdentity(config.node.group, IdentityKind.NODE, config.node.self_id)
+        used["peers"] = await asyncio.to_thread(Credentials, config.peer_certificates, expected=own)
+    if used:
+        CertificateMetrics(registry, used)
+    for use, credentials in used.items():
+        stack.push_async_callback(end_tasks, [asyncio.create_task(credentials.watch())])
+        expires = credentials.current.expires_at.isoformat()
+        if use == "clients":
+            logger.info("client_tls mutual=%s expires=%s", config.is_client_certificate_required, expires)
+        else:
+            logger.info("peer_tls expires=%s", expires)
+    return NodeSecurity(
+        used["clients"].current_tls if "clients" in used else PLAIN, _peers_of(config.peer_kinds, used.get("peers"))
     )
-    CertificateMetrics(registry, {"clients": credentials})
-    watching = asyncio.create_task(credentials.watch())
-    stack.push_async_callback(end_tasks, [watching])
-    expires = credentials.current.expires_at.isoformat()
-    logger.info("client_tls mutual=%s expires=%s", config.is_client_certificate_required, expires)
-    return credentials.current_tls
+
+
+def _peers_of(kinds: tuple[PeerKind, ...], credentials: Credentials | None) -> PeerSecurity:
+    kind, *others = kinds
+    if PeerKind.PLAIN in others:
+        logger.warning("peer_connections_may_be_plain: remove peer_security_also when all nodes have changed")
+    return PeerSecurity(kind, others[0] if others else None, credentials)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dledger.node.host import NodeHost
     from dledger.peer.origin import Origin
     from dledger.pending.waiters import Waiters
+    from dledger.security.peers import PeerSecurity
     from store.fs.ports import Files
     from store.fs.storage_thread import Worker
 
@@ -63,6 +64,7 @@ class NodeSetup:
     keep_from: Callable[[], int] | None
     trace: Trace | None
     host: NodeHost
+    peer_security: PeerSecurity
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,9 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     now_s, peer_directories = host.now_s, opened.peer_directories
     worker = host.new_worker(f"storage-{config.self_id}")
     event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
-    transport = PeerTransport(config, event_batches, setup.origin, peer_directories, random=host.random)
+    transport = PeerTransport(
+        config, event_batches, setup.origin, peer_directories, random=host.random, security=setup.peer_security
+    )
     group = NodeGroup(
         config,
         peers=transport,

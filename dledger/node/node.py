@@ -28,6 +28,7 @@ from dledger.peer.origin import Origin, RawOrigin
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
 from dledger.pending.waiters import Waiters
+from dledger.security.peers import PLAIN_PEERS
 from dledger.types import NO_INDEX, NO_TERM, Role, SnapshotInfo
 from store.errors import StoreError
 from store.fs.linux.files import OsFiles
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dledger.node.state_machine import StateMachine
     from dledger.node.status import KnownLeader, NodeStatus
     from dledger.pending.requests import RequestResult
+    from dledger.security.peers import PeerSecurity
     from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Node:
         keep_from: returns the first index that the owner needs, from which no entry is deleted; None: it needs none.
         trace: receives a line of JSON for every event of the core (`dledger.driver.trace`).
         host: clocks, random numbers and threads; a simulation passes its own.
+        peer_security: how connections with other nodes are secured.
 
     Attributes:
         config, metrics: the arguments.
@@ -89,6 +92,7 @@ class Node:
         keep_from: Callable[[], int] | None = None,
         trace: Trace | None = None,
         host: NodeHost | None = None,
+        peer_security: PeerSecurity = PLAIN_PEERS,
     ) -> None:
         check_frame_sizes(config.raft)
         self.config = config
@@ -103,6 +107,7 @@ class Node:
             keep_from,
             trace,
             host or NodeHost(),
+            peer_security,
         )
         # Set from `open` or `start` to `stop` or `abandon`.
         self._opened: NodeFiles | None = None

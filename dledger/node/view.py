@@ -120,6 +120,8 @@ class NodeView:
             membership_index=raft.memberships[-1].index,
             non_members=len(self._transport.non_members),
             dropped_messages=self._transport.dropped_messages_count,
+            peer_connections=self._transport.connection_counts(),
+            refused_connections=self._transport.refused_counts,
             inline_syncs=self._syncer.inline_count,
             threaded_syncs=self._syncer.threaded_count,
             peers=peers if raft.role is Role.LEADER else {},

@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, cast
 
 from dledger.errors import DLedgerError
 from dledger.peer.buffer import FrameBuffer
 from dledger.peer.connection import PeerConnection
+from dledger.peer.dialing import open_peer_connection
 from dledger.peer.frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
@@ -28,15 +30,19 @@ from dledger.peer.frames import (
     head_and_control,
     parse_control,
 )
-from dledger.peer.handshake import Handshake
+from dledger.peer.handshake import ForeignCertificate, Handshake
+from dledger.peer.listening import PeerPort
 from dledger.peer.origin import BootstrapHandler, BootstrapMessage
+from dledger.peer.refusals import Refusal
 from dledger.peer.unverified_peers import UnverifiedPeers
+from dledger.security.peers import PLAIN_PEERS
 from dledger.v1 import peer_pb2
 from store.errors import StoreError
 
 if TYPE_CHECKING:
     from dledger.config import Address, NodeConfig
     from dledger.core.messages import Message
+    from dledger.security.peers import PeerKind, PeerSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -158,10 +164,23 @@ class BootstrapConnection:
             PeerRefused: one side refuses the other; see the message.
             DLedgerError: the process at that address does not use this protocol.
         """
+        *others, last = handshake.security.kinds
+        for kind in others:
+            with suppress(OSError, TimeoutError, DLedgerError):
+                return await cls._dial(handshake, peer_id, address, kind)
+        return await cls._dial(handshake, peer_id, address, last)
+
+    @classmethod
+    async def _dial(cls, handshake: Handshake, peer_id: str, address: Address, kind: PeerKind) -> Self:
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(address.host, address.port, limit=_STREAM_LIMIT_BYTES)
+            reader = asyncio.StreamReader(limit=_STREAM_LIMIT_BYTES)
+            protocol = asyncio.StreamReaderProtocol(reader)
+            transport, _ = await open_peer_connection(lambda: protocol, address, handshake.security, kind)
+            writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
             connection = cls(reader, writer)
             try:
+                if writer.get_extra_info("sslcontext") is not None:
+                    handshake.check_certificate(writer.get_extra_info("peercert"), peer_id)
                 writer.write(encode_hello(handshake.hello(peer_id, is_bulk=True, is_bootstrap=True)))
                 answer = decode_hello(*await connection._frame())
                 handshake.check_answer(answer, peer_id)
@@ -210,15 +229,16 @@ class BootstrapServer:
     Args:
         config: own address and identity.
         handler: knows the answers.
+        security: of all connections.
     """
 
-    def __init__(self, config: NodeConfig, handler: BootstrapHandler) -> None:
-        self.handshake = Handshake(config, lambda _: False, None)
-        self._address = config.self_address
+    def __init__(self, config: NodeConfig, handler: BootstrapHandler, security: PeerSecurity = PLAIN_PEERS) -> None:
+        self.handshake = Handshake(config, lambda _: False, None, security=security)
         self._handler = handler
         self._bootstraps: dict[BootstrapResponder, None] = {}
         self._unverified = UnverifiedPeers()
-        self._server: asyncio.Server | None = None
+        self._port = PeerPort(config.self_address, security, self._accept)
+        self._is_started = False
 
     async def start(self) -> None:
         """Listen.
@@ -226,21 +246,21 @@ class BootstrapServer:
         Raises:
             OSError: the address cannot be listened on; choose another one.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, self._address.host, self._address.port)
+        await self._port.start()
+        self._is_started = True
 
     async def stop(self) -> None:
         """End all connections, and stop listening."""
-        if self._server is None:
+        if not self._is_started:
             return
-        self._server.close()
+        self._port.close()
         for connection in list(self._bootstraps):
             connection.end()
         self._unverified.close(DLedgerError("this node stops to listen for bootstrap connections"))
-        await self._server.wait_closed()
+        await self._port.wait_closed()
 
-    def _accept(self) -> PeerConnection:
-        return PeerConnection(self.handshake, self, buffer_size_bytes_max=_STREAM_LIMIT_BYTES)
+    def _accept(self, greet_by: float | None = None) -> PeerConnection:
+        return PeerConnection(self.handshake, self, buffer_size_bytes_max=_STREAM_LIMIT_BYTES, greet_by=greet_by)
 
     # ------------------------------------------------------------------------------------------ from the connections
 
@@ -269,9 +289,11 @@ class BootstrapServer:
         """Refuse: nothing is saved here, so nothing can fail."""
         raise AssertionError("a bootstrap connection saves nothing") from error
 
-    def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
-        """Forget a connection that ended before its greeting arrived."""
+    def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
+        """Forget a connection that ended before its greeting arrived; the other side dials again."""
         self._unverified.discard(connection)
+        if isinstance(error, ForeignCertificate):
+            self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
 
 
 def take_over(

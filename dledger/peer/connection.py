@@ -32,6 +32,8 @@ SILENCE_TIMEOUT_MS = 4_000
 _KEEPALIVE_IDLE_S = 2
 _KEEPALIVE_INTERVAL_S = 1
 _KEEPALIVE_COUNT = 3
+# A push that is smaller is joined with its head on TLS connections, where each part costs a record of its own.
+_JOINED_SIZE_BYTES_MAX = 16 * 1024
 # Both sides send the greeting first; a side that takes longer is not a node, or a stopped one.
 HELLO_TIMEOUT_S = 2.0
 
@@ -73,6 +75,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         owner: receives messages and the end.
         buffer_size_bytes_max: outgoing bytes beyond which messages are dropped until the peer has read some.
         dialled: (peer id, is_bulk) on the dialling end; None on the accepting end.
+        greet_by: when the greeting must have arrived, by the event loop's clock: a handshake before it counts. None:
+            the usual time after the connection was made.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         *,
         buffer_size_bytes_max: int,
         dialled: tuple[str, bool] | None = None,
+        greet_by: float | None = None,
     ) -> None:
         # Fixed on the dialling end; on the accepting end as in the greeting, which is accepted if `is_open`.
         self.peer_id, self.is_bulk = dialled or ("", False)
@@ -91,6 +96,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.host = ""
         # From the accepted greeting to the end, once: messages are sent and delivered only meanwhile.
         self.is_open = False
+        # Set by the accepted greeting, never cleared.
+        self.is_greeted = False
+        self.is_tls = False
+        self.generation = handshake.security.generation
         # Set by the greeting, or later by `prove`; never cleared.
         self.is_proven = False
         self._named_group_id = NO_GROUP
@@ -102,6 +111,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._buffer = FrameBuffer()
         self._transport: asyncio.Transport | None = None
         self._hello_timer: asyncio.TimerHandle | None = None
+        self._greet_by = greet_by
         # The first reason of the end; what arrives after it is ignored.
         self._error: DLedgerError | None = None
 
@@ -113,6 +123,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         head, payload = encode(message)
         if payload is None:
             transport.write(head)
+        elif self.is_tls and len(payload) <= _JOINED_SIZE_BYTES_MAX:
+            transport.write(head + payload)
         else:
             transport.writelines((head, payload))
         return True
@@ -150,11 +162,19 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._buffer_size_bytes_max, low=self._buffer_size_bytes_max // 2)
         _watch_for_silence(self._transport.get_extra_info("socket"))
+        self.is_tls = self._transport.get_extra_info("sslcontext") is not None
         timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
-        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.close, timeout)
+        loop = asyncio.get_running_loop()
+        greet_by = loop.time() + HELLO_TIMEOUT_S if self._greet_by is None else self._greet_by
+        self._hello_timer = loop.call_at(greet_by, self.close, timeout)
         if not self.is_dialled:
             self.host = str((self._transport.get_extra_info("peername") or ("",))[0])
             self._owner.on_accepted(self, self.host)
+            return
+        try:
+            self._check_certificate(self.peer_id)
+        except PeerRefused as refused:
+            self.close(refused)
         else:
             self._transport.write(encode_hello(self._handshake.hello(self.peer_id, is_bulk=self.is_bulk)))
 
@@ -198,6 +218,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         reason = str(exc) if exc else "closed by the other side"
+        if self.is_tls and self.is_dialled and not self.is_greeted:
+            reason += " after the handshake: it may refuse this node's certificate"
         self._owner.on_closed(self, self._error or ConnectionLost(reason))
 
     # ----------------------------------------------------------------------------------------------------- greeting
@@ -205,10 +227,14 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _greeted(self, hello: Hello) -> None:
         if self.is_dialled:
             self._handshake.check_answer(hello, self.peer_id)
-        elif not self._answer(hello):
-            return
+        else:
+            # Before anything else in the greeting is judged, and without an answer.
+            self._check_certificate(hello.self_id)
+            if not self._answer(hello):
+                return
         if self._hello_timer is not None:
             self._hello_timer.cancel()
+        self.is_greeted = True
         self.is_proven = self._handshake.proves_group(hello)
         self._named_group_id = hello.group_id
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
@@ -219,6 +245,16 @@ class PeerConnection(asyncio.BufferedProtocol):
         # Only the leader sends payloads, on connections that it dialled.
         self._buffer.accept_messages(has_payloads=self.is_bulk and not self.is_dialled)
         self._owner.on_open(self)
+
+    def _check_certificate(self, peer_id: str) -> None:
+        """Check the certificate of the other side, if the connection has TLS.
+
+        Raises:
+            ForeignCertificate: it is not that of `peer_id`.
+        """
+        if self.is_tls:
+            assert self._transport is not None
+            self._handshake.check_certificate(self._transport.get_extra_info("peercert"), peer_id)
 
     def _hand_over(self) -> None:
         """Pass the socket to the owner, for a bootstrap connection; this object has ended."""

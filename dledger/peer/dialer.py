@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from typing import TYPE_CHECKING
 
 from dledger.peer.connection import ConnectionLost, PeerConnection
+from dledger.peer.dialing import open_peer_connection
+from dledger.security.peers import PLAIN_PEERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.config import Address
     from dledger.errors import DLedgerError
+    from dledger.security.peers import PeerSecurity
 
 # First pause: a node that restarts is reached again well within an election timeout. Last: a node that is down for long
 # costs one attempt a second.
@@ -34,6 +38,8 @@ class Dialer:
         new_connection: creates the protocol object for the next attempt.
         on_failed: called with the reason when an attempt did not even connect.
         seed: of the jitter, so that two nodes do not dial in step.
+        security: which kinds of connections are dialed: the second one only after the other side has not accepted the
+            first one.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class Dialer:
         on_failed: Callable[[DLedgerError], None],
         *,
         seed: int,
+        security: PeerSecurity = PLAIN_PEERS,
     ) -> None:
         self.attempts_count = 0
         self._address = address
@@ -53,6 +60,9 @@ class Dialer:
         # connection may be reported later.
         self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
+        self._security = security
+        # Index of the kind that is dialed next.
+        self._kind_number = 0
         # The next pause is skipped.
         self._is_hurried = False
 
@@ -86,18 +96,27 @@ class Dialer:
 
     async def _dial_once(self) -> None:
         """Connect, and wait until the connection ends."""
-        loop = asyncio.get_running_loop()
         self._ended.clear()
         self.attempts_count += 1
+        kinds = self._security.kinds
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                await loop.create_connection(self._connect, self._address.host, self._address.port)
+                await open_peer_connection(self._connect, self._address, self._security, kinds[self._kind_number])
         except (OSError, TimeoutError, ValueError) as error:
             # ValueError: an invalid name (a label too long, a zero byte); some such names pass `Address.parse`.
+            if _is_of_handshake(error):
+                self._kind_number = (self._kind_number + 1) % len(kinds)
             self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()
+        is_greeted = self._connection is not None and self._connection.is_greeted
+        self._kind_number = 0 if is_greeted else (self._kind_number + 1) % len(kinds)
 
     def _connect(self) -> PeerConnection:
         self._connection = self._new_connection()
         return self._connection
+
+
+def _is_of_handshake(error: Exception) -> bool:
+    """Return whether the other side was reached, and the handshake failed."""
+    return isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer.frames import PROTOCOL_VERSION, Hello
+from dledger.security.errors import CertificateFault
+from dledger.security.identity import CertificateIdentity, IdentityKind, require_identity
+from dledger.security.peers import PLAIN_PEERS
 from dledger.types import NO_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from dledger.peer.origin import Origin
+    from dledger.security.peers import PeerSecurity
     from dledger.storage.peer_directories import PeerDirectories
 
 _SEE_LOG = "refused; the log of the node that refuses says why"
@@ -36,6 +41,13 @@ class PeerRefused(DLedgerError):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+class ForeignCertificate(PeerRefused):
+    """The certificate of the other side is not that of the node in its greeting; the connection ends without answer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ResponseCode.UNEXPECTED_MEMBER, message)
 
 
 class StaleDirectory(PeerRefused):
@@ -66,6 +78,7 @@ class Handshake:
         origin: the store that this node's log continues; None: the node has not joined yet, and only bootstrap
             connections are accepted.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
+        security: how connections are secured.
     """
 
     def __init__(
@@ -74,7 +87,9 @@ class Handshake:
         has_place_for: Callable[[str], bool],
         origin: Origin | None,
         peer_directories: PeerDirectories | None = None,
+        security: PeerSecurity = PLAIN_PEERS,
     ) -> None:
+        self.security = security
         self._peer_directories = peer_directories
         self._origin = origin
         self._self_id = config.self_id
@@ -88,6 +103,21 @@ class Handshake:
         """Return the greeting for the dialled peer `peer_id`."""
         names_group = self._peer_directories is not None and self._peer_directories.may_learn_group(peer_id)
         return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, names_group=names_group)
+
+    def check_certificate(self, shown: Mapping[str, Any] | None, peer_id: str) -> None:
+        """Check that the certificate that the other side has shown is that of node `peer_id` of this group.
+
+        Args:
+            shown: what `ssl` says of it (`getpeercert()`).
+            peer_id: the dialed node; on the accepting end the sender of the greeting.
+
+        Raises:
+            ForeignCertificate: it is that of another node, of a user, or of another group; close the connection.
+        """
+        try:
+            require_identity(shown, CertificateIdentity(self._group, IdentityKind.NODE, peer_id))
+        except CertificateFault as fault:
+            raise ForeignCertificate(str(fault)) from fault
 
     def proves_group(self, hello: Hello) -> bool:
         """Return whether the sender of `hello` belongs to this group, and not only to one of the same name."""

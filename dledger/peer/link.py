@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class GreetAgain(DLedgerError):
-    """A connection from before the group id was known is closed, so that both sides prove the id when reconnecting."""
+    """Both sides must greet again: the group id is known now, or certificates have changed."""
 
 
 class PeerLink:
@@ -86,11 +86,14 @@ class PeerLink:
         unproven = [each for each in self.connections() if not each.prove(group_id)]
         ended = [each for each in unproven if each.is_dialled or each.is_of_another_group(group_id)]
         for connection in ended:
-            if connection.is_dialled:
-                for dialer in self._dialers:
-                    dialer.hurry_after(connection)
-            connection.close(error)
+            self.renew(connection, error)
         return [each for each in unproven if each not in ended]
+
+    def renew(self, connection: PeerConnection, error: DLedgerError) -> None:
+        """Close `connection`; if this node dialed it, it is dialed again without a pause."""
+        for dialer in self._dialers:
+            dialer.hurry_after(connection)
+        connection.close(error)
 
     @property
     def is_proven(self) -> bool:

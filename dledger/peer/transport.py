@@ -35,10 +35,13 @@ from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialer import Dialer
 from dledger.peer.frames import BadFrame
-from dledger.peer.handshake import Handshake, LateGreeting, PeerRefused, StaleDirectory
+from dledger.peer.handshake import ForeignCertificate, Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
+from dledger.peer.listening import PeerPort
+from dledger.peer.refusals import Refusal
 from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
+from dledger.security.peers import PLAIN_PEERS, PeerKind
 from dledger.types import NO_GROUP
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 
     from dledger.core.messages import Message
     from dledger.peer.origin import Origin
+    from dledger.security.peers import PeerSecurity
     from dledger.storage.peer_directories import PeerDirectories
 
 logger = logging.getLogger(__name__)
@@ -63,6 +67,9 @@ NON_MEMBER_IDLE_S = 30.0
 _NON_MEMBER_CHECK_S = 1.0
 # A member that knows the group id has dialled again by then; it receives the id with the next heartbeat.
 _PROOF_S = 5.0
+# After a change of certificates the connections that began with the old ones are closed, so that an authority that was
+# removed is soon not trusted any more. One at a time: if the files of another node do not fit, the rest still works.
+_RENEW_INTERVAL_S = 10.0
 # Different log lines that are kept in memory, so that they are not repeated.
 _COMPLAINTS_MAX = 256
 
@@ -90,6 +97,7 @@ class PeerTransport:
             may ask.
         random: seeds the jitter of dialers.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
+        security: how connections are secured.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer was not connected, or read too slowly.
@@ -103,11 +111,13 @@ class PeerTransport:
         peer_directories: PeerDirectories | None = None,
         *,
         random: Random,
+        security: PeerSecurity = PLAIN_PEERS,
     ) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
-        self._handshake = Handshake(config, self._has_place_for, origin, peer_directories)
+        self._security = security
+        self._handshake = Handshake(config, self._has_place_for, origin, peer_directories, security)
         self._origin = origin
         self._random = random
         # A dictionary for its order, like everything that is iterated here: the order of a set differs between
@@ -121,13 +131,15 @@ class PeerTransport:
         self._large_frames = LargeFrames()
         # Peer and text of what was logged since the peer connected last; at most `_COMPLAINTS_MAX`.
         self._complaints: set[tuple[str, str]] = set()
-        self._server: asyncio.Server | None = None
+        self._port = PeerPort(config.self_address, security, self._accept)
         self._non_member_timer: asyncio.TimerHandle | None = None
         # Set once, by `abort`: the listener is not called from then on.
         self._is_stopped = False
         self._peer_directories = peer_directories
         self._is_group_known = False
         self._proof_timer: asyncio.TimerHandle | None = None
+        # When a connection was closed for its certificates, in seconds of the event loop's clock.
+        self._renewed_at = float("-inf")
         # The pushes that the core may have in flight fit; only more than that is dropped.
         raft = config.raft
         self._bulk_buffer_size_bytes_max = max(
@@ -141,8 +153,7 @@ class PeerTransport:
             OSError: the address cannot be listened on; choose another one.
         """
         self._loop = asyncio.get_running_loop()
-        address = self._config.self_address
-        self._server = await self._loop.create_server(self._accept, address.host, address.port)
+        await self._port.start()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
 
     def set_members(self, addresses: Mapping[str, Address]) -> None:
@@ -183,15 +194,13 @@ class PeerTransport:
         self._unverified.close(ended)
         for connection in list(self._bootstraps):
             connection.end()
-        if self._server is not None:
-            self._server.close()
+        self._port.close()
 
     async def stop(self) -> None:
         """Abort, and wait until everything has ended."""
         self.abort()
         await asyncio.gather(*self._ending, return_exceptions=True)
-        if self._server is not None:
-            await self._server.wait_closed()
+        await self._port.wait_closed()
 
     def send(self, peer: str, message: Message) -> None:
         """Send `message` to `peer` if it is connected now; else it is lost."""
@@ -225,6 +234,19 @@ class PeerTransport:
     def non_members(self) -> list[str]:
         """Ids of the nodes that are connected, or dialled, but not members."""
         return [peer_id for peer_id, link in self._links.items() if not link.is_member]
+
+    @property
+    def refused_counts(self) -> Mapping[str, int]:
+        """Connections of others that the peer port refused, by reason; any thread may read it."""
+        return {refusal.value: count for refusal, count in self._port.refusals.counts.items()}
+
+    def connection_counts(self) -> dict[str, int]:
+        """Return the number of open connections by how they are secured; any thread may call it."""
+        counts = {kind.value: 0 for kind in PeerKind}
+        for link in list(self._links.values()):
+            for connection in link.connections():
+                counts[PeerKind.TLS if connection.is_tls else PeerKind.PLAIN] += 1
+        return counts
 
     # ----------------------------------------------------------------------------------------- from the connections
 
@@ -291,6 +313,9 @@ class PeerTransport:
         if self._is_stopped:
             return
         peer_id = connection.peer_id
+        if isinstance(error, ForeignCertificate) and not connection.is_dialled:
+            self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
+            return
         self._complain(peer_id, connection, error)
         if isinstance(error, StaleDirectory):
             self._listener.on_failed(error)
@@ -307,8 +332,10 @@ class PeerTransport:
 
     # -------------------------------------------------------------------------------------------------------- parts
 
-    def _accept(self) -> PeerConnection:
-        return PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
+    def _accept(self, greet_by: float | None = None) -> PeerConnection:
+        return PeerConnection(
+            self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max, greet_by=greet_by
+        )
 
     def _has_place_for(self, peer_id: str) -> bool:
         return peer_id in self._links or len(self.non_members) < NON_MEMBERS_MAX
@@ -361,11 +388,23 @@ class PeerTransport:
             self._non_member_timer.cancel()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
         now = self._loop.time()
+        self._renew_connection(now)
         longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].last_message_at)
         too_many = len(longest_silent_first) - NON_MEMBERS_MAX
         for number, peer_id in enumerate(longest_silent_first):
             if number < too_many or now - self._links[peer_id].last_message_at > NON_MEMBER_IDLE_S:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
+
+    def _renew_connection(self, now: float) -> None:
+        """Close one connection that began with certificates which were replaced since; it is dialed again."""
+        generation = self._security.generation
+        if not generation or now < self._renewed_at + _RENEW_INTERVAL_S:
+            return
+        open_ones = ((link, each) for link in self._links.values() for each in link.connections())
+        old = next((found for found in open_ones if found[1].is_tls and found[1].generation != generation), None)
+        if old is not None:
+            self._renewed_at = now
+            old[0].renew(old[1], GreetAgain("certificates have changed"))
 
     def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:
         size_bytes_max = self._bulk_buffer_size_bytes_max if is_bulk else _CONTROL_BUFFER_SIZE_BYTES_MAX
@@ -376,6 +415,7 @@ class PeerTransport:
             ),
             lambda error: self._log_once(peer_id, str(error)),
             seed=self._random.randrange(1 << 32),
+            security=self._security,
         )
 
     def _report_unreachable(self, peer_id: str) -> None:

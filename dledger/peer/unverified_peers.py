@@ -7,7 +7,7 @@ opens connections and sends nothing cannot lock others out. Large frames of all 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dledger.errors import DLedgerError
 from dledger.peer.frames import FRAME_SIZE_BYTES_MAX
@@ -22,29 +22,43 @@ UNVERIFIED_MAX: Final = 64
 UNVERIFIED_PER_ADDRESS_MAX: Final = 16
 
 
-class UnverifiedPeers:
-    """The accepted connections without a greeting, oldest first."""
+class Closable(Protocol):
+    """A connection, or the handshake before it."""
 
-    def __init__(self) -> None:
-        # Oldest first; after `add` at most `UNVERIFIED_MAX`, and `UNVERIFIED_PER_ADDRESS_MAX` of each host.
-        self._hosts: dict[PeerConnection, str] = {}
+    def close(self, error: DLedgerError) -> None:
+        """End at once."""
+
+
+class UnverifiedPeers:
+    """The accepted connections without a greeting, oldest first.
+
+    Args:
+        total_max: in all.
+        per_address_max: of each host.
+    """
+
+    def __init__(self, total_max: int = UNVERIFIED_MAX, per_address_max: int = UNVERIFIED_PER_ADDRESS_MAX) -> None:
+        self._total_max = total_max
+        self._per_address_max = per_address_max
+        # Oldest first; after `add` within both bounds.
+        self._hosts: dict[Closable, str] = {}
         # Set once, by `close`: later connections are closed at once.
         self._closed_for: DLedgerError | None = None
 
-    def add(self, connection: PeerConnection, host: str) -> None:
+    def add(self, connection: Closable, host: str) -> None:
         """Add a new connection; the oldest is closed if there are too many, of its address or in all."""
         if self._closed_for is not None:
             # The loop had accepted it, and made it only after the server was closed.
             connection.close(self._closed_for)
             return
         self._hosts[connection] = host
-        if Counter(self._hosts.values())[host] > UNVERIFIED_PER_ADDRESS_MAX:
+        if Counter(self._hosts.values())[host] > self._per_address_max:
             oldest = next(each for each, its_host in self._hosts.items() if its_host == host)
-            self._end(oldest, f"more than {UNVERIFIED_PER_ADDRESS_MAX} connections of {host} that have not greeted")
-        elif len(self._hosts) > UNVERIFIED_MAX:
-            self._end(next(iter(self._hosts)), f"more than {UNVERIFIED_MAX} connections that have not greeted")
+            self._end(oldest, f"more than {self._per_address_max} connections of {host} that have not greeted")
+        elif len(self._hosts) > self._total_max:
+            self._end(next(iter(self._hosts)), f"more than {self._total_max} connections that have not greeted")
 
-    def discard(self, connection: PeerConnection) -> None:
+    def discard(self, connection: Closable) -> None:
         """Remove a connection that has greeted, or ended."""
         self._hosts.pop(connection, None)
 
@@ -57,7 +71,7 @@ class UnverifiedPeers:
     def __len__(self) -> int:
         return len(self._hosts)
 
-    def _end(self, connection: PeerConnection, reason: str) -> None:
+    def _end(self, connection: Closable, reason: str) -> None:
         del self._hosts[connection]
         connection.close(DLedgerError(reason))
 

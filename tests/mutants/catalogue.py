@@ -11,6 +11,7 @@ from tests.mutants.bugs import (
     elections,
     identity,
     message_store,
+    peers,
     pending_units,
     rare_places,
     reads,
@@ -46,5 +47,6 @@ GROUPS = (
     brought,
     certificates,
     access,
+    peers,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -45,6 +45,7 @@ def patient_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not count a peer as silent that is only slow to greet: nodes of one process share its stalls."""
     monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
     monkeypatch.setattr("dledger.peer.bootstrap._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
+    monkeypatch.setattr("dledger.peer.dialing.HANDSHAKE_TIMEOUT_S", waiting.PATIENCE_S)
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ GAUGES = NodeGauges(
     dropped_messages=3,
     inline_syncs=4,
     threaded_syncs=5,
+    peer_connections={"off": 0, "tls": 8},
+    refused_connections={"handshake": 9, "identity": 1},
     peers={"n1": PeerGauges(2, True, True, True), "n2": PeerGauges(41, False, True, False)},
 )
 

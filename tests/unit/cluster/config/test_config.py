@@ -17,6 +17,7 @@ from cluster.config.load import ConfigError, ServerConfig, load_config
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
+from dledger.security.peers import PeerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -282,6 +283,9 @@ def test_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, 
         ("on", {}, ["tls_certificate_file", "tls_key_file"]),
         ("on", {"tls_certificate_file": "c"}, ["tls_key_file"]),
         ("mutual", {"tls_certificate_file": "c", "tls_key_file": "k"}, ["tls_authority_file"]),
+        ("on", {"tls_certificate_file": "c", "tls_key_file": "k", "peer_security": "tls"}, ["tls_authority_file"]),
+        ("off", {"peer_security_also": "tls", "tls_authority_file": "a"}, ["tls_certificate_file", "tls_key_file"]),
+        ("off", {"peer_security": "off", "peer_security_also": "off"}, ["peer_security_also"]),
     ],
 )
 def test_tls_needs_its_files(client_tls: str, files: dict[str, str], missing: list[str]) -> None:
@@ -302,6 +306,16 @@ def test_tls_is_off_by_default_and_takes_the_authority_for_certificates_of_clien
         CertificateFiles("a", "c", "k"),
     ]
     assert [each.is_client_certificate_required for each in found] == [False, False, True]
+
+
+def test_kinds_of_peer_connections_are_in_order_of_preference() -> None:
+    files = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file": "a"}
+
+    loaded = load_config(None, {}, GOOD | files | {"peer_security": "tls", "peer_security_also": "off"})
+
+    assert loaded.peer_kinds == (PeerKind.TLS, PeerKind.PLAIN)
+    assert loaded.peer_certificates == CertificateFiles("a", "c", "k")
+    assert load_config(None, {}, GOOD | files).peer_certificates is None
 
 
 def test_broker_with_name_servers_has_no_tls_yet() -> None:

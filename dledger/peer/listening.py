@@ -1,0 +1,232 @@
+"""The peer port of a node: listens, and turns each accepted socket into a connection, secured as the settings say.
+
+A plain port is the event loop's own server. A port with TLS accepts by itself: it looks at the first byte, refuses what
+the settings do not allow, and bounds the handshakes under way, for they cost processor time before anything is known of
+the other side. The current certificates are taken for each connection, so a change of files needs no new listener.
+
+Not here: connections after the handshake, whose greeting is bounded by their owner
+(`dledger.peer.unverified_peers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Final
+
+from dledger.errors import DLedgerError
+from dledger.peer import connection as peer_connection
+from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
+from dledger.peer.refusals import Refusal, Refusals
+from dledger.peer.unverified_peers import UnverifiedPeers
+from dledger.security.peers import PeerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.config import Address
+    from dledger.peer.connection import PeerConnection
+    from dledger.security.peers import PeerSecurity
+
+HANDSHAKES_MAX: Final = 64
+HANDSHAKES_PER_ADDRESS_MAX: Final = 8
+_BACKLOG: Final = 128
+# After a failed accept: descriptors are lacking, and every attempt would fail at once.
+_PAUSE_S: Final = 0.2
+
+logger = logging.getLogger(__name__)
+
+
+class PeerPort:
+    """Listens at one address from `start` to `close`.
+
+    Args:
+        address: own.
+        security: which kinds of connections are accepted.
+        new_connection: creates the protocol object of a connection; it gets the time of the event loop's clock by which
+            the greeting must have arrived, None: its usual time from then on.
+
+    Attributes:
+        refusals: of connections that this node accepted and then refused.
+    """
+
+    def __init__(
+        self, address: Address, security: PeerSecurity, new_connection: Callable[[float | None], PeerConnection]
+    ) -> None:
+        self.refusals = Refusals()
+        self._address = address
+        self._security = security
+        self._new_connection = new_connection
+        self._server: asyncio.Server | None = None
+        # Those of a port that accepts by itself.
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._arrivals = UnverifiedPeers(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be listened on; choose another one.
+        """
+        loop, address = asyncio.get_running_loop(), self._address
+        if self._security.is_plain:
+            self._server = await loop.create_server(lambda: self._new_connection(None), address.host, address.port)
+            return
+        self._listeners = await _listen(loop, address)
+        self._accepting = [loop.create_task(self._accept_all(listener)) for listener in self._listeners]
+
+    def close(self) -> None:
+        """Stop listening, and end all handshakes."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._accepting:
+            task.cancel()
+        self._arrivals.close(DLedgerError(""))
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing of the port is left; after `close`."""
+        if self._server is not None:
+            await self._server.wait_closed()
+        if self._accepting:
+            await asyncio.wait(self._accepting)
+
+    async def _accept_all(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    accepted, name = await loop.sock_accept(listener)
+                except OSError as error:
+                    logger.warning("peer_port_full address=%s reason=%r", self._address, str(error))
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                host = str(name[0])
+                self._arrivals.add(_Arrival(self, accepted, host), host)
+        finally:
+            listener.close()
+
+    async def admit(self, arrival: _Arrival) -> None:
+        """Let a connection pass the handshake, or refuse it; its task calls this.
+
+        Raises:
+            asyncio.CancelledError: it was refused for another one; its socket is closed.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + peer_connection.HELLO_TIMEOUT_S
+        try:
+            async with asyncio.timeout_at(deadline):
+                kind = self._security.kind_of(await _first_byte(loop, arrival.accepted))
+                if kind is None:
+                    self.refusals.note(Refusal.INSECURE, arrival.host, "a connection without TLS")
+                    return
+                await self._connect(arrival, kind, deadline)
+        except TimeoutError:
+            self.refusals.note(Refusal.SILENT, arrival.host, "no handshake in time")
+        except OSError as error:
+            self.refusals.note(Refusal.HANDSHAKE, arrival.host, str(error))
+        except asyncio.CancelledError:
+            if arrival.reason:
+                self.refusals.note(Refusal.CROWDED, arrival.host, arrival.reason)
+            raise
+        finally:
+            self._arrivals.discard(arrival)
+            arrival.release()
+
+    async def _connect(self, arrival: _Arrival, kind: PeerKind, deadline: float) -> None:
+        loop, accepted = asyncio.get_running_loop(), arrival.taken()
+        if kind is PeerKind.PLAIN:
+            await loop.connect_accepted_socket(lambda: self._new_connection(deadline), accepted)
+            return
+        await loop.connect_accepted_socket(
+            lambda: self._new_connection(deadline),
+            accepted,
+            ssl=self._security.contexts().accepting,
+            ssl_handshake_timeout=peer_connection.HELLO_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+        )
+
+
+class _Arrival:
+    """An accepted socket before its handshake has ended, and the task that does it."""
+
+    def __init__(self, port: PeerPort, accepted: socket.socket, host: str) -> None:
+        self.accepted = accepted
+        self.host = host
+        # Why it is ended for another one; empty: it is not.
+        self.reason = ""
+        # Until the event loop's transport has the socket.
+        self._is_own = True
+        self._task = asyncio.get_running_loop().create_task(port.admit(self))
+        # A task that is cancelled before its first step runs no `finally`.
+        self._task.add_done_callback(lambda _: self.release())
+
+    def taken(self) -> socket.socket:
+        """Return the socket, which the caller closes."""
+        self._is_own = False
+        return self.accepted
+
+    def release(self) -> None:
+        """Close the socket unless it was taken."""
+        if self._is_own:
+            self.accepted.close()
+
+    def close(self, error: DLedgerError) -> None:
+        """End the handshake."""
+        self.reason = str(error)
+        self._task.cancel()
+
+
+async def _listen(loop: asyncio.AbstractEventLoop, address: Address) -> list[socket.socket]:
+    """Return listening sockets for all addresses of a host, as the event loop's own servers do."""
+    found = await loop.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
+    )
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, name in dict.fromkeys(found):
+            listener = socket.socket(family, kind, protocol)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.setblocking(False)
+            listener.bind(name)
+            listener.listen(_BACKLOG)
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise OSError(error.errno, f"{address} cannot be listened on: {error.strerror}") from error
+    return listeners
+
+
+async def _first_byte(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> int:
+    """Return the first byte that the other side sends; it stays in the socket.
+
+    Raises:
+        ConnectionError: it has closed the connection, or sent none.
+    """
+    while True:
+        try:
+            byte = accepted.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            await _readable(loop, accepted)
+            continue
+        if not byte:
+            raise ConnectionResetError("closed before its first byte")
+        return byte[0]
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
+    ready = loop.create_future()
+
+    def on_readable() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(accepted.fileno(), on_readable)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(accepted.fileno())

@@ -1,0 +1,78 @@
+"""How the connections between nodes are secured: plain or TLS, and during a change both. Values; no sockets.
+
+A node never chooses a weaker kind by itself: it accepts and dials the kinds of its settings only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dledger.security.contexts import PeerContexts
+    from dledger.security.credentials import Credentials
+
+# First byte of each TLS record of a handshake.
+_TLS_HANDSHAKE: Final = 0x16
+
+
+class PeerKind(StrEnum):
+    """One kind of connection between nodes; the values are those of the settings."""
+
+    PLAIN = "off"
+    TLS = "tls"
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSecurity:
+    """The kinds of connections that a node accepts and dials.
+
+    Attributes:
+        kind: dialed first.
+        also: accepted, too, and dialed if `kind` fails; for a change of all nodes, one after the other. None: no other.
+        credentials: of TLS: the certificates of this node; needed if one of the kinds is TLS.
+
+    Raises:
+        ValueError: credentials are missing, or are not those of a node.
+    """
+
+    kind: PeerKind = PeerKind.PLAIN
+    also: PeerKind | None = None
+    credentials: Credentials | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind is self.also:
+            raise ValueError(f"expected two different kinds of connections, found {self.kind} twice")
+        if PeerKind.TLS in self.kinds and (self.credentials is None or self.credentials.current.peers is None):
+            raise ValueError("TLS between nodes needs the certificate of a node")
+
+    @property
+    def kinds(self) -> tuple[PeerKind, ...]:
+        """All kinds, the preferred one first."""
+        return (self.kind,) if self.also is None else (self.kind, self.also)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all connections are plain."""
+        return self.kinds == (PeerKind.PLAIN,)
+
+    @property
+    def generation(self) -> int:
+        """Which certificates are in use: another number after each change; 0 without any."""
+        return 0 if self.credentials is None else self.credentials.current.generation
+
+    def kind_of(self, first_byte: int) -> PeerKind | None:
+        """Return the kind of an accepted connection by its first byte; None: it is refused."""
+        kind = PeerKind.TLS if first_byte == _TLS_HANDSHAKE else PeerKind.PLAIN
+        return kind if kind in self.kinds else None
+
+    def contexts(self) -> PeerContexts:
+        """Return the certificates that the next TLS connection uses."""
+        assert self.credentials is not None, "checked by __post_init__"
+        contexts = self.credentials.current.peers
+        assert contexts is not None, "the files of a node are replaced by those of a node only"
+        return contexts
+
+
+PLAIN_PEERS: Final = PeerSecurity()

@@ -1,0 +1,314 @@
+"""TLS between nodes over real sockets: what passes, what is refused, and what strangers can take of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dledger.core.messages import Heartbeat, Push
+from dledger.errors import DLedgerError
+from dledger.peer import connection as peer_connection
+from dledger.peer.bootstrap import BootstrapConnection, BootstrapServer
+from dledger.peer.frames import encode_hello
+from dledger.peer.handshake import Handshake
+from dledger.peer.listening import HANDSHAKES_PER_ADDRESS_MAX
+from dledger.peer.origin import BootstrapMessage, RawOrigin
+from dledger.peer.refusals import Refusal
+from dledger.peer.transport import PeerTransport
+from dledger.security.contexts import peer_contexts
+from dledger.security.credentials import Credentials
+from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
+from dledger.types import Span
+from tests.integration.dledger.peer.test_transport import Recorder, greeting, is_linked, members_of
+from tests.support.certificates import new_authority, node_identity, node_pair, tls_of, user_pair, write_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from dledger.config import NodeConfig
+    from dledger.security.settings import Tls
+
+    Configs = dict[str, NodeConfig]
+    Run = Callable[[Coroutine[Any, Any, None]], None]
+    Eventually = Callable[[Callable[[], object]], Coroutine[Any, Any, None]]
+
+GROUP = "test"
+OURS, FOREIGN = new_authority(), new_authority("a foreign authority")
+LARGE = bytes(range(256)) * 8192
+
+
+def tls_of_node(node_id: str, **how: Any) -> Tls:
+    return tls_of(node_pair(OURS, node_id, group=GROUP, **how), OURS)
+
+
+def secured(folder: Path, node_id: str, also: PeerKind | None = None) -> PeerSecurity:
+    """Return the security of a node whose certificate is in files of its own."""
+    files = write_tls(folder / node_id, tls_of_node(node_id))
+    return PeerSecurity(PeerKind.TLS, also, Credentials(files, expected=node_identity(node_id, GROUP)))
+
+
+async def begun(
+    stack: AsyncExitStack, config: NodeConfig, security: PeerSecurity = PLAIN_PEERS
+) -> tuple[PeerTransport, Recorder]:
+    recorder = Recorder()
+    transport = PeerTransport(config, recorder, RawOrigin(), random=Random(), security=security)
+    await transport.start()
+    stack.push_async_callback(transport.stop)
+    transport.set_members(members_of(config))
+    return transport, recorder
+
+
+async def dialed(config: NodeConfig, context: ssl.SSLContext | None) -> tuple[Any, Any]:
+    address = config.self_address
+    name = "" if context is not None else None
+    return await asyncio.open_connection(address.host, address.port, ssl=context, server_hostname=name)
+
+
+async def answer_to(config: NodeConfig, context: ssl.SSLContext | None, hello: bytes) -> bytes:
+    """Return all bytes that a node sends to a process that greets it; empty if it closes without a word."""
+    reader = writer = None
+    with suppress(OSError, asyncio.IncompleteReadError):
+        reader, writer = await dialed(config, context)
+        writer.write(hello)
+        return bytes(await reader.read(1))
+    if writer is not None:
+        writer.close()
+    return b""
+
+
+async def at_end(reader: asyncio.StreamReader) -> bool:
+    """Return whether the other side has closed a connection without a word."""
+    with suppress(ConnectionError):
+        return await reader.read(1) == b""
+    return True
+
+
+def context_of(tls: Tls) -> ssl.SSLContext:
+    return peer_contexts(tls).dialing
+
+
+def anonymous_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def old_version() -> ssl.SSLContext:
+    context = context_of(tls_of_node("n1"))
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+STRANGERS: dict[str, Callable[[], ssl.SSLContext | None]] = {
+    "plain": lambda: None,
+    "no certificate": anonymous_context,
+    "expired": lambda: context_of(tls_of_node("n1", is_expired=True)),
+    "foreign authority": lambda: context_of(tls_of(node_pair(FOREIGN, "n1", group=GROUP), OURS)),
+    "self-signed": lambda: context_of(tls_of(FOREIGN, OURS)),
+    "another node's": lambda: context_of(tls_of_node("n2")),
+    "another group's": lambda: context_of(tls_of(node_pair(OURS, "n1", group="other"), OURS)),
+    "a user's": lambda: context_of(tls_of(user_pair(OURS, "n1", group=GROUP), OURS)),
+    "old version of TLS": old_version,
+}
+
+
+# ------------------------------------------------------------------------------------------------------- what passes
+
+
+def test_messages_small_and_large_pass_over_tls(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
+) -> None:
+    pushes = [
+        Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload) for payload in (b"x" * 100, LARGE, b"y" * 20_000)
+    ]
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            n1, received = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
+            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+            for push in pushes:
+                n0.send("n1", push)
+            await eventually(lambda: len(received.messages) == len(pushes))
+            assert [message for _, message in received.messages] == pushes
+            assert n0.connection_counts() == {"off": 0, "tls": 4}
+
+    run(main())
+
+
+def test_bootstrap_questions_pass_over_tls(run: Run, configs: Configs, tmp_path: Path) -> None:
+    class Echo(RawOrigin):
+        async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
+            return BootstrapMessage(f"{peer_id} asks ".encode() + question.body, LARGE)
+
+    async def main() -> None:
+        server = BootstrapServer(configs["n0"], Echo(), secured(tmp_path, "n0"))
+        await server.start()
+        asking = Handshake(configs["n1"], lambda _: False, None, security=secured(tmp_path, "n1"))
+        connection = await BootstrapConnection.dial(asking, "n0", configs["n0"].self_address)
+        connection.ask(BootstrapMessage(b"all"))
+        assert await connection.answer() == BootstrapMessage(b"n1 asks all", LARGE)
+        connection.close()
+
+        other = Handshake(configs["n1"], lambda _: False, None, security=secured(tmp_path, "n2"))
+        with pytest.raises((OSError, DLedgerError)):
+            await BootstrapConnection.dial(other, "n0", configs["n0"].self_address)
+        plain = Handshake(configs["n1"], lambda _: False, None)
+        with pytest.raises((OSError, DLedgerError)):
+            await BootstrapConnection.dial(plain, "n0", configs["n0"].self_address)
+        await server.stop()
+
+    run(main())
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("case", "refusal"),
+    [
+        ("plain", Refusal.INSECURE),
+        ("no certificate", Refusal.HANDSHAKE),
+        ("expired", Refusal.HANDSHAKE),
+        ("foreign authority", Refusal.HANDSHAKE),
+        ("self-signed", Refusal.HANDSHAKE),
+        ("another node's", Refusal.IDENTITY),
+        ("another group's", Refusal.IDENTITY),
+        ("a user's", Refusal.IDENTITY),
+        ("old version of TLS", Refusal.HANDSHAKE),
+    ],
+)
+def test_stranger_gets_no_answer_and_is_counted(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, case: str, refusal: Refusal
+) -> None:
+    """The greeting is that of n1 in all cases: only the certificate differs."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, received = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            assert await answer_to(configs["n0"], STRANGERS[case](), greeting(configs["n1"], "n0")) == b""
+            await eventually(lambda: n0.refused_counts[refusal] == 1)
+            assert not received.messages
+            assert sum(n0.refused_counts.values()) == 1
+
+    run(main())
+
+
+def test_nodes_with_swapped_certificates_do_not_connect(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """n1 presents the certificate of n2: neither what it dials nor what n0 dials is accepted."""
+    files = write_tls(tmp_path / "swapped", tls_of_node("n2"))
+    swapped = PeerSecurity(PeerKind.TLS, None, Credentials(files, expected=node_identity("n2", GROUP)))
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            await begun(stack, configs["n1"], swapped)
+            await eventually(lambda: n0.refused_counts[Refusal.IDENTITY] >= 2)
+            await eventually(lambda: "expected the certificate of node n1 of group test, found that of" in caplog.text)
+            await eventually(lambda: n0._links["n1"]._dialers[0].attempts_count >= 2)
+            assert not n0._links["n1"].connections()
+
+    run(main())
+
+
+def test_node_with_tls_never_dials_plain(run: Run, configs: Configs, eventually: Eventually, tmp_path: Path) -> None:
+    """A downgrade: the address of n1 is taken by a process that resets every TLS connection."""
+    first_bytes = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first_bytes.append(await reader.read(1))
+        writer.transport.abort()
+
+    async def main() -> None:
+        address = configs["n1"].self_address
+        async with await asyncio.start_server(refuse, address.host, address.port), AsyncExitStack() as stack:
+            await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            await eventually(lambda: len(first_bytes) >= 6)
+        assert set(first_bytes) == {b"\x16"}
+
+    run(main())
+
+
+# ------------------------------------------------------------------------------------------------- change of all nodes
+
+
+def test_plain_and_tls_nodes_connect_while_one_of_them_also_allows_plain(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0", PeerKind.PLAIN))
+            n1, _ = await begun(stack, configs["n1"])
+            n2, _ = await begun(stack, configs["n2"], secured(tmp_path, "n2"))
+            await eventually(lambda: is_linked(n0, "n0", n1, "n1") and is_linked(n0, "n0", n2, "n2"))
+            assert n0.connection_counts() == {"off": 4, "tls": 4}
+            assert not n1.is_connected_to("n2")
+            assert not n2.is_connected_to("n1")
+            n1.send("n0", Heartbeat(1, -1, 1))
+
+    run(main())
+
+
+# --------------------------------------------------------------------------------------------------------- what floods
+
+
+def test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
+) -> None:
+    """Connections that say nothing, or begin a handshake and stop, end for the next one of their address."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            flood = [await dialed(configs["n0"], None) for _ in range(6 * HANDSHAKES_PER_ADDRESS_MAX)]
+            for _, writer in flood[::2]:
+                writer.write(b"\x16\x03\x01")
+            count = len(flood) - HANDSHAKES_PER_ADDRESS_MAX
+            await eventually(lambda: n0.refused_counts[Refusal.CROWDED] >= count)
+            n1, _ = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
+            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+            assert [await at_end(reader) for reader, _ in flood[:count]] == [True] * count
+            for _, writer in flood:
+                writer.transport.abort()
+
+    run(main())
+
+
+def test_greeting_time_covers_the_handshake(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent connection ends with the handshake's time; one that only shakes hands ends with the greeting's."""
+    monkeypatch.setattr(peer_connection, "HELLO_TIMEOUT_S", 0.3)
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            for context in (None, context_of(tls_of_node("n1"))):
+                reader, writer = await dialed(configs["n0"], context)
+                with suppress(OSError):
+                    assert await reader.read(1) == b""
+                writer.transport.abort()
+            await eventually(lambda: n0.refused_counts[Refusal.SILENT] >= 1)
+
+    run(main())
+
+
+def test_hello_in_plain_bytes_is_no_greeting_of_a_tls_port(configs: Configs) -> None:
+    """The first byte decides: a frame's is 0, for its size is bounded."""
+    hello = Handshake(configs["n0"], lambda _: True, RawOrigin()).hello("n1", is_bulk=True)
+    plain = replace(PLAIN_PEERS, kind=PeerKind.PLAIN)
+    assert encode_hello(hello)[0] == 0
+    assert plain.kind_of(0) is PeerKind.PLAIN
+    assert plain.kind_of(0x16) is None
