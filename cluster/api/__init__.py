@@ -1,6 +1,6 @@
-"""Our own gRPC services: `cluster.v1.BrokerService` and `cluster.v1.NameServer`.
+"""The gRPC services of `cluster.v1`: `BrokerService`, `AccessService` and `NameServer`.
 
-Requests are checked, translated to calls of replica and broker rules, and answered; no rule belongs here. The calls
-that brokers and name servers make to each other are here, too. Another protocol gets a package beside this one. Only
-`cluster.server` and the command line import it.
+A service checks requests and translates them to calls of the replica and of the broker rules; the rules themselves are
+elsewhere. The calls between brokers and name servers are here, too. Another protocol gets a package of its own. Only
+`cluster.server` and the command line import this package.
 """

@@ -1,6 +1,6 @@
-"""Answers of `BrokerService`: refusals, reports of skipped messages, read modes.
+"""Building blocks of `BrokerService` answers: refusals, reports of skipped messages, read modes.
 
-Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`), and the rules
+Not here: the calls (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`), and the rules
 (`cluster.broker.core`).
 """
 
@@ -45,7 +45,7 @@ Response = TypeVar("Response", bound=_Answering)
 async def answered(
     core: BrokerCore, kind: Callable[..., Response], work: Awaitable[Response], *, is_read: bool = False
 ) -> Response:
-    """Return the response that `work` gives, or one that says why it failed."""
+    """Return the response of `work`, or a response with the refusal if it failed."""
     try:
         return await work
     except (StoreError, DLedgerError) as error:
@@ -53,19 +53,19 @@ async def answered(
 
 
 def refusal(core: BrokerCore, error: StoreError | DLedgerError, *, is_read: bool = False) -> answer_pb2.Answer:
-    """Return the answer to a request that failed, and count it."""
+    """Return the answer to a failed request, and count the refusal."""
     core.metrics.count_refusal(failure_of(error).name)
     return answer_of(error, leader_hint(core), is_read=is_read)
 
 
 def leader_hint(core: BrokerCore) -> log_pb2.LeaderHint:
-    """Return the node to ask instead of this one."""
+    """Return the leader hint for clients: the id and address of the leader."""
     status = core.replica.status()
     return log_pb2.LeaderHint(id=status.leader_id, address=status.leader_address)
 
 
 def skipped_to_pb(core: BrokerCore, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
-    """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
+    """Return the report of skipped messages of a queue; count them, and log damaged ones."""
     for each in skips:
         core.metrics.count_skipped(each.cause, each.end - each.begin)
         if each.record is not None:
@@ -74,7 +74,7 @@ def skipped_to_pb(core: BrokerCore, topic: str, queue_id: int, skips: Sequence[S
 
 
 def damaged_to_pb(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
-    """Return the report of damaged records that may be what was looked for; count and log them."""
+    """Return the report of damaged records that may have matched a query; count and log them."""
     for each in records:
         core.metrics.count_skipped(SkipCause.DAMAGED, 1)
         _log_damaged(topic, -1, each)
@@ -82,7 +82,7 @@ def damaged_to_pb(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> l
 
 
 def read_mode_of(mode: int) -> ReadMode:
-    """Return the read mode; linearizable if a newer client sends a mode that is not known here."""
+    """Return the read mode; LINEARIZABLE for an unknown mode of a newer client."""
     return _READ_MODES.get(mode, ReadMode.LINEARIZABLE)
 
 

@@ -1,8 +1,8 @@
-"""The gRPC service `cluster.v1.BrokerService` in front of one replica: passes each call to its handler.
+"""The gRPC service `cluster.v1.BrokerService` of one replica: it passes each call to its handler.
 
-A refusal is an ordinary response with an `Answer`; a gRPC error only ever comes from gRPC itself. The answer to bad
-input is described in `put_calls`,`read_calls` and `cluster.broker.core`; code and certainty of each cause in
-`cluster.protocol.errors`.
+A refusal is an ordinary response with an `Answer`; gRPC errors come only from gRPC itself. `put_calls`, `read_calls`
+and `cluster.broker.core` list the answers to invalid input; `cluster.protocol.errors` has the code and the certainty of
+each cause.
 """
 
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
@@ -48,7 +48,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     """The servicer.
 
     Args:
-        core: of the broker.
+        core: rules of the broker.
     """
 
     def __init__(self, core: BrokerCore) -> None:
@@ -67,7 +67,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:
-        """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
+        """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
         if isinstance(response, pb.PutResponse):
             refused = self._puts.refused(error, request)
         else:
@@ -92,7 +92,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return await answered(self._core, pb.GetResponse, self._reads.get(request), is_read=True)
 
     async def Subscribe(self, request: pb.SubscribeRequest, context: Context) -> AsyncIterator[pb.SubscribeResponse]:
-        """Read queues without end."""
+        """Stream the messages of queues, endlessly."""
         async for response in self._reads.subscribe(request):
             yield response
 
@@ -101,27 +101,27 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return await answered(self._core, pb.QueryResponse, self._queries.by_key(request), is_read=True)
 
     async def QueryById(self, request: pb.QueryByIdRequest, context: Context) -> pb.QueryResponse:
-        """Find the message of an id."""
+        """Find the message with an id."""
         return await answered(self._core, pb.QueryResponse, self._queries.by_id(request), is_read=True)
 
     async def QueryByTime(self, request: pb.QueryByTimeRequest, context: Context) -> pb.QueryByTimeResponse:
-        """Find messages by when they were stored."""
+        """Find messages by store timestamp."""
         return await answered(self._core, pb.QueryByTimeResponse, self._queries.by_time(request), is_read=True)
 
     async def Offsets(self, request: pb.OffsetsRequest, context: Context) -> pb.OffsetsResponse:
-        """Answer the first and last offset of queues."""
+        """Return the first and the end offset of queues."""
         return await answered(self._core, pb.OffsetsResponse, self._queries.offsets(request), is_read=True)
 
     async def DescribeLog(self, request: pb.DescribeLogRequest, context: Context) -> pb.DescribeLogResponse:
-        """Answer the readable ranges of topics."""
+        """Return the readable ranges of topics."""
         return await answered(self._core, pb.DescribeLogResponse, self._log.describe(request), is_read=True)
 
     async def PlanLog(self, request: pb.PlanLogRequest, context: Context) -> pb.PlanLogResponse:
-        """Answer the next range for a reader of many queues."""
+        """Return the next range for a reader of many queues."""
         return await answered(self._core, pb.PlanLogResponse, self._log.plan(request), is_read=True)
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
-        """Read the log in great chunks."""
+        """Stream the log in large chunks."""
         async for response in self._log.read(request):
             yield response
 
@@ -145,11 +145,11 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
             yield response
 
     async def LockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.LockQueuesResponse:
-        """Give queues to one consumer alone."""
+        """Lock queues for one consumer."""
         return await answered(self._core, pb.LockQueuesResponse, self.groups.lock(request))
 
     async def UnlockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.ChangeResponse:
-        """Take queues back from a consumer."""
+        """Release a consumer's queue locks."""
         return await answered(self._core, pb.ChangeResponse, self.groups.unlock(request))
 
     async def SetTopic(self, request: pb.SetTopicRequest, context: Context) -> pb.ChangeResponse:
@@ -177,17 +177,17 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return await answered(self._core, pb.ListGroupsResponse, self.topics.list_groups(request), is_read=True)
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
-        """Return the way to topics."""
+        """Return the routes of topics."""
         return await answered(self._core, nameserver_pb2.RouteResponse, self.topics.route(request), is_read=True)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
-        """Answer the state of this node's messages."""
+        """Return the state of this node's message store."""
         return await answered(self._core, pb.BrokerStatusResponse, self.topics.status(request), is_read=True)
 
 
 @lru_cache(maxsize=4096)
 def host_of(peer: str) -> Host:
-    """Return the client of a call, as gRPC names it: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000`; else loopback."""
+    """Parse gRPC's name of a client, `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`; loopback for other forms."""
     family, _, rest = peer.partition(":")
     address, _, port = unquote(rest).rpartition(":")
     try:

@@ -1,4 +1,4 @@
-"""The consumed offsets of groups, their members, and the queue locks of their consumers."""
+"""The calls of consumer groups: committed offsets, membership, queue locks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from store.queues.merge_by_offset import Steps
 
 NO_OFFSET: Final = -1
-# Offsets of one command, which is checked, written and applied in one iteration of the loop: 10 us each.
+# Maximum offsets of one command, which is checked, written and applied in one iteration of the loop: 10 us each.
 _OFFSETS_PER_TURN: Final = 1_024
-# How long the consumers of a group have to find a new leader, before it sends the members and grants locks.
+# The time for the consumers of a group to find a new leader, before it sends the members and grants locks.
 GATHER_MS: Final = 3_000
 _MS_PER_S: Final = 1000
 
@@ -51,20 +51,20 @@ class GroupCalls:
         core.replica.when_status_changes(self._status_changed)
 
     def _status_changed(self) -> None:
-        """Drop the state that a new leader rebuilds: the members of groups, and the locks on queues."""
+        """Drop the state that a new leader rebuilds: the members of groups, and the queue locks."""
         status = self._core.replica.status()
         if self._current_term.is_of(status):
             return
         self._current_term = _CurrentTerm(status)
-        # Those of an earlier term may have been given away elsewhere.
+        # Another leader may have granted the locks of an earlier term to other consumers.
         self._locks.clear()
         for stay in self._stays:
             stay.news.set()
 
     def gathering_ms(self, group: str) -> int:
-        """Return the time that this leader still waits for a group's consumers, because it had some in an earlier term.
+        """Return the milliseconds that this leader still waits for a group's consumers; 0: it does not wait.
 
-        Else the first one that comes would take the others' queues, which they are reading still.
+        Without the wait, the first consumer to join would take the queues that the others are still reading.
         """
         left_ms = self._current_term.began_ms + GATHER_MS - monotonic_ms()
         has_consumed = any(True for _ in self._core.replica.state.offsets(group))
@@ -76,7 +76,7 @@ class GroupCalls:
         """Commit the consumed offsets of a group.
 
         Raises:
-            StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
+            StoreError, DLedgerError: nothing was stored, unless the error's certainty is unknown.
         """
         check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
         offsets = await run_cooperatively(
@@ -85,7 +85,7 @@ class GroupCalls:
         await self._core.check_current()
         topic = self._core.known_topic(request.topic)
         if await run_cooperatively(self._beyond_end(topic, offsets)) is not None:
-            # What was acknowledged a moment ago may have to be dispatched yet.
+            # Messages acknowledged just now may not be dispatched yet.
             await self._core.confirm()
             beyond = await run_cooperatively(self._beyond_end(topic, offsets))
             if beyond is not None:
@@ -110,14 +110,14 @@ class GroupCalls:
             self._core.check_queue(topic, queue_id, count)
             end = store.max_offset(topic.name, queue_id)
             if offset > end:
-                return f"queue {queue_id} of topic {topic.name!r} ends at {end}, found {offset}. Nothing was kept"
+                return f"queue {queue_id} of topic {topic.name!r} ends at {end}, found {offset}. Nothing was stored"
         return None
 
     async def reset(self, request: pb.ResetOffsetRequest) -> pb.ChangeResponse:
-        """Set offsets of a group, forwards or back.
+        """Set offsets of a group, forwards or backwards.
 
         Raises:
-            StoreError, DLedgerError: nothing was set, unless the error leaves that open.
+            StoreError, DLedgerError: nothing was set, unless the error's certainty is unknown.
         """
         await self._core.check_current()
         await self._core.ensure_group(request.group)
@@ -133,7 +133,7 @@ class GroupCalls:
         return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
 
     def _counted(self, group: str, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[list[QueueOffset]]:
-        """Return offsets with how often those were reset that the group has now.
+        """Return the offsets with the current reset counts of the group's offsets.
 
         Raises:
             RequestFailed: UNKNOWN_QUEUE.
@@ -147,9 +147,9 @@ class GroupCalls:
         return found
 
     async def _change(self, command: CommitOffsets | ResetOffsets) -> dict[int, CommitOutcome]:
-        """Change offsets of one topic; return what became of each, by queue."""
+        """Change offsets of one topic; return the outcome of each, by queue."""
         applied = await self._core.change(command)
-        # The outcomes are in order of the command's bytes.
+        # The outcomes are in the order of the encoded command.
         queue_ids = sorted(each.queue_id for each in command.offsets)
         return dict(zip(queue_ids, applied.outcomes, strict=True))
 
@@ -160,7 +160,7 @@ class GroupCalls:
             RequestFailed: this node does not lead, or there is no such topic.
         """
         self._core.check_leading()
-        # A new leader may not have applied yet what was committed at the previous one.
+        # A new leader may not have applied offsets committed at the previous leader.
         await self._core.confirm()
         found = await run_cooperatively(self._kept(request))
         return pb.FetchOffsetResponse(
@@ -171,7 +171,7 @@ class GroupCalls:
         )
 
     def _kept(self, request: pb.FetchOffsetRequest) -> Steps[list[QueueOffset]]:
-        """Return the offsets that a request asks for.
+        """Return the requested offsets.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC.
@@ -193,18 +193,18 @@ class GroupCalls:
     # ------------------------------------------------------------------------------------------------------ locks
 
     async def lock(self, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
-        """Give queues to one consumer of the group alone; what it holds ends with its stay.
+        """Lock queues for one consumer of the group; its locks end with its membership.
 
         Raises:
-            IllegalRequest, RequestFailed: nothing was given.
+            IllegalRequest, RequestFailed: nothing was locked.
         """
         queues = await self._queues_of(request)
         gathering_ms = self.gathering_ms(request.group)
         if gathering_ms:
-            message = f"the group's consumers have {gathering_ms} ms yet to come to this new leader; ask again"
+            message = f"this new leader waits {gathering_ms} ms more for the group's consumers to join; retry then"
             raise RequestFailed(Reason.LEADER_NOT_READY, message)
         if request.client_id not in self.members.members(request.group):
-            # Else one that is out already could keep the others from its queues.
+            # Otherwise a consumer that has left the group could block the others.
             message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
             raise RequestFailed(Reason.NOT_IN_GROUP, message)
         locked = self._locks.lock(request.group, request.client_id, queues, monotonic_ms())
@@ -212,10 +212,10 @@ class GroupCalls:
         return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)
 
     async def unlock(self, request: pb.LockQueuesRequest) -> pb.ChangeResponse:
-        """Take queues back from a consumer.
+        """Release a consumer's queue locks.
 
         Raises:
-            IllegalRequest, RequestFailed: nothing was taken.
+            IllegalRequest, RequestFailed: nothing was released.
         """
         await self._check_locks(request)
         # Not checked: the topic may have been deleted, or have fewer queues than when they were locked.
@@ -241,9 +241,9 @@ class GroupCalls:
     # ---------------------------------------------------------------------------------------------------- members
 
     async def join(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> AsyncIterator[pb.JoinGroupResponse]:
-        """Keep a consumer in its group as long as it sends; send the members at each change.
+        """Keep a consumer in its group while it sends heartbeats; send it the members at each change.
 
-        When the stream ends, so do the consumer's locks: a consumer whose stream was lost hands nothing out before it
+        The end of the stream releases the consumer's locks: a consumer that lost its stream delivers nothing until it
         has its locks again.
         """
         stay = _Stay(self._core, self.members, self.gathering_ms, self._check_bounds)
@@ -265,7 +265,7 @@ def _offsets_of(
     """Return the rows of a request.
 
     Raises:
-        IllegalRequest: there are other numbers of counts than of queues, or a queue is named twice.
+        IllegalRequest: the lists differ in length, or a queue occurs twice.
     """
     if reset_counts:
         check_lengths("queue_ids and reset_counts", queue_ids, reset_counts)
@@ -279,22 +279,22 @@ def _offsets_of(
 
 
 class _CurrentTerm:
-    """The time in which this node leads, or does not, without a break."""
+    """A period in which this node is leader, or is not, without interruption."""
 
     def __init__(self, status: ReplicaStatus) -> None:
         self._term, self._is_leading = status.term, status.is_leading
         self.began_ms = monotonic_ms()
 
     def is_of(self, status: ReplicaStatus) -> bool:
-        """Return whether it continues."""
+        """Return whether `status` belongs to the same period."""
         return (self._term, self._is_leading) == (status.term, status.is_leading)
 
 
 class _Stay:
-    """One consumer's stay in its group.
+    """One consumer's membership in its group: the state of a JoinGroup stream.
 
     Attributes:
-        group: which one; empty before the consumer has said it.
+        group: name of the group; empty before the first request.
         news: set when there is a change to send or to check.
     """
 
@@ -316,7 +316,7 @@ class _Stay:
         self._is_over = False
 
     async def listen(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> None:
-        """Take what the consumer sends, until it sends no more."""
+        """Handle the consumer's requests until its stream ends."""
         iterator = aiter(requests)
         try:
             while True:
@@ -355,7 +355,7 @@ class _Stay:
         return "" if self._member is None else self._member.client_id
 
     async def updates(self) -> AsyncIterator[pb.JoinGroupResponse]:
-        """Yield the members of the group at each change; the last response says why the membership was ended, if so."""
+        """Yield the members of the group at each change; the last response has the reason if the broker ends it."""
         while True:
             await self.news.wait()
             self.news.clear()
@@ -373,7 +373,7 @@ class _Stay:
                 asyncio.get_running_loop().call_later(gathering_ms / _MS_PER_S, self.news.set)
                 continue
             if self._members.members(self.group).get(self._member.client_id) is not self._member:
-                self._error = RequestFailed(Reason.CLIENT_ID_IN_USE, "a new life of this consumer has joined since")
+                self._error = RequestFailed(Reason.CLIENT_ID_IN_USE, "a newer process with this client id has joined")
                 break
             yield pb.JoinGroupResponse(
                 client_ids=self._members.client_ids(self.group), version=self._members.version(self.group)
@@ -382,5 +382,5 @@ class _Stay:
             yield pb.JoinGroupResponse(answer=refusal(self._core, self._error))
 
     def leave(self) -> bool:
-        """Be in the group no longer; return whether this life of the consumer was the last that was in it."""
+        """Leave the group; return whether the consumer is out of it: no newer process with its id has joined."""
         return self._member is not None and self._members.leave(self.group, self._member)

@@ -1,16 +1,16 @@
 """DescribeLog, PlanLog and ReadLog: the log in large chunks, for readers of many queues at once.
 
-What bad input gets (`cluster.protocol.errors` has the code of each; a read changes nothing):
+Answers to invalid or unavailable input (`cluster.protocol.errors` has the codes; a read changes nothing):
 
-| request                                              | answer                                        |
-| ---------------------------------------------------- | --------------------------------------------- |
-| a topic that is not here, or may not be read         | DescribeLog leaves it out; else as for Get    |
-| lists of different lengths, negative numbers         | ILLEGAL_REQUEST                               |
-| more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
-| a range of the log, or of a queue, that is gone      | PlanLog cuts it; ReadLog: NO_MESSAGE          |
-| a range that this node does not have yet             | SERVICE_NOT_AVAILABLE                         |
-| a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
-| too many streams                                     | TOO_MANY_WAITERS                              |
+| request                                          | answer                                     |
+| ------------------------------------------------ | ------------------------------------------ |
+| a topic that does not exist, or is not readable  | DescribeLog omits it; otherwise as for Get |
+| lists of different lengths, negative numbers     | ILLEGAL_REQUEST                            |
+| more than 65,536 queues, or the same queue twice | ILLEGAL_REQUEST                            |
+| a deleted range of the log or of a queue         | PlanLog cuts it; ReadLog: NO_MESSAGE       |
+| a range that this node does not have yet         | SERVICE_NOT_AVAILABLE                      |
+| messages that are deleted during the call        | SERVICE_NOT_AVAILABLE                      |
+| too many streams                                 | TOO_MANY_WAITERS                           |
 
 A stream has one chunk in memory at a time, and yields to other calls between two chunks. Work on many queues yields
 every few milliseconds, so that a leader can send its heartbeats; if retention deletes a file in between, the stream
@@ -50,7 +50,7 @@ _UNITS_MAX: Final = 4096
 
 
 class LogCalls:
-    """The calls that read the log in great pieces."""
+    """The calls that read the log in large chunks."""
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
@@ -98,7 +98,7 @@ class LogCalls:
         splits = []
         for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
             splits.append(self._front_of(offset))
-            # A long log has many: yield to other calls.
+            # A long log has many files: yield to other calls.
             await asyncio.sleep(0)
         return pb.PlanLogResponse(
             spans=await run_cooperatively(
@@ -112,7 +112,7 @@ class LogCalls:
         )
 
     def _readable(self) -> Steps[list[str]]:
-        """Return the topics that may be read, in order; those that are created in between may be missing."""
+        """Return the readable topics, in order; topics that are created meanwhile may be missing."""
         topics, found = self._core.replica.state.topics, []
         for name in list(topics):
             yield
@@ -122,7 +122,7 @@ class LogCalls:
         return sorted(found)
 
     def _queues_of(self, name: str) -> Iterator[QueueKey]:
-        """Yield the queues of a topic; none when it was deleted in between."""
+        """Yield the queues of a topic; none if it was deleted meanwhile."""
         topic = self._core.replica.state.topics.get(name)
         for number in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
             yield QueueKey(name, number)
@@ -135,7 +135,7 @@ class LogCalls:
         return found
 
     def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[UnitRange], list[UnitRange]]]:
-        """Return the requested ranges without missing messages; and those ranges that are not empty."""
+        """Return the requested ranges without deleted messages; and those of them that are not empty."""
         store, found, filled = self._core.replica.store, [], []
         for key, (begin, end) in wanted.items():
             yield
@@ -149,7 +149,7 @@ class LogCalls:
     def _by_time(
         self, spans: Iterable[tuple[QueueKey, tuple[int, int]]], timestamp_ms: int
     ) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
-        """Return the spans from a time on."""
+        """Return the spans cut to messages from a time on."""
         store, found = self._core.replica.store, []
         for key, (begin, end) in spans:
             yield
@@ -157,7 +157,7 @@ class LogCalls:
         return found
 
     def _front_of(self, offset: int) -> int:
-        """Return the begin of a message in the log: of its record, or of its entry's header."""
+        """Return the log offset at which a message begins: that of its record, or of its entry's header."""
         found = self._core.replica.store.log.raw(offset, offset + 1, 1)
         return offset if found is None else offset - found.header_size
 
@@ -165,7 +165,7 @@ class LogCalls:
         def units(begin: int, end: int) -> tuple[Int64s, Int32s]:
             found = self._queue(key).units(begin, end - begin)
             if len(found.sizes) < end - begin:
-                text = f"messages of {key.topic}/{key.queue_id} were deleted while they were looked at; ask again"
+                text = f"messages of {key.topic}/{key.queue_id} were deleted during the call; retry"
                 raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, text)
             return found.physical_offsets, found.sizes
 
@@ -180,7 +180,7 @@ class LogCalls:
     # --------------------------------------------------------------------------------------------------- reading
 
     async def read(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.ReadLogResponse]:
-        """Return a range of the log in chunks; the last response says why if it ends before."""
+        """Stream a range of the log in chunks; if the stream ends early, the last response has the reason."""
         core = self._core
         if self._streams >= STREAMS_MAX:
             message = f"{self._streams} streams of the log are open, which is the limit; read with fewer tasks"
@@ -206,7 +206,7 @@ class LogCalls:
             self._check_here(offset, end)
             found = log.raw(offset, end, size)
             if found is None:
-                raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: no file holds it")
+                raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: found no file with it")
             after = offset + len(found.data)
             begins = log.begins_within(offset, after)
             yield pb.ReadLogResponse(
@@ -225,7 +225,7 @@ class LogCalls:
         while begin < request.end:
             queue = self._queue(key)
             if begin < queue.min_offset:
-                found = f"the first that is kept is {queue.min_offset}"
+                found = f"it was deleted, the first message left is {queue.min_offset}"
                 raise RequestFailed(Reason.NO_MESSAGE, f"message {begin} of {key.topic}/{key.queue_id}: {found}")
             if request.end > queue.max_offset:
                 raise _not_yet(f"message {request.end - 1} of {key.topic}/{key.queue_id}", queue.max_offset)
@@ -236,7 +236,7 @@ class LogCalls:
             yield response
 
     def _chunk(self, offsets: Int64s, sizes: Int32s, size_max: int) -> pb.ReadLogResponse:
-        """Return messages back to back; `next_offset` is how many units they are."""
+        """Return messages back to back; `next_offset` is the number of their units."""
         log = self._core.replica.store.log
         parts: list[memoryview] = []
         places: list[tuple[int, int]] = []
@@ -277,7 +277,10 @@ class LogCalls:
 
 
 def _not_yet(what: str, found: int) -> RequestFailed:
-    return RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{what} is not here yet, it ends at {found}; ask another node")
+    return RequestFailed(
+        Reason.SERVICE_NOT_AVAILABLE,
+        f"this node does not have {what} yet, its end is {found}; retry, or ask another node",
+    )
 
 
 def _check_read(request: pb.ReadLogRequest) -> None:

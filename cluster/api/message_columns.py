@@ -1,7 +1,7 @@
-"""Messages as `cluster.v1` carries them, in columns, and as the store takes and gives them.
+"""Conversion of messages between the columns of `cluster.v1` and the types of the store.
 
-A list in a request may be empty, which means zeros or empty bytes; some may hold one value that is used for all.
-Answers leave out lists that would hold nothing else. Nothing is done for each message that one call can do for all.
+A list in a request may be empty, which means zeros or empty bytes; some lists may have one value for all messages.
+Answers omit lists of only zeros or empty bytes. Work per message is avoided where one call can do it for all.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def messages_of(request: pb.PutRequest, born_host: Host, now_ms: int) -> list[Me
     """Return the messages of a request.
 
     Args:
-        request: from a client.
-        born_host: the client.
-        now_ms: when messages were made that do not say it; milliseconds since 1970.
+        request: request of a client.
+        born_host: address of the client.
+        now_ms: born timestamp of messages that have none; milliseconds since 1970.
 
     Raises:
-        IllegalMessage: there are none, too many, or lists do not fit together.
+        IllegalMessage: there are no messages, too many, or the lists differ in length.
     """
     bodies = request.bodies
     count = len(bodies)
@@ -75,10 +75,10 @@ def _one_or_each(name: str, values: Sequence[Value], count: int, default: Value)
 
 
 def check_lengths(what: str, *lists: Sequence[object]) -> None:
-    """Raise unless lists that belong together have one length, which is not 0.
+    """Raise unless corresponding lists have the same length, which must not be 0.
 
     Raises:
-        IllegalRequest: they have not.
+        IllegalRequest: the lengths differ, or are 0.
     """
     lengths = {len(each) for each in lists}
     if len(lengths) != 1 or 0 in lengths:
@@ -91,7 +91,7 @@ def check_lengths(what: str, *lists: Sequence[object]) -> None:
 
 
 def records_of(messages: Sequence[StoredMessage]) -> bytes:
-    """Return whole records, back to back, as they are stored in the log."""
+    """Return whole records, back to back, as stored in the log."""
     records = cast("Sequence[Record]", messages)
     return b"".join([each.view[each.position : each.position + each.size] for each in records])
 
@@ -125,5 +125,5 @@ def columns_of(messages: Sequence[StoredMessage]) -> pb.MessageColumns:
 
 @lru_cache(maxsize=4096)
 def encode_host(host: Host) -> bytes:
-    """Return a host as 4 or 16 bytes of address and 4 of port."""
+    """Encode a host as 4 or 16 bytes of address and 4 of port."""
     return host.address + _PORT.pack(host.port)

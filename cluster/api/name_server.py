@@ -1,9 +1,9 @@
-"""The gRPC service `cluster.v1.NameServer`: brokers register, clients look routes up. All of it is in memory.
+"""The gRPC service `cluster.v1.NameServer`: brokers register, clients look up routes. All state is in memory.
 
-A restarted name server knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
-"register again". Until then clients keep the routes that they have, and answers say that others may be missing.
+A restarted name server has no registrations; it answers every broker's next heartbeat, at most 30 s later, with
+"register again". Until then clients keep their routes, and answers have a flag that topics may be missing.
 
-Not here: what is kept (`cluster.nameserver.registered_brokers`), the sender of registrations
+Not here: the registrations (`cluster.nameserver.registered_brokers`), the sender of registrations
 (`cluster.nameserver.registration`).
 """
 
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-# Within it every broker has registered with a restarted name server: a heartbeat, and one more try.
+# Within this time every broker has registered with a restarted name server: one heartbeat, and one retry.
 YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
 _CALLS_MAX = 1_024
-# Of one answer of ListTopics: at most 2.5 MiB.
+# Topics in one answer of ListTopics: at most 2.5 MiB.
 TOPICS_PER_PAGE = 10_000
 _NAMES_PER_STEP = 10_000
-# Nodes that the routes of one answer name, all together, unless one topic alone has more: some 3 MiB.
+# Maximum nodes in the routes of one answer, unless one topic alone has more: some 3 MiB.
 _ROUTE_NODES_MAX = 30_000
 
 logger = logging.getLogger(__name__)
@@ -92,20 +92,20 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     @property
     def topics_count(self) -> int:
-        """How many topics are kept, of all brokers, also of registrations whose last piece is to come."""
+        """The number of stored topics of all brokers, incomplete registrations included."""
         return self._table.topics_count
 
     def scan(self) -> None:
-        """Drop brokers that were silent for too long."""
+        """Drop brokers without recent heartbeats."""
         for name in self._table.scan(self._clock_ms()):
-            logger.warning("broker_dropped broker=%r: it was silent for too long", name)
+            logger.warning("broker_dropped broker=%r: no heartbeat for too long", name)
 
     # ------------------------------------------------------------------------------------------------ from brokers
 
     async def Register(
         self, request: nameserver_pb2.RegisterRequest, context: Context
     ) -> nameserver_pb2.RegisterResponse:
-        """Take what a leader says of its broker."""
+        """Accept or refuse a leader's registration of its broker."""
         response = nameserver_pb2.RegisterResponse()
         with _answered(response):
             registration = registration_of(request)
@@ -126,14 +126,14 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return response
 
     async def _confirm(self, registration: Registration, *, is_difference: bool) -> None:
-        """Return when a registration may be accepted; the caller must accept it before it yields to the loop.
+        """Wait until a registration may be accepted; the caller must accept it before it yields to the loop.
 
         Raises:
-            StaleRegistration, IllegalRegistration, store.errors.IllegalMessage: as `RouteTable.register`.
+            StaleRegistration, IllegalRegistration, store.errors.IllegalMessage: see `RouteTable.register`.
             UnconfirmedRegistration: no node of the known registration confirms it.
         """
         if is_difference:
-            # Taken only from the process that registered what it adds to.
+            # A difference is accepted only from the process that registered the broker.
             return
         replace(registration, topics=()).check()
         known = self._table.doubted(registration, self._clock_ms())
@@ -157,7 +157,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     async def Unregister(
         self, request: nameserver_pb2.UnregisterRequest, context: Context
     ) -> nameserver_pb2.UnregisterResponse:
-        """Drop a broker that ends."""
+        """Remove a broker that stops."""
         response = nameserver_pb2.UnregisterResponse()
         with _answered(response):
             self._table.unregister(request.broker, request.term, self._clock_ms(), request.life)
@@ -167,7 +167,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     # ------------------------------------------------------------------------------------------------- for clients
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
-        """Answer the brokers that have the topics."""
+        """Return the routes of topics."""
         routes = await run_cooperatively(self._routes(request.topics))
         response = route_response(routes)
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
@@ -175,7 +175,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return response
 
     def _routes(self, topics: Iterable[str]) -> Steps[dict[str, list[BrokerRoute]]]:
-        """Return the routes of topics, in order, as many of them as one answer holds; of one topic all."""
+        """Return the routes of topics, in order, up to the limit of an answer; at least all of one topic."""
         found: dict[str, list[BrokerRoute]] = {}
         nodes_count = 0
         for topic in topics:
@@ -190,32 +190,32 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     async def ListTopics(
         self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context
     ) -> nameserver_pb2.ListRegisteredTopicsResponse:
-        """Name all topics."""
+        """Return the names of all topics, one page at a time."""
         names = await run_cooperatively(self._page(request.after))
         has_more = len(names) > TOPICS_PER_PAGE
         return nameserver_pb2.ListRegisteredTopicsResponse(topics=names[:TOPICS_PER_PAGE], has_more=has_more)
 
     def _page(self, after: str) -> Steps[list[str]]:
-        """Return the names after `after` in order: those of one page, and one more."""
+        """Return the ordered names after `after`: one page, and one more."""
         page: list[str] = []
         names = (name for name in self._table.topics() if name > after)
         while chunk := set(islice(names, _NAMES_PER_STEP)):
             yield
-            # Equal to all names in order, cut off after the page, without ever having all of them in order.
+            # Selects the page without sorting all names.
             page = sorted(chunk.union(page))[: TOPICS_PER_PAGE + 1]
         return page
 
     async def ListBrokers(
         self, request: nameserver_pb2.ListBrokersRequest, context: Context
     ) -> nameserver_pb2.ListBrokersResponse:
-        """Name all brokers."""
+        """Return all brokers."""
         brokers = map(registered_broker, self._table.brokers(self._clock_ms()))
         return nameserver_pb2.ListBrokersResponse(brokers=brokers)
 
     async def SetWritable(
         self, request: nameserver_pb2.SetWritableRequest, context: Context
     ) -> nameserver_pb2.SetWritableResponse:
-        """Take the permission to write away from a broker, or give it back."""
+        """Revoke or restore the write permission of a broker."""
         response = nameserver_pb2.SetWritableResponse()
         with _answered(response):
             count = self._table.set_writable(request.broker, is_writable=request.is_writable)
@@ -225,7 +225,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
 
 def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
-    """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
+    """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
     response.answer.CopyFrom(answer_of(error))
     filled: Message = response
     return filled
@@ -233,7 +233,7 @@ def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
 
 @contextmanager
 def _answered(response: _Response) -> Iterator[None]:
-    """Word what goes wrong as the response's answer."""
+    """Turn an exception into the response's answer."""
     try:
         yield
     except (DLedgerError, StoreError) as error:
@@ -248,7 +248,7 @@ def run_name_server(address: Address) -> int:
 
 
 async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> None:
-    """Serve, and look for silent brokers, until the end.
+    """Serve, and drop silent brokers, until a signal to stop.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.

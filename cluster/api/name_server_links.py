@@ -1,4 +1,4 @@
-"""The calls between brokers and name servers, over our gRPC services: the ports of `cluster.nameserver.ports`."""
+"""The calls between brokers and name servers over gRPC: implements the ports of `cluster.nameserver.ports`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GrpcNameServer:
 
     Args:
         address: `host:port`.
-        on_lost: is called whenever a connection has ended.
+        on_lost: called whenever a connection has ended.
     """
 
     def __init__(self, address: str, on_lost: Callable[[], None]) -> None:
@@ -48,13 +48,13 @@ class GrpcNameServer:
         self._watcher: asyncio.Task[None] | None = None
 
     async def register(self, registration: Registration, topics: Sequence[TopicQueues], extent: Extent) -> bool:
-        """Send a registration with these topics; return False: the name server does not hold what it adds to."""
+        """Send a registration with these topics; return False if it changes one that the name server lacks."""
         request = register_request(registration, topics, extent)
         response = await self._answer(self._stub().Register(request, timeout=_CALL_TIMEOUT_S))
         return not response.wants_all
 
     async def heartbeat(self, registration: Registration) -> bool:
-        """Say that nothing has changed; return whether the name server holds the registration."""
+        """Send a heartbeat; return whether the name server has the registration."""
         request = nameserver_pb2.HeartbeatRequest(
             broker=registration.broker,
             term=registration.term,
@@ -87,7 +87,7 @@ class GrpcNameServer:
         return response
 
     def _stub(self) -> NameServerAsyncStub:
-        # Made in the loop that uses it.
+        # Created in the loop that uses it.
         if self._channel is None:
             self._channel = open_aio_channel(self._address, PLAIN, CHANNEL_OPTIONS)
             self._watcher = asyncio.create_task(self._watch(self._channel))
@@ -105,12 +105,12 @@ class GrpcNameServer:
 
 
 async def ask_leader(address: str) -> LeaderReport | None:
-    """Return the answer of the node at an address about its broker; None if it does not answer.
+    """Request the report of the node at an address about its broker; None if it does not answer.
 
-    The caller limits the time: a cancelled call ends its connection.
+    The caller sets the timeout: cancelling the call closes its connection.
     """
     with suppress(grpc.aio.AioRpcError):
-        # The scheme is named: an address must not be taken for the name of another one.
+        # With an explicit scheme, so that gRPC does not parse the address as another scheme.
         async with open_aio_channel(f"dns:///{address}", PLAIN, CHANNEL_OPTIONS) as channel:
             stub: BrokerServiceAsyncStub = BrokerServiceStub(channel)
             status = await stub.Status(BrokerStatusRequest())

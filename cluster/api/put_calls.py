@@ -1,17 +1,17 @@
-"""Put and PutStream: from a client's columns to the store, and back to the places of the messages.
+"""Put and PutStream: from a client's columns to the store, and back to the offsets of the messages.
 
-What bad input gets (`cluster.protocol.errors` has code and certainty of each):
+Answers to invalid input (`cluster.protocol.errors` has the code and the certainty of each):
 
 | request                                                  | reason               | found in       |
 | -------------------------------------------------------- | -------------------- | -------------- |
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
-| a topic that is no name                                  | ILLEGAL_MESSAGE      | store.model.topics   |
+| an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
 | DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_options|
-| node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
+| node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
-| a queue that the topic has not                           | UNKNOWN_QUEUE        | broker_core    |
+| a queue that the topic lacks | UNKNOWN_QUEUE        | broker_core    |
 | too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
 | disk full                                                | DISK_FULL, of a group SERVICE_NOT_AVAILABLE | store, node |
 | not durable in time                                      | FLUSH_DISK_TIMEOUT   | store service  |
@@ -48,7 +48,7 @@ _OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]
 
 
 class _Put(NamedTuple):
-    """What became of one request: an outcome, or an error."""
+    """The result of one request: an outcome, or an error."""
 
     outcome: PutOutcome | None
     error: StoreError | DLedgerError | None = None
@@ -64,29 +64,29 @@ class PutCalls:
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
     async def put(self, request: pb.PutRequest, born_host: Host) -> pb.PutResponse:
-        """Put all messages of the request; answer when that is decided."""
+        """Put all messages of the request; answer when the outcome is known."""
         return self._response(request.request_id, await self._begin(born_host, request))
 
     async def put_stream(
         self, requests: AsyncIterator[pb.PutRequest], born_host: Host
     ) -> AsyncIterator[pb.PutResponse]:
-        """Put the messages of each request; answer each when it is decided."""
+        """Put the messages of each request; answer each when its outcome is known."""
         begin: Callable[[pb.PutRequest], asyncio.Future[_Put]] = partial(self._begin, born_host)
         async for response in PipelinedCall(begin, self._response).run(requests):
             yield response
 
     def refused(self, error: IllegalRequest, request: pb.PutRequest | None) -> pb.PutResponse:
-        """Return the answer to a request that breaks a bound; None: it was too large to be read."""
+        """Return the answer to a request that exceeds a bound; None: it was too large to be decoded."""
         return self._response(0 if request is None else request.request_id, _Put(None, _illegal(error)))
 
     def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
-        """Begin one put: before the next iteration of the loop, unless its topic must be created first."""
+        """Begin one put, in this iteration of the loop unless its topic must be created first."""
         core = self._core
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()
         try:
             self._check_bounds(request)
-            # Before the topic: one that is new, or was changed, may not be known here yet.
+            # Checked before the topic: a node that does not lead may not know a new or changed topic yet.
             puts = core.replica.serving_puts()
             topic = core.replica.state.topics.get(request.topic)
             new_topic = core.topic_to_create(request.topic) if topic is None else None
@@ -121,18 +121,18 @@ class PutCalls:
         return ended
 
     async def _create_and_put(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Put:
-        """Create the topic, once for all callers that wait for it, then put."""
+        """Create the topic, once for all concurrent callers, then put."""
         name = topic.name
         try:
             if name not in self._creating:
                 self._creating[name] = asyncio.create_task(self._core.create_topic(topic))
                 self._creating[name].add_done_callback(lambda _: self._creating.pop(name))
             await asyncio.shield(self._creating[name])
-            # Deleted again in between: the next try creates it again.
+            # Deleted in between: a retry creates it again.
             self._core.known_topic(name)
         except (StoreError, DLedgerError) as error:
             failure = failure_of(error)
-            # Whether the topic is there may not be known; that none of the messages is, is certain.
+            # It may be unknown whether the topic exists, but certainly none of the messages was stored.
             return _Put(
                 None,
                 RequestFailed(
@@ -188,7 +188,7 @@ def _illegal(error: IllegalRequest) -> IllegalMessage:
 
 
 def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:
-    """Return RocketMQ's name for a put that raised."""
+    """Return RocketMQ's status for a failed put."""
     if isinstance(error, IllegalMessage):
         return PutStatus.PROPERTIES_SIZE_EXCEEDED if error.field == "properties size" else PutStatus.MESSAGE_ILLEGAL
     if isinstance(error, RequestFailed):

@@ -1,4 +1,4 @@
-"""QueryByKey, QueryById, QueryByTime and Offsets: finding messages, and places in queues."""
+"""QueryByKey, QueryById, QueryByTime and Offsets: queries for messages and offsets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COUNT_DEFAULT: Final = 32
 _SIZE_BYTES_MAX: Final = 4 << 20
 # Queue and offset at which a query by time continues.
 _CURSOR: Final = struct.Struct(">iq")
-# Reads of one query by time that find nothing, before it answers with what it has.
+# Reads without a result in one query by time, after which it answers with the messages found so far.
 _READS_MAX: Final = 64
 
 
@@ -64,7 +64,7 @@ class QueryCalls:
         return response
 
     async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
-        """Return the message of an id.
+        """Return the message with an id.
 
         Raises:
             IllegalRequest, RequestFailed, store.errors.CorruptData: the request cannot be answered.
@@ -81,15 +81,15 @@ class QueryCalls:
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
             found = self._store.message_by_id(request.message_id)
-            # The broker's internal records are not served to clients.
+            # Internal records of the broker are not served to clients.
             messages = (found,) if found is not None and not is_system_topic(found.topic) else ()
-            what = f"message {request.message_id} is not here: deleted by age, or of another broker"
+            what = f"this broker does not have message {request.message_id}: it expired, or belongs to another broker"
         if not messages:
             raise RequestFailed(Reason.NO_MESSAGE, what)
         return _query_response(messages, request.form)
 
     async def by_time(self, request: pb.QueryByTimeRequest) -> pb.QueryByTimeResponse:
-        """Return messages that were stored in a span of time, queue by queue.
+        """Return messages that were stored in a time range, queue by queue.
 
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.
@@ -99,7 +99,7 @@ class QueryCalls:
         count = _count(request.max_messages, TIME_COUNT_MAX)
         end_ms = request.end_ms or FOREVER_MS
         if request.begin_ms < 0 or end_ms < request.begin_ms:
-            raise IllegalRequest("begin_ms, end_ms", "a span of time", f"{request.begin_ms} to {request.end_ms}")
+            raise IllegalRequest("begin_ms, end_ms", "a time range", f"{request.begin_ms} to {request.end_ms}")
         if not queue_ids:
             return pb.QueryByTimeResponse()
         queue_id, offset = _read_cursor(request.cursor, queue_ids)
@@ -119,7 +119,7 @@ class QueryCalls:
                 meant = [each for each in result.messages if request.begin_ms <= each.store_timestamp < end_ms]
                 found += meant
                 size_bytes += sum(each.size for each in meant)
-                # Their times are not known: they may be in the span.
+                # Their timestamps are not known: they may be in the range.
                 response.skipped.extend(skipped_to_pb(self._core, request.topic, queue_id, result.skipped))
                 is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
                 offset = result.next_begin_offset
@@ -129,7 +129,7 @@ class QueryCalls:
         return _time_response(response, found, request.form, b"")
 
     async def offsets(self, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
-        """Return the first and last offset of queues.
+        """Return the first and the end offset of queues.
 
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.
@@ -150,12 +150,12 @@ class QueryCalls:
                 response.max_offsets.append(store.max_offset(topic, each))
                 response.earliest_timestamps.append(store.earliest_message_time(topic, each))
 
-        # A topic may have thousands, each of which is looked through.
+        # In steps: a topic may have thousands of queues, each of which is searched.
         await run_cooperatively(look())
         return response
 
     def _queue_ids(self, topic: TopicConfig, asked: Sequence[int]) -> list[int]:
-        """Return the queues that a request means: those that it names, or all."""
+        """Return the queues of a request: those that it lists, or all."""
         count = max(topic.read_queues, topic.write_queues)
         for queue_id in asked:
             self._core.check_queue(topic, queue_id, count)
@@ -169,14 +169,14 @@ def _count(asked: int, maximum: int) -> int:
 
 
 def _read_cursor(cursor: bytes, queue_ids: Sequence[int]) -> tuple[int, int]:
-    """Return the queue to begin with, and the offset in it; -1: where the time says."""
+    """Return the queue to begin with, and the offset in it; -1: the offset of the begin time."""
     if not cursor:
         return queue_ids[0], -1
     if len(cursor) == _CURSOR.size:
         queue_id, offset = _CURSOR.unpack(cursor)
         if queue_id in queue_ids and offset >= 0:
             return queue_id, offset
-    raise IllegalRequest("cursor", "what the last response said, with the same queues", cursor.hex()[:80])
+    raise IllegalRequest("cursor", "the cursor of the last response, with the same queues", cursor.hex()[:80])
 
 
 def _query_response(messages: Sequence[StoredMessage], form: int) -> pb.QueryResponse:

@@ -1,25 +1,25 @@
-"""Get and Subscribe: queues from an offset on, once or without end.
+"""Get and Subscribe: read queues from an offset on, once or endlessly.
 
-What bad input gets (`cluster.protocol.errors` has the code of each; a read changes nothing):
+Answers to invalid input (`cluster.protocol.errors` has the codes; a read changes nothing):
 
-| request                                              | answer                                        |
-| ---------------------------------------------------- | --------------------------------------------- |
-| a negative offset, count or size                     | ILLEGAL_REQUEST                               |
-| a tags expression that means nothing                 | ILLEGAL_REQUEST                               |
-| an unknown topic, or one that may not be read        | UNKNOWN_TOPIC, TOPIC_NOT_READABLE             |
-| a queue that the topic has not                       | UNKNOWN_QUEUE                                 |
-| a group that may not consume                         | GROUP_NOT_ENABLED                             |
-| an offset before the first message                   | status OFFSET_TOO_SMALL; `next_offset` is it  |
-| an offset beyond the end by more than one            | status OFFSET_OVERFLOW_BADLY, at once         |
-| a count, size or waiting time above the most         | it counts as the most                         |
-| too many readers that wait, or streams               | TOO_MANY_WAITERS                              |
-| Subscribe, not LOCAL, at a node that follows         | NOT_LEADER                                    |
+| request                                       | answer                                            |
+| --------------------------------------------- | ------------------------------------------------- |
+| a negative offset, count or size              | ILLEGAL_REQUEST                                   |
+| an invalid tags expression                    | ILLEGAL_REQUEST                                   |
+| an unknown topic, or one that is not readable | UNKNOWN_TOPIC, TOPIC_NOT_READABLE                 |
+| a queue that the topic lacks                  | UNKNOWN_QUEUE                                     |
+| a disabled group                              | GROUP_NOT_ENABLED                                 |
+| an offset before the first message            | status OFFSET_TOO_SMALL; `next_offset`: the first |
+| an offset beyond the end by more than one     | status OFFSET_OVERFLOW_BADLY, at once             |
+| a count, size or wait above the maximum       | the maximum is used                               |
+| too many waiting readers, or streams          | TOO_MANY_WAITERS                                  |
+| Subscribe, not LOCAL, on a follower           | NOT_LEADER                                        |
 
-Nothing is ever read at another offset than the one asked for: the status says where messages are, the reader decides.
-Messages that are passed over, because they are damaged or deleted, are reported in the same answer (`skipped`).
+A read never moves to another offset than the requested one: the status describes where messages are, and the reader
+decides. Messages that are skipped because they are damaged or deleted are reported in the same answer (`skipped`).
 
-A stream holds one response at a time. It is made when the one before has gone into the connection's buffers; so a
-reader that does not read costs a few hundred kilobytes, and delays no other call.
+A stream has one response in memory, created after the previous one was written to the connection's buffers. So a reader
+that does not read costs a few hundred kilobytes, and delays no other call.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
 
-# One response is read and encoded in one iteration of the loop: that takes 8 microseconds a message.
+# One response is read and encoded in one iteration of the loop, which takes 8 microseconds a message.
 COUNT_MAX: Final = 4_096
 SIZE_BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000
@@ -53,20 +53,20 @@ STREAMS_MAX: Final = 1_024
 _COUNT_DEFAULT: Final = 32
 _STREAM_SIZE_BYTES_DEFAULT: Final = 1 << 20
 _MS_PER_S: Final = 1000
-# How often a stream looks whether it may still be served, while nothing comes.
+# How often an idle stream checks whether it may still be served.
 _STREAM_WAIT_S: Final = 30.0
 
 _STATUS_TO_WIRE: Final = {status: pb.GetStatus.Value(f"GET_STATUS_{status.name}") for status in GetStatus}
-# A message may come there.
+# Results after which a message may arrive at the offset.
 _MAY_COME: Final = frozenset(
     {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE}
 )
-# Nothing was found, but reading continues after it.
+# Results without a message after which reading continues.
 _GOES_ON: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class _Want(NamedTuple):
-    """What one reader requests of a queue each time."""
+    """The parameters of a reader, equal for all of its reads."""
 
     topic: str
     tags: str
@@ -83,7 +83,7 @@ class ReadCalls:
     # ------------------------------------------------------------------------------------------------------- Get
 
     async def get(self, request: pb.GetRequest) -> pb.GetResponse:
-        """Read a queue; wait for a message when there is none.
+        """Read a queue; wait for a message if there is none.
 
         Raises:
             StoreError, DLedgerError: see the module's table.
@@ -113,10 +113,10 @@ class ReadCalls:
         return response
 
     async def _get_waiting(self, want: _Want, queue_id: int, offset: int, wait_ms: int) -> GetResult:
-        """Read until something is found that the reader must know, or the time is over.
+        """Read until there is a result for the reader, or the wait is over.
 
         Raises:
-            RequestFailed: NOT_LEADER: this node has led, and leads no longer: messages come elsewhere.
+            RequestFailed: NOT_LEADER: this node is no longer the leader, so new messages go to another node.
         """
         was_leading = self._core.replica.status().is_leading
         deadline_s = time.monotonic() + wait_ms / _MS_PER_S
@@ -126,7 +126,7 @@ class ReadCalls:
             if left_s <= 0 or result.skipped:
                 return result
             if result.status in _GOES_ON:
-                # Long ranges without the wanted tag are passed a bounded part at a time.
+                # Long ranges without a matching tag are read in bounded parts.
                 offset = result.next_begin_offset
                 await asyncio.sleep(0)
             elif result.status not in _MAY_COME:
@@ -137,7 +137,7 @@ class ReadCalls:
                 self._core.check_leading()
 
     def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
-        """Read once; an empty queue is one that begins and ends at 0."""
+        """Read once; an unused queue begins and ends at 0."""
         result = self._core.replica.store.get(
             want.topic, queue_id, offset, want.count_max, want.size_bytes_max, want.tags
         )
@@ -146,7 +146,7 @@ class ReadCalls:
         return result
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
-        """Return the messages that are reported to the reader as skipped."""
+        """Return the report of skipped messages."""
         return skipped_to_pb(self._core, topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
@@ -164,7 +164,7 @@ class ReadCalls:
     # ------------------------------------------------------------------------------------------------- Subscribe
 
     async def subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
-        """Read queues without end; the last response says why if the stream ends."""
+        """Stream the messages of queues; if the broker ends the stream, the last response has the reason."""
         core, counts = self._core, self._core.metrics.counts
         if counts.subscribe_streams >= STREAMS_MAX:
             message = f"{counts.subscribe_streams} streams are open, which is the limit; close some, or use Get"
@@ -185,16 +185,16 @@ class ReadCalls:
         await self._core.confirm(read_mode_of(request.mode))
         self._check_serving(request.mode)
         want, offsets = self._wanted(request)
-        # An answer all the same: it confirms to the reader that the subscription was accepted.
+        # Sent although it has no message: it confirms the subscription to the reader.
         yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
-        # Queues of which messages were skipped since the last response about them.
+        # Queues with messages skipped since their last response.
         silent: dict[int, GetResult] = {}
         watch = QueueWatch(self._core.replica.store, want.topic, want.tags, offsets)
         pace = Pace()
         try:
             while offsets:
                 for queue_id in watch.take_ready():
-                    # Most of a thousand queues may have nothing.
+                    # Most of a thousand queues may have no message.
                     await pace.give_way()
                     result = self._read(want, queue_id, offsets[queue_id])
                     if result.status in _MAY_COME:
@@ -219,7 +219,7 @@ class ReadCalls:
                     await asyncio.sleep(0)
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)
-                # The topic may have been deleted: a reader must not wait for its messages without end.
+                # The topic may have been deleted: a reader must not wait for its messages endlessly.
                 self._core.known_topic(request.topic)
                 self._core.check_consumer(request.group)
                 self._check_serving(request.mode)
@@ -227,12 +227,12 @@ class ReadCalls:
             watch.end()
 
     def _check_serving(self, mode: int) -> None:
-        """Raise NOT_LEADER on a node that follows: it may lag, and a reader that never ends would not notice."""
+        """Raise NOT_LEADER on a follower: it may lag, and a stream without end would not notice."""
         if mode != ReadMode.READ_MODE_LOCAL:
             self._core.check_leading()
 
     def _wanted(self, request: pb.SubscribeRequest) -> tuple[_Want, dict[int, int]]:
-        """Check a subscription; return what it requests, and the first offset in each queue.
+        """Check a subscription; return its parameters, and the first offset in each queue.
 
         Raises:
             IllegalRequest, RequestFailed: see the module's table.
@@ -241,7 +241,7 @@ class ReadCalls:
         size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
         want = _Want(request.topic, request.tags, COUNT_MAX, size_bytes_max)
         offsets = dict(zip(request.queue_ids, request.offsets, strict=True))
-        # What means nothing is refused before anything is promised.
+        # Invalid requests are refused before the subscription is confirmed.
         TagFilter.parse(request.tags)
         if min(request.offsets) < 0:
             raise IllegalRequest("offsets", "at least 0", str(min(request.offsets)))
@@ -271,7 +271,7 @@ class ReadCalls:
 
 
 def _bounded(name: str, value: int, default: int, maximum: int) -> int:
-    """Return a number of a request; 0 means the default, and more than the maximum means the maximum.
+    """Return a number of a request: the default for 0, and at most the maximum.
 
     Raises:
         IllegalRequest: it is negative.

@@ -1,22 +1,22 @@
-"""The one table of which right each RPC needs: of brokers, name servers, the raw log, administration, health.
+"""The table of the rights that each RPC needs: of brokers, name servers, the raw log, administration, health.
 
 | audience | may call a method |
 | --- | --- |
-| PUBLIC | also clients that are not authenticated |
+| PUBLIC | everyone, also unauthenticated clients |
 | USER | every authenticated user |
-| RIGHTS | users with all rights that the request needs: at least one action of each `Need` |
+| RIGHTS | users with all rights of the request: at least one action of each `Need` |
 | NODE | nodes of brokers, by their certificate; and super users |
 | SUPER | super users |
 
-A method without a row cannot be called when access control is on; a test shows that every method of every service has
-one. What is read is a request of protobuf that has passed its bounds.
+A method without a row cannot be called while access control is on; a test checks that every method of every service has
+a row. The functions read protobuf requests whose bounds have been checked.
 
-Rules that are not obvious:
+Less obvious rules:
 
-- A topic `%RETRY%g` belongs to the group `g`: its consumers put to it and read it, so both need SUB of the group.
-- Entries of the raw log, and the log as a whole range of bytes, hold the commands of access control with verifiers and
-  the keys of tokens: only super users read them. A new member of the group receives them, too.
-- The id of a message says nothing of its topic, so only super users query by it; others name topic and UNIQ_KEY.
+- A topic `%RETRY%g` belongs to the group `g`: its consumers write and read it, so both need SUB on the group.
+- Entries of the raw log, and byte ranges of the log, contain the commands of access control with verifiers and token
+  keys: only super users may read them. A new member of the group receives them, too.
+- A message id does not identify the topic, so only super users may query by it; others use topic and UNIQ_KEY.
 
 Source: RocketMQ's `DefaultAuthorizationContextBuilder`, and the annotations of its request headers.
 """
@@ -51,9 +51,9 @@ class Need(NamedTuple):
     """One right that a request needs.
 
     Attributes:
-        type: of the resource.
-        name: of the resource.
-        actions: a mask of `Action`, as a plain number; one of them is enough.
+        type: type of the resource.
+        name: name of the resource.
+        actions: bit mask of `Action`, as a plain number; one of the actions is enough.
     """
 
     type: ResourceType
@@ -67,12 +67,12 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a process knows beside a request.
+    """The context of the process in which requests are checked.
 
     Attributes:
         cluster: name of the resource of the type CLUSTER.
-        has_topic: whether a topic exists: a request that sets it creates or updates it accordingly.
-        has_group: the same of groups.
+        has_topic: returns whether a topic exists, which makes a request to set it an update.
+        has_group: the same for groups.
     """
 
     cluster: str
@@ -85,9 +85,9 @@ class MethodRights:
     """A row of the table.
 
     Attributes:
-        audience: its callers.
-        needs: returns the rights that a request needs, with `Audience.RIGHTS`; None: only super users may send such a
-            request. Of a stream of requests each is checked.
+        audience: the permitted callers.
+        needs: with `Audience.RIGHTS`: returns the rights that a request needs; None: only super users may send it.
+            In a stream every request is checked.
     """
 
     audience: Audience
@@ -96,21 +96,21 @@ class MethodRights:
     def lacking(
         self, user: str, request: Any, scope: Scope, rules: AccessRules, address: Address | None
     ) -> Need | str | None:
-        """Return the right, or other property, that an authenticated user lacks for a request; None: nothing.
+        """Return the right, or other property, that an authenticated user lacks for a request; None: none.
 
         Args:
-            user: name.
-            request: of the method.
-            scope: of the process.
-            rules: of the moment.
-            address: of the client; None: not known.
+            user: name of the user.
+            request: request of the method.
+            scope: context of the process.
+            rules: the current rules.
+            address: address of the client; None: unknown.
         """
         if self.audience <= Audience.USER or rules.is_super(user):
             return None
         needs = self.needs(request, scope) if self.audience is Audience.RIGHTS else None
         if needs is None:
             return "a certificate of a node" if self.audience is Audience.NODE else "to be a super user"
-        # Of queues of one topic each has the same need.
+        # All queues of one topic have the same need.
         for need in dict.fromkeys(needs):
             if not rules.allows(user, *need, address):
                 return need
@@ -129,10 +129,10 @@ _LIST: Final = int(Action.LIST)
 
 
 def topic_need(name: str, actions: int) -> Need:
-    """Return the need of actions on a topic; that of its group for a retry topic."""
+    """Return the need of actions on a topic; for a retry topic, on its group."""
     if not name.startswith(RETRY_PREFIX):
         return Need(ResourceType.TOPIC, name, actions)
-    # Consumers put what they could not consume, and read it again.
+    # Consumers put messages that they failed to process, and read them again.
     of_consumers = actions & ~_PUB | _SUB if actions & _PUB else actions
     return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), of_consumers)
 
@@ -155,7 +155,7 @@ def _put(request: Any, _: Scope) -> list[Need]:
 
 def _read(request: Any, _: Scope) -> Iterator[Need]:
     yield topic_need(request.topic, _SUB)
-    # A reader that names a group counts as its consumer in statistics and lag.
+    # A reader with a group counts as its consumer in statistics and lag.
     if request.group:
         yield _group(request.group, _SUB)
 
@@ -301,10 +301,10 @@ _ACCESS: Final = {
     "RotateTokenKey": _SUPER,
     "Explain": _SUPER,
 }
-# Load balancers and orchestrators have no credentials; what they get is one word.
+# Load balancers and orchestrators have no credentials; the answer is a single status.
 _HEALTH: Final = {"Check": _PUBLIC, "Watch": _PUBLIC, "List": _PUBLIC}
 
-# By the path of the method, as gRPC has it.
+# By the path of the method in gRPC.
 RIGHTS: Final[dict[str, MethodRights]] = {
     f"/{service}/{method}": row
     for service, rows in {

@@ -43,14 +43,14 @@ class TopicCalls:
     # ----------------------------------------------------------------------------------------------------- topics
 
     async def set_topic(self, request: pb.SetTopicRequest) -> pb.ChangeResponse:
-        """Create or change a topic; name servers that can be reached know of it when this returns.
+        """Create or change a topic; all reachable name servers have the change when this returns.
 
         Raises:
-            StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
+            StoreError, DLedgerError: nothing was changed, unless the error's certainty is unknown.
         """
         topic = topic_config(request.topic)
         if is_system_topic(topic.name):
-            raise RequestFailed(Reason.ILLEGAL_REQUEST, f"topic {topic.name!r} is the broker's own; take another name")
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, f"topic {topic.name!r} is a system topic; use another name")
         if topic.read_queues < 1 and topic.write_queues < 1:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
         applied = await self._core.change(SetTopic(topic, request.is_new))
@@ -58,10 +58,10 @@ class TopicCalls:
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.ChangeResponse:
-        """Delete a topic, and what groups have consumed of it; its messages go by age.
+        """Delete a topic and the groups' offsets in it; retention deletes its messages later.
 
         Raises:
-            StoreError, DLedgerError: as `set_topic`.
+            StoreError, DLedgerError: see `set_topic`.
         """
         await self._core.check_current()
         self._core.known_topic(request.topic)
@@ -91,16 +91,16 @@ class TopicCalls:
         """Create or change a group.
 
         Raises:
-            StoreError, DLedgerError: as `set_topic`.
+            StoreError, DLedgerError: see `set_topic`.
         """
         applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.ChangeResponse:
-        """Delete a group, and what it has consumed.
+        """Delete a group and its offsets.
 
         Raises:
-            StoreError, DLedgerError: as `set_topic`.
+            StoreError, DLedgerError: see `set_topic`.
         """
         self._core.check_leading()
         client_ids = self._members.client_ids(request.group)
@@ -113,7 +113,7 @@ class TopicCalls:
         return pb.ChangeResponse(answer=DONE, is_changed=True)
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        """Return groups, in order of their names. The leader answers: it alone knows their members.
+        """Return groups, in order of their names. Only the leader answers, because it alone knows their members.
 
         Raises:
             RequestFailed: NOT_LEADER, UNKNOWN_GROUP.
@@ -128,7 +128,7 @@ class TopicCalls:
         return pb.ListGroupsResponse(groups=await run_cooperatively(self._group_states(names)))
 
     def _group_states(self, names: Sequence[str]) -> Steps[list[pb.GroupState]]:
-        """Return these groups, except those that were deleted in between."""
+        """Return these groups, except those deleted meanwhile."""
         state, found = self._core.replica.state, []
         for name in names:
             topics = set()
@@ -142,10 +142,10 @@ class TopicCalls:
                 found.append(pb.GroupState(group=group_message(group), client_ids=client_ids, topics=sorted(topics)))
         return found
 
-    # ----------------------------------------------------------------------------------------- what the broker says
+    # ------------------------------------------------------------------------------------------ routes and status
 
     def changed_since(self, sequence: int) -> TopicChange | None:
-        """Return the topics that changed since a sequence; None: that is no longer known."""
+        """Return the topics that changed since a sequence; None: the changes are no longer known."""
         state = self._core.replica.state
         names = state.topics_changed_since(sequence)
         if names is None:
@@ -154,9 +154,10 @@ class TopicCalls:
         return TopicChange([topic_queues(each) for each in shown], tuple(names - state.topics.keys()))
 
     def pieces(self) -> Iterator[Sequence[TopicQueues]]:
-        """Yield all topics but system topics, a bounded number at a time; those of a piece as they are then.
+        """Yield all topics except system topics, a bounded number at a time; each piece has the current state.
 
-        Among all topics is `AUTO_CREATE_TOPIC` where a put creates topics: routes of unknown ones are made of it.
+        If a put may create topics, `AUTO_CREATE_TOPIC` is included: name servers derive routes of unknown topics from
+        it.
         """
         options, state = self._core.options, self._core.replica.state
         if options.auto_create_topic_enable:
@@ -165,12 +166,12 @@ class TopicCalls:
             yield [TopicQueues(AUTO_CREATE_TOPIC, count, count, permission)]
         names = iter(list(state.topics))
         while some := list(islice(names, TOPICS_PER_REGISTRATION_MAX)):
-            # Those that are deleted or changed in between are in the next difference.
+            # Topics deleted or changed meanwhile are in the next difference.
             topics = filter(None, map(state.topics.get, some))
             yield [topic_queues(each) for each in topics if not is_system_topic(each.name)]
 
     def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
-        """Return the registration of this broker for name servers, with these topics."""
+        """Return this broker's registration for name servers, with these topics."""
         options, status = self._core.options, self._core.replica.status()
         return Registration(
             broker=options.broker,
@@ -183,7 +184,7 @@ class TopicCalls:
         )
 
     async def route(self, request: nameserver_pb2.RouteRequest) -> nameserver_pb2.RouteResponse:
-        """Return the way to topics of this broker, also to such as the first put to them creates."""
+        """Return the routes of topics at this broker, also of topics that their first put would create."""
         topics = self._core.replica.state.topics
         routes = {}
         for name in request.topics:
@@ -198,7 +199,7 @@ class TopicCalls:
         return response
 
     async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
-        """Return the state of this node's messages."""
+        """Return the state of this node's message store."""
         replica, options = self._core.replica, self._core.options
         status, store, state = replica.status(), replica.store, replica.state
         return pb.BrokerStatusResponse(
@@ -227,11 +228,11 @@ class TopicCalls:
         )
 
 
-# ------------------------------------------------------------------------------------------------------------ wording
+# --------------------------------------------------------------------------------------------------------- conversion
 
 
 def topic_config(topic: pb.Topic) -> TopicConfig:
-    """Return the topic of a request; not checked yet."""
+    """Convert the topic of a request, without checks."""
     return TopicConfig(
         topic.name,
         topic.read_queues,
@@ -244,7 +245,7 @@ def topic_config(topic: pb.Topic) -> TopicConfig:
 
 
 def topic_message(topic: TopicConfig) -> pb.Topic:
-    """Return a topic as answers word it."""
+    """Convert a topic for an answer."""
     return pb.Topic(
         name=topic.name,
         read_queues=topic.read_queues,
@@ -257,12 +258,12 @@ def topic_message(topic: TopicConfig) -> pb.Topic:
 
 
 def topic_queues(topic: TopicConfig) -> TopicQueues:
-    """Return a topic as routes word it."""
+    """Convert a topic for a route."""
     return TopicQueues(topic.name, topic.read_queues, topic.write_queues, topic.permission, topic.is_ordered)
 
 
 def group_config(group: pb.Group) -> GroupConfig:
-    """Return the group of a request; not checked yet."""
+    """Convert the group of a request, without checks."""
     return GroupConfig(
         group.name,
         is_consume_enabled=group.is_consume_enabled,
@@ -278,7 +279,7 @@ def group_config(group: pb.Group) -> GroupConfig:
 
 
 def group_message(group: GroupConfig) -> pb.Group:
-    """Return a group as answers word it."""
+    """Convert a group for an answer."""
     return pb.Group(
         name=group.name,
         is_consume_enabled=group.is_consume_enabled,

@@ -1,8 +1,8 @@
 """The command line `dledger`.
 
-`app` is the program, `loading` knows in which module each command is, and imports it when it is called. What several
-commands share is here, the commands are in `nodes`, `messages`, `store` and `bench`. Nothing but the console script and
-the commands of `pipeline.cli` imports this package.
+`app` is the program; `loading` imports the module of a command when the command is called. This package has the code
+that commands share; the commands are in `nodes`, `messages`, `store` and `bench`. Only the console script and the
+commands of `pipeline.cli` import it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command `dledger`. Its commands are in folders by subject; `cluster.cli.loading` names the place of each."""
+"""The command `dledger`. Its subcommands are in folders by subject; `cluster.cli.loading` maps them to modules."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def log(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """A replicated log: an acknowledged entry survives the loss of any one of three nodes.
+    """A replicated log and message broker. An acknowledged entry survives the loss of any one of three nodes.
 
     Entries are lines, or messages in topics and queues, as in RocketMQ. Exit codes of all commands: 0 success; 1
-    failure, or only partly done, and the message says what to do; 2 wrong usage.
+    failure or partial success, with a message that explains what to do; 2 wrong usage.
 
     Examples:
         dledger server --config n0.toml            run a node
@@ -48,16 +48,16 @@ def log(
         dledger append access.log                  append a file, one entry a line
         dledger tail -n 5 --follow                 print the last entries, then new ones
         dledger members list                       the members of the group
-        dledger certs init                         make certificates for TLS
-        dledger broker --standalone data/store     run a broker on this machine alone
+        dledger certs init                         create certificates for TLS
+        dledger broker --standalone data/store     run a broker without a group
         dledger nameserver                         run a name server for brokers
         dledger produce orders < orders.txt        send messages, one a line
-        dledger consume orders --group billing -f  read on from the group's offsets
+        dledger consume orders --group billing -f  read from the group's offsets
         dledger offsets orders --group billing     the group's offsets and lag
         dledger inspect entries data/dledger-n0    read the files of a node
-        dledger inspect messages /data/store       read a store, RocketMQ's or ours
+        dledger inspect messages /data/store       read a RocketMQ store
         dledger verify /data/store                 check every record and index unit
-        dledger bench                              measure three nodes of its own
+        dledger bench                              measure a temporary cluster
         dledger spark report /data/store           report on a log, with Spark
     """
     note_context_of_root(context, context_name)

@@ -1,8 +1,7 @@
-"""The target of a client command: its options, else the environment, else the current context, else this machine.
+"""The target of a client command: from its options, the environment, the current context, or by default this machine.
 
-`add_context_option` gives `--context` to each command that takes an address from the environment, so that no command
-can be forgotten. An option that is typed wins over all else; `--context` over the environment; the environment over the
-context that `DLEDGER_CONTEXT` or `dledger context use` chose.
+`add_context_option` adds `--context` to every command that takes an address from the environment. Precedence: an option
+on the command line; `--context`; the environment; the context chosen by `DLEDGER_CONTEXT` or `dledger context use`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from cluster.cli.contexts import NAME_VARIABLE, Context, ContextError, load_cont
 from cluster.cli.tls import TLS_SETTINGS, security_of, tls_options
 from dledger.security.settings import PLAIN, Security
 
-# By the variable that an option is also taken from: the setting of a context.
+# Environment variables of options, each with the context setting for the same option.
 SETTINGS: Final = {
     "DLEDGER_ENDPOINTS": "endpoints",
     "DLEDGER_BROKER": "endpoints",
@@ -27,17 +26,17 @@ SETTINGS: Final = {
     **TLS_SETTINGS,
 }
 _PLACES: Final = ("DLEDGER_ENDPOINTS", "DLEDGER_BROKER", "DLEDGER_NAME_SERVERS")
-# They serve; name servers are those that they register with.
+# Commands of servers: their name servers are those with which they register.
 _SERVING: Final = ("server", "broker", "nameserver")
 _TYPED: Final = "COMMANDLINE"
 _SOURCES: Final = (_TYPED, "ENVIRONMENT", "DEFAULT_MAP", "DEFAULT")
-# What `--endpoints` is for commands on a log where the context in use has name servers, which know the nodes.
+# The value of `--endpoints` for commands on a log if the context has name servers, which know the nodes.
 _BY_NAME_SERVERS: Final = "name-servers:"
 _OF_ROOT: Final = "cluster.context_name"
 
 
 def complete_names(incomplete: str) -> list[str]:
-    """Return the names of contexts that begin so; none where the file cannot be read."""
+    """Return the names of contexts that begin with a text; none if the file cannot be read."""
     with suppress(ContextError):
         return [name for name in load_contexts().by_name if name.startswith(incomplete)]
     return []
@@ -56,35 +55,35 @@ ContextName = Annotated[
 
 
 def note_context_of_root(context: typer.Context, name: str) -> None:
-    """Keep what was given before the command: `dledger --context NAME status`."""
+    """Keep the option given before the command: `dledger --context NAME status`."""
     if name and _source(context, "context_name") == _TYPED:
         context.meta[_OF_ROOT] = name
 
 
 def add_context_option(command: Any) -> Any:
-    """Give a command, or all commands of a group, the option `--context`; return it.
+    """Add the option `--context` to a command, or to all commands of a group; return it.
 
     Args:
-        command: as typer makes it, a `TyperCommand` or a `TyperGroup`.
+        command: a `TyperCommand` or a `TyperGroup`.
     """
     if (of_group := getattr(command, "commands", None)) is not None:
         for each in of_group.values():
             add_context_option(each)
     elif command.name not in _SERVING and any(each.envvar in _PLACES for each in command.params):
         command.params.append(_context_option())
-        # Commands on messages cannot use TLS yet.
+        # Commands for messages do not support TLS yet.
         if any(each.envvar == "DLEDGER_ENDPOINTS" for each in command.params):
             command.params.extend(tls_options())
     return command
 
 
 def _context_option() -> Any:
-    """Return the option as typer makes it; it has no value for the command, but sets defaults of its other options."""
+    """Return the option as a click parameter; it has no value for the command, but sets defaults of other options."""
     holder = typer.Typer(add_completion=False)
 
     @holder.command()
     def _command(_name: _LeafContextName = "") -> None:
-        """Do nothing: only the option is taken."""
+        """Do nothing: only the parameters of this function are used."""
 
     option = get_command(holder).params[0]
     option.expose_value = False
@@ -92,7 +91,7 @@ def _context_option() -> Any:
 
 
 def _use(context: typer.Context, name: str) -> None:
-    """Take from the context in use the options that neither the command line nor the environment gives."""
+    """Set the options that neither the command line nor the environment gives from the context in use."""
     if context.resilient_parsing:
         return
     is_typed = _source(context, "_name") == _TYPED
@@ -110,7 +109,7 @@ def _use(context: typer.Context, name: str) -> None:
         if parameter.envvar in SETTINGS
     }
     if is_typed:
-        # What is typed wins over the environment.
+        # The command line takes precedence over the environment.
         for parameter in context.command.params:
             if parameter.envvar in SETTINGS:
                 parameter.envvar = None
@@ -131,14 +130,14 @@ _LeafContextName = Annotated[
 
 
 def _where_not_set(variable: str, found: Context) -> str | None:
-    """Return the default of an option that the context does not set; None: the default without a context."""
+    """Return the default of an option that the context does not set; None: the option's own default."""
     if variable == "DLEDGER_ENDPOINTS":
         return _BY_NAME_SERVERS + found.name_servers
     return "" if variable in _PLACES else None
 
 
 def context_in_use(name: str) -> Context | None:
-    """Return the context of a name; without a name the current one, if there is one.
+    """Return the context with a name; without a name the current one, if any.
 
     Raises:
         ContextError: the file cannot be used, or has no such context.
@@ -153,7 +152,7 @@ def _source(context: typer.Context, name: str) -> str:
 
 
 def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group: str) -> list[LogNodes]:
-    """Return the nodes of one group, or of all brokers that name servers know: whichever the options mean."""
+    """Return the nodes of one group, or of all brokers of the name servers, depending on the options."""
     if winner(context, "endpoints", "name_servers") == "endpoints":
         if not endpoints.startswith(_BY_NAME_SERVERS):
             return [LogNodes(endpoints, group, security_of(context))]
@@ -163,21 +162,21 @@ def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group
     chosen = [each for each in found if group in (each.group, DEFAULT_GROUP)]
     if not chosen:
         names = ", ".join(each.group for each in found)
-        fail(f"no broker of the name servers {name_servers} is called {group}: they know {names}", EXIT_USAGE)
+        fail(f"the name servers {name_servers} have no broker {group}: they know {names}", EXIT_USAGE)
     return chosen
 
 
 def _refuse_tls(context: typer.Context) -> None:
     if security_of(context) != PLAIN:
-        fail("name servers do not use TLS yet: name nodes with --endpoints, or leave --tls-ca away", EXIT_USAGE)
+        fail("name servers do not support TLS yet: use --endpoints, or omit --tls-ca", EXIT_USAGE)
 
 
 def winner(context: typer.Context, *names: str) -> str:
-    """Return the option given nearest to the command line: typed, environment, context, default.
+    """Return the option with the highest precedence: command line, environment, context, default.
 
     Args:
-        context: of the command.
-        names: of parameters, only one of which can count; of two of the same source the first wins.
+        context: context of the command.
+        names: names of mutually exclusive parameters; of two with the same source the first is returned.
     """
 
     def rank(name: str) -> int:
@@ -187,7 +186,7 @@ def winner(context: typer.Context, *names: str) -> str:
 
 
 def are_typed(context: typer.Context, *names: str) -> bool:
-    """Return whether all of some options were typed."""
+    """Return whether all of these options were given on the command line."""
     return all(_source(context, name) == _TYPED for name in names)
 
 
@@ -197,7 +196,7 @@ class LogNodes(NamedTuple):
     Attributes:
         endpoints: `host:port` of nodes, comma separated.
         group: the replication group.
-        security: of connections to them.
+        security: TLS settings of the connections.
     """
 
     endpoints: str
@@ -206,12 +205,12 @@ class LogNodes(NamedTuple):
 
 
 def log_nodes(context: typer.Context, endpoints: str, group: str) -> LogNodes:
-    """Return the nodes for a command on a log; if the context has name servers, these are asked for the nodes.
+    """Return the nodes for a command on a log; if the context has name servers, they are asked for the nodes.
 
     Args:
-        context: of the command.
+        context: context of the command.
         endpoints: the value of `--endpoints`.
-        group: the group; of several brokers the one of that name is taken.
+        group: the group; selects one of several brokers by name.
     """
     if not endpoints.startswith(_BY_NAME_SERVERS):
         return LogNodes(endpoints, group, security_of(context))
@@ -221,12 +220,12 @@ def log_nodes(context: typer.Context, endpoints: str, group: str) -> LogNodes:
     by_name = {broker.group: broker for broker in brokers}
     if group not in by_name and not (group == DEFAULT_GROUP and len(brokers) == 1):
         names = ", ".join(by_name)
-        fail(f"the name servers {name_servers} know the brokers {names}: name one with --group", EXIT_USAGE)
+        fail(f"the name servers {name_servers} know the brokers {names}: choose one with --group", EXIT_USAGE)
     return by_name.get(group, brokers[0])
 
 
 def brokers_of(name_servers: str) -> list[LogNodes]:
-    """Return the nodes of each broker that name servers know, in order of names; end the command when there is none."""
+    """Return the nodes of each broker of the name servers, ordered by name; end the command if there is none."""
     from cluster.cli.targets import registered_brokers
     from cluster.protocol.errors import RequestFailed
     from dledger.client.endpoints import parse_endpoints
@@ -236,5 +235,5 @@ def brokers_of(name_servers: str) -> list[LogNodes]:
     except ValueError as error:
         fail(f"--name-servers: {error}", EXIT_USAGE)
     except RequestFailed as failure:
-        fail(f"{failure.message}. Name them with --name-servers, DLEDGER_NAME_SERVERS or a context")
+        fail(f"{failure.message}. Set them with --name-servers, DLEDGER_NAME_SERVERS or a context")
     return [LogNodes(",".join(node.address for node in each.nodes), each.broker) for each in found]

@@ -1,4 +1,4 @@
-"""Common code of all commands: options of client commands, printing of errors, the consoles."""
+"""Common code of all commands: options of client commands, error messages, consoles."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
-# Results go to standard output; bars, notes and errors to standard error, so that output can be piped.
-# What goes into a pipe or a file is as wide as it is, so that no address is broken and no name is cut.
+# Results go to standard output; progress bars, notes and errors to standard error, so that output can be piped.
+# Output to a pipe or a file has no width limit, so that no address is broken and no name is cut.
 _PIPED_WIDTH = 10_000
 _PREVIEW_WIDTH_MAX = 200
 
 
 def console_of(stream: TextIO, *, is_stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal, or as `COLUMNS` says; as wide as needed where `stream` is neither."""
+    """Return a console with the width of the terminal or of `COLUMNS`; unlimited if there is neither."""
     is_piped = not stream.isatty() and not os.environ.get("COLUMNS")
     return Console(stderr=is_stderr, width=_PIPED_WIDTH if is_piped else None)
 
@@ -38,12 +38,12 @@ notes = console_of(sys.stderr, is_stderr=True)
 
 
 def preview_width() -> int:
-    """Return the columns for a line that ends with the beginning of a body."""
+    """Return the width in columns of a line that ends with the beginning of a body."""
     return min(output.width, _PREVIEW_WIDTH_MAX)
 
 
 class BodyFormat(StrEnum):
-    """How entries or messages are printed."""
+    """The output format of entries or messages."""
 
     TEXT = "text"
     JSONL = "jsonl"
@@ -56,7 +56,7 @@ Endpoints = Annotated[
         "-e",
         envvar="DLEDGER_ENDPOINTS",
         metavar="HOST:PORT,...",
-        help="Client addresses of the nodes; one running node is enough, it names the others.",
+        help="Client addresses of the nodes; one running node is enough.",
     ),
 ]
 Group = Annotated[str, typer.Option("--group", "-g", envvar="DLEDGER_GROUP", help="The replication group.")]
@@ -67,11 +67,11 @@ NameServers = Annotated[
         "--name-server",
         envvar="DLEDGER_NAME_SERVERS",
         metavar="HOST:PORT,...",
-        help="Addresses of name servers, which know all brokers; instead of addresses of nodes.",
+        help="Addresses of name servers, instead of addresses of nodes.",
     ),
 ]
 Deadline = Annotated[
-    float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="How long to try before giving up.")
+    float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="Time limit, retries included.")
 ]
 DEFAULT_ENDPOINTS = "127.0.0.1:20921"
 DEFAULT_GROUP = "default"
@@ -79,19 +79,19 @@ DEFAULT_DEADLINE_S = 10.0
 
 
 def help_of(command: Callable[..., None]) -> str:
-    """Return a command's docstring as help text, with its examples left as they are written."""
+    """Return a command's docstring as help text, with the examples unwrapped."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    # click joins the lines of a paragraph unless it begins with this mark.
+    # click wraps a paragraph unless it begins with this mark.
     return "\n\n".join(f"\b\n{text}" if "\n    " in text else text for text in paragraphs)
 
 
 def print_starting(what: str) -> None:
-    """Print on standard error what a serving command starts, before anything that is slow to load or to open."""
+    """Print on standard error that a server starts; to be called before slow imports and recovery."""
     print_note(f"starting {what}; Ctrl-C stops it")
 
 
 def print_note(text: str) -> None:
-    """Print a sentence for people on standard error."""
+    """Print a note on standard error."""
     notes.print(f"dledger: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -104,7 +104,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
 
 @contextmanager
 def reported_errors(endpoints: str) -> Iterator[None]:
-    """Turn what a client command can meet into a message that says what to do next."""
+    """Turn the exceptions of a client command into an error message with advice."""
     try:
         yield
     except ValueError as error:
@@ -114,10 +114,10 @@ def reported_errors(endpoints: str) -> Iterator[None]:
 
 
 def help_if_unreachable(error: str, endpoints: str) -> str:
-    """Return advice when no node, or no leader, was found; empty for other errors."""
+    """Return advice if no node or no leader was found; empty for other errors."""
     if "no leader found" not in error:
         return ""
     return (
-        f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Name them with "
-        "--endpoints, DLEDGER_ENDPOINTS or a context (`dledger context`); `dledger status` shows what each answers."
+        f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Set them with "
+        "--endpoints, DLEDGER_ENDPOINTS or a context (`dledger context`); `dledger status` shows every node's state."
     )

@@ -1,10 +1,11 @@
-"""Named contexts of the command line: a name for the place and the group that commands use, kept in one TOML file.
+"""Named contexts of the command line: saved addresses and a group, in one TOML file.
 
-The file is `DLEDGER_CONFIG`, or `dledger/contexts.toml` under `XDG_CONFIG_HOME` (`~/.config` where that is not set). It
-decides where messages go, so a file that another user owns or may write is refused, as ssh does. Nothing is read but a
-regular file of at most `SIZE_BYTES_MAX`; a change is written to a new file of mode 0600 that takes the old one's place.
+The file is `DLEDGER_CONFIG`, or `dledger/contexts.toml` under `XDG_CONFIG_HOME` (`~/.config` where that is not set).
+The file decides where messages are sent, so a file that another user owns or may write is refused, as by ssh. Only a
+regular file of at most `SIZE_BYTES_MAX` is read; a change is written to a new file of mode 0600, which replaces the old
+one.
 
-Not here: which commands use a context, and what wins over it (`cluster.cli.client_target`).
+Not here: the use of contexts by commands, and their precedence (`cluster.cli.client_target`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 FILE_VARIABLE: Final = "DLEDGER_CONFIG"
 NAME_VARIABLE: Final = "DLEDGER_CONTEXT"
-# A context has some 300 bytes, so this is room for all that a person can keep apart; what is larger is another file.
+# A context has some 300 bytes, so this is enough for hundreds of contexts; a larger file is not one of ours.
 SIZE_BYTES_MAX: Final = 256 << 10
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -41,12 +42,12 @@ _FIRST_LINES: Final = (
 
 
 class ContextError(Exception):
-    """A context, or the file of contexts, cannot be used; the message names the file and line and says what to do."""
+    """A context, or the file of contexts, cannot be used; the message has the file, the line, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where commands go.
+    """The target of commands.
 
     Attributes:
         name: letters, digits, `_` and `-`; at most 64.
@@ -54,7 +55,7 @@ class Context:
         name_servers: `host:port` of all name servers, comma separated; empty with endpoints.
         group: the replication group, or the broker's name; empty: not set.
         tls_ca, tls_cert, tls_key: absolute paths of the files that `--tls-ca`, `--tls-cert` and `--tls-key` name.
-        description: for people.
+        description: free text.
     """
 
     name: str
@@ -74,11 +75,11 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """What the file holds.
+    """The content of the file.
 
     Attributes:
-        path: of the file, which need not exist.
-        current: name of the context that commands use by default; empty: none.
+        path: path of the file, which need not exist.
+        current: name of the default context; empty: none.
         by_name: all contexts, in the order of the file.
     """
 
@@ -87,21 +88,23 @@ class Contexts:
     by_name: Mapping[str, Context]
 
     def named(self, name: str) -> Context:
-        """Return a context.
+        """Return the context with a name.
 
         Raises:
-            ContextError: there is none of that name.
+            ContextError: there is no context with that name.
         """
         found = self.by_name.get(name)
         if found is None:
             known = ", ".join(sorted(self.by_name)) or "none"
-            raise ContextError(f"there is no context {name!r} in {self.path}; it has {known}. `dledger context add`")
+            raise ContextError(
+                f"there is no context {name!r} in {self.path}, which has {known}; create it with `dledger context add`"
+            )
         return found
 
 
 @dataclass(slots=True)
 class Changes:
-    """What the file is to hold; see `Contexts`."""
+    """The new content of the file; see `Contexts`."""
 
     path: Path
     current: str
@@ -109,10 +112,10 @@ class Changes:
 
 
 def check_context(context: Context) -> None:
-    """Check a context that is to be written.
+    """Check a context before it is written.
 
     Raises:
-        ContextError: the name or a setting cannot be.
+        ContextError: the name or a setting is invalid.
     """
     if not _NAME.fullmatch(context.name):
         raise ContextError(
@@ -125,12 +128,12 @@ def contexts_path() -> Path:
     """Return the path of the file.
 
     Raises:
-        ContextError: there is no home directory to look for it in.
+        ContextError: there is no home directory.
     """
     if named := os.environ.get(FILE_VARIABLE):
         return Path(named)
     base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():  # the XDG specification has relative paths ignored
+    if not base.is_absolute():  # the XDG specification requires that relative paths are ignored
         try:
             base = Path.home() / ".config"
         except RuntimeError as error:
@@ -139,13 +142,14 @@ def contexts_path() -> Path:
 
 
 def load_contexts(*, is_new_allowed: bool = False) -> Contexts:
-    """Read the file; without one there are no contexts.
+    """Read the file; if it does not exist, there are no contexts.
 
     Args:
-        is_new_allowed: `DLEDGER_CONFIG` may name a file that does not exist yet, because it is about to be written.
+        is_new_allowed: whether `DLEDGER_CONFIG` may name a file that does not exist yet, because it will be written.
 
     Raises:
-        ContextError: the file cannot be read or trusted, or is no file of contexts; or `DLEDGER_CONFIG` names none.
+        ContextError: the file cannot be read or trusted, or is not a file of contexts; or the file that
+            `DLEDGER_CONFIG` names does not exist.
     """
     path = contexts_path()
     text = _read(path)
@@ -161,21 +165,21 @@ def load_contexts(*, is_new_allowed: bool = False) -> Contexts:
 
 @contextmanager
 def changed_contexts() -> Iterator[Changes]:
-    """Change the file: yield what it holds, to be changed; it is written when the block ends without an exception.
+    """Change the file: yield its content for changes; it is written if the block ends without an exception.
 
-    Two commands do not change the file at once: the directory is locked.
+    The directory is locked, so that two commands do not change the file concurrently.
 
     Raises:
-        ContextError: the file cannot be read, trusted or written, or another command changes it.
+        ContextError: the file cannot be read, trusted or written, or another command is changing it.
     """
-    # A symbolic link stays a link: users may keep such files elsewhere.
+    # A symbolic link is kept: users may store such files elsewhere.
     path = Path(os.path.realpath(contexts_path()))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise ContextError(
-            f"{path.parent}: {error.strerror}; contexts cannot be kept there. Set {FILE_VARIABLE}"
+            f"{path.parent}: {error.strerror}; contexts cannot be stored there. Set {FILE_VARIABLE} to another file"
         ) from error
     try:
         try:
@@ -191,9 +195,9 @@ def changed_contexts() -> Iterator[Changes]:
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of the file; None without one."""
+    """Return the text of the file; None if it does not exist."""
     try:
-        # A pipe in its place would keep a plain open waiting for a writer.
+        # Opening a named pipe without this flag would block until it has a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(descriptor)
@@ -207,7 +211,7 @@ def _read(path: Path) -> str | None:
         raise ContextError(f"{path}: {error.strerror}; check its owner and mode (`ls -l`)") from error
     if len(content) > SIZE_BYTES_MAX:
         raise ContextError(
-            f"{path}: expected at most {SIZE_BYTES_MAX} bytes, found {found.st_size}: this is no file of contexts. "
+            f"{path}: expected at most {SIZE_BYTES_MAX} bytes, found {found.st_size}: this is not a file of contexts. "
             "Move it away"
         )
     try:
@@ -223,7 +227,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise ContextError(
             f"{path}: expected a file of your own (user id {os.geteuid()}), found one of user id {found.st_uid}, "
-            f"which could send your messages elsewhere. Set {FILE_VARIABLE} to a file of yours"
+            f"which could redirect your messages. Set {FILE_VARIABLE} to a file of yours"
         )
     if found.st_mode & stat.S_IWOTH:
         raise ContextError(f"{path}: every user may write to it. Check its content, then run `chmod 600 {path}`")
@@ -232,7 +236,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
 def _parse(path: Path, text: str) -> Contexts:
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError also for a number with thousands of digits
         raise ContextError(f"{path}: expected TOML, found: {error}. Edit that line, or move the file away") from error
     if unknown := sorted(set(document) - {"current", "contexts"}):
         raise _fault(path, text, "", unknown[0], f"expected `current` and [contexts.NAME], found {unknown[0]!r}")
@@ -269,7 +273,7 @@ def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
         if key.startswith("tls_") and not Path(value).is_absolute():
             raise ContextError(f"{place_of(key)}{key}: expected an absolute path, found {value!r}")
         if key.startswith("tls_") and context.name_servers:
-            raise ContextError(f"{place_of(key)}{key}: name servers do not use TLS yet; set endpoints instead")
+            raise ContextError(f"{place_of(key)}{key}: name servers do not support TLS yet; set endpoints instead")
     from dledger.client.endpoints import parse_endpoints
 
     try:
@@ -283,7 +287,7 @@ def _fault(path: Path, text: str, context: str, key: str, what: str) -> ContextE
 
 
 def _line_of(text: str, context: str, key: str) -> int:
-    """Return the number of the line that sets a key; that of its table, or 1, where no line does so plainly."""
+    """Return the number of the line that sets a key; if there is none, that of its table, or 1."""
     found, table = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
         if line.lstrip().startswith("["):
@@ -306,8 +310,10 @@ def _write(path: Path, contexts: Contexts) -> None:
         lines += [f"\n[contexts.{context.name}]\n", *settings]
     content = "".join(lines).encode()
     if len(content) > SIZE_BYTES_MAX:
-        raise ContextError(f"{path}: contexts may have at most {SIZE_BYTES_MAX} bytes; remove some first")
-    # Only now: every command reads contexts, and this takes a tenth of a second to load.
+        raise ContextError(
+            f"{path}: expected at most {SIZE_BYTES_MAX} bytes of contexts, found more; remove some first"
+        )
+    # Imported here: every command reads contexts, and this import takes a tenth of a second.
     from store.fs.linux.files import OsFiles
 
     files = OsFiles()
@@ -324,7 +330,7 @@ def _write(path: Path, contexts: Contexts) -> None:
 
 @contextmanager
 def _only_for_the_owner() -> Iterator[None]:
-    """Create files of mode 0600; for a program of one thread, for the mask is the process's."""
+    """Create files with mode 0600; only for a process with one thread, because the umask is global."""
     mask = os.umask(0o777 & ~_FILE_MODE)
     try:
         yield

@@ -1,8 +1,8 @@
 """Common code of `dledger topic` and `dledger group`: calls to several brokers, and their answers.
 
-With name servers a change goes to all brokers of a cluster, or to those that are named, one after the other: RocketMQ's
-`updateTopic -c CLUSTER` and `-b BROKER`. One that fails hinders no other; the same command again does the rest, for no
-change is made twice.
+With name servers a change is applied to all brokers of a cluster, or to chosen ones, one after another, as by
+RocketMQ's `updateTopic -c CLUSTER` and `-b BROKER`. A failure at one broker does not affect the others; changes are
+idempotent, so the command can be repeated.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Answer = TypeVar("Answer")
 
 
 class Choice(NamedTuple):
-    """Which brokers a person names: the options of these commands.
+    """The brokers chosen by the options of these commands.
 
     Attributes:
         broker: addresses of one broker.
-        name_servers: addresses of theirs.
-        names: of brokers that name servers know; empty: all.
-        cluster: of which the brokers are; empty: of any.
+        name_servers: addresses of name servers.
+        names: names of registered brokers; empty: all.
+        cluster: their cluster; empty: any.
     """
 
     broker: str
@@ -44,13 +44,13 @@ class Choice(NamedTuple):
 
 @contextmanager
 def chosen_brokers(context: typer.Context, choice: Choice, *, is_change: bool) -> Iterator[list[BrokerTarget]]:
-    """Return the brokers that are chosen; what is met becomes a message that says what to do next."""
+    """Yield the chosen brokers, and turn exceptions into an error message with advice."""
     with targets_of(context, choice.broker, choice.name_servers) as targets:
         yield targets.chosen(choice.names or (), choice.cluster, is_change=is_change)
 
 
 def change_chosen(context: typer.Context, choice: Choice, change: Callable[[BrokerCalls], str]) -> None:
-    """Change something at each broker that is chosen; see `change_each`."""
+    """Apply a change at each chosen broker; see `change_each`."""
     with chosen_brokers(context, choice, is_change=True) as targets:
         change_each(targets, change)
 
@@ -60,20 +60,20 @@ def change_each(
     change: Callable[[BrokerCalls], str],
     *,
     silent: Sequence[str] = (),
-    remedy: str = "give the same command again",
+    remedy: str = "repeat the same command",
 ) -> None:
     """Apply a change at each broker, and print the results; exit with 1 if one failed.
 
-    A broker that does not have the topic or the group counts only when no other has it.
+    A broker without the topic or the group is an error only if no broker has it.
 
     Args:
         targets: the brokers.
-        change: makes it, and returns what to print.
-        silent: names of those among them that did not answer before, which are not asked again.
-        remedy: what to do when some brokers have not done it.
+        change: applies the change, and returns the text to print.
+        silent: names of brokers that did not answer before, which are not called again.
+        remedy: advice if some brokers failed.
 
     Raises:
-        RequestFailed: no broker has the topic or the group; or the only broker has not done it.
+        RequestFailed: no broker has the topic or the group; or the only broker failed.
     """
     from cluster.protocol.errors import Reason, RequestFailed
 
@@ -95,7 +95,7 @@ def change_each(
                 failed.append(target.broker)
     if failed:
         names = ", ".join(failed)
-        fail(f"{len(failed)} of {len(targets)} brokers failed ({names}): {remedy}, which does the rest")
+        fail(f"{len(failed)} of {len(targets)} brokers failed ({names}): {remedy} to complete the change")
     if len(missing) == len(targets):
         raise missing[-1]
 
@@ -103,10 +103,10 @@ def change_each(
 def read_each(
     targets: Sequence[BrokerTarget], read: Callable[[BrokerCalls], Answer]
 ) -> tuple[list[tuple[BrokerTarget, Answer]], list[str]]:
-    """Return each broker's answer, and the names of those that do not answer, whose failure is printed.
+    """Return each broker's answer, and the names of brokers without an answer, whose failures are printed.
 
     Raises:
-        RequestFailed: the only broker does not.
+        RequestFailed: the only broker does not answer.
     """
     from cluster.protocol.errors import RequestFailed
 
@@ -124,6 +124,6 @@ def read_each(
 
 
 def end_if_silent(silent: Sequence[str]) -> None:
-    """End with 1 if brokers did not answer, once what the others say is shown."""
+    """End with exit code 1 if brokers did not answer; to be called after the other answers were printed."""
     if silent:
-        fail(f"{', '.join(silent)} did not answer, see above: what is there is not shown")
+        fail(f"{', '.join(silent)} did not answer, see above: the output is incomplete")

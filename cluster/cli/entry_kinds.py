@@ -1,7 +1,7 @@
-"""The kinds of entries in raw logs and logs of messages: of clients, and those that leaders write themselves.
+"""The kinds of entries in raw logs and logs of messages: entries of clients, and a leader's own entries.
 
-A reader over the network does not know whether a group's log is raw, and needs not: a channel other than 0 counts only
-where the body is a record of the leaders' system topic, which no client can write.
+A remote reader does not know whether a group's log is raw. It does not need to: a channel other than 0 is evaluated
+only if the body is a record of the leaders' system topic, which clients cannot write.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _KINDS: Final = {
     (ENTRY_NORMAL, MEMBERSHIP_CHANNEL): "member",
     (ENTRY_NORMAL, STATE_CHANNEL): "state",
 }
-_NAMES: Final = {"no-op": "a no-op", "member": "a membership entry", "state": "a change of the broker's state"}
+_NAMES: Final = {"no-op": "a no-op", "member": "a membership entry", "state": "a change of broker state"}
 
 
 class AnyLogChecks:
     """`dledger.entries.format.codec.EntryChecks` of a log whose kind is not known."""
 
     kinds = frozenset(_KINDS) - {(ENTRY_NORMAL, 0)}
-    # A client's entry of a raw log may have any body.
+    # A client's entry in a raw log may have any body.
     tell_tale_at = -1
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class AnyLogChecks:
 
 
 def kind_of(magic: int, channel: int) -> str:
-    """Return a word for the kind of an entry; the magic if the kind is unknown."""
+    """Return the name of an entry's kind; the magic if the kind is unknown."""
     return _KINDS.get((magic, channel), str(magic))
 
 
 def leaders_own(magic: int, channel: int) -> str:
-    """Return the kind of a leader's own entry, with its article; empty for a client's."""
+    """Return the kind of a leader's own entry, with an article; empty for a client's entry."""
     return _NAMES.get(kind_of(magic, channel), "")

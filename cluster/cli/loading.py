@@ -1,4 +1,4 @@
-"""The modules of the commands of `dledger`; each is imported on use, because importing all takes a second."""
+"""The modules of the `dledger` commands, imported lazily, because importing all takes a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.main import get_group
 from cluster.cli.client_target import add_context_option
 from cluster.cli.common import help_of
 
-# In the order in which the help shows them.
+# In the order of the help page.
 _PLACES: Final = {
     "server": "cluster.cli.nodes.server:server",
     "broker": "cluster.cli.nodes.broker:broker",
@@ -49,7 +49,7 @@ _PLACES: Final = {
 
 
 class Commands(Mapping[str, Any]):
-    """The commands by name, as typer makes them from their modules."""
+    """The commands by name, created by typer from their modules."""
 
     def __getitem__(self, name: str) -> Any:
         found = resolve_name(_PLACES.get(name) or self._places_above[name])
@@ -69,16 +69,16 @@ class Commands(Mapping[str, Any]):
 
     @cached_property
     def _places_above(self) -> dict[str, str]:
-        """Groups of commands of packages above this one, found by entry points: this package does not know them."""
+        """Return command groups of packages above this one, which are found by entry points."""
         return {entry.name: entry.value for entry in entry_points(group="dledger.commands")}
 
 
 class LoadingGroup(TyperGroup):
-    """The group of all commands; typer's own knows the help of each beforehand, and so has them all imported."""
+    """The group of all commands; typer's own group would import every command for its help text."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands()  # type: ignore[assignment]  # never written to
+        self.commands = Commands()  # type: ignore[assignment]  # read-only
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """Return the names of all commands."""

@@ -1,4 +1,4 @@
-"""Common code of the commands for messages: the address of the broker, printing of errors and messages."""
+"""Common code of the commands for messages: broker addresses, output of errors and messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MS_PER_S = 1000
 _NEXT_STEPS = {
     "UNKNOWN_TOPIC": "`dledger topic list` shows the topics.",
     "UNKNOWN_GROUP": "`dledger group list` shows the groups.",
-    "NOT_REACHED": "Is the broker running? Name it with --broker or DLEDGER_BROKER, or its name servers with "
+    "NOT_REACHED": "Is the broker running? Set its address with --broker or DLEDGER_BROKER, or its name servers with "
     "--name-servers or DLEDGER_NAME_SERVERS, or both by a context (`dledger context`). `dledger broker "
     "--standalone DIR` starts a broker.",
 }
@@ -45,9 +45,7 @@ Broker = Annotated[
 ]
 BrokerNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--broker-name", metavar="NAME", help="With --name-servers: only this broker; may be given several times."
-    ),
+    typer.Option("--broker-name", metavar="NAME", help="With --name-servers: only this broker; may be repeated."),
 ]
 Cluster = Annotated[
     str, typer.Option("--cluster", "-c", metavar="NAME", help="With --name-servers: only the brokers of this cluster.")
@@ -62,14 +60,14 @@ FormatOption = Annotated[
 
 @contextmanager
 def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterator[Targets]:
-    """Return the brokers that the command asks; what it meets becomes a message that says what to do next.
+    """Yield the brokers of a command, and turn exceptions into an error message with advice.
 
-    `cluster.cli.client_target` says which of the two counts; a broker before name servers.
+    `cluster.cli.client_target` decides between `broker` and `name_servers`; at equal precedence the broker is used.
     """
     from cluster.cli.targets import Targets
 
     if are_typed(context, "broker", "name_servers"):
-        fail("--broker and --name-servers: take one of the two", EXIT_USAGE)
+        fail("--broker and --name-servers: expected only one of the two", EXIT_USAGE)
     if not (broker or name_servers):
         broker = DEFAULT_BROKER
     elif winner(context, "broker", "name_servers") == "broker":
@@ -96,19 +94,19 @@ def _reported_failures() -> Iterator[None]:
 
 
 def print_skipped(skipped: SkippedMessages) -> None:
-    """Print, on standard error, which messages cannot be read."""
+    """Print on standard error which messages cannot be read."""
     sys.stderr.write(f"dledger: {skipped}\n")
 
 
 def fail_if_skipped(count: int) -> None:
-    """Exit with 1 when messages could not be read; each was printed before."""
+    """End with exit code 1 if messages could not be read; each was reported before."""
     if count:
         what = "1 message is" if count == 1 else f"{count} messages are"
-        fail(f"{what} unreadable here, see above; `dledger verify` shows the damage, another node may have a good copy")
+        fail(f"{what} unreadable here, see above; `dledger verify` shows the damage; another node may have a copy")
 
 
 def print_message(record: Record, style: BodyFormat) -> None:
-    """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
+    """Print one message; in JSON the body is `body`, or `bodyBase64` if it is not UTF-8."""
     from cluster.cli.message_rows import row_of
     from commitlog.record.compression import uncompressed_body
 
@@ -127,7 +125,7 @@ def print_message(record: Record, style: BodyFormat) -> None:
 
 
 def moment(timestamp_ms: int) -> str:
-    """Return a time for people, in UTC; "-" when there is none."""
+    """Format a time in UTC; "-" if there is none."""
     if timestamp_ms < 0:
         return "-"
     return datetime.fromtimestamp(timestamp_ms / _MS_PER_S, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""A stored message as one JSON object: the keys and values of RocketMQ's own decoder, in a fixed order."""
+"""A stored message as one JSON object, with the keys and values of RocketMQ's decoder, in a fixed order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _IPV4_SIZE = 4
 
 
 def row_of(record: Record, *, tags_code: int | None, is_indexed: bool) -> dict[str, Any]:
-    """Return all that is known of a message.
+    """Return all fields of a message.
 
     Args:
         record: the message.
-        tags_code: what its unit holds; None: it is in no queue.
-        is_indexed: whether all of its keys are found in the index.
+        tags_code: tags code of its unit; None: it is in no queue.
+        is_indexed: whether the index has all of its keys.
     """
     properties = record.properties
     return {
@@ -51,7 +51,7 @@ def row_of(record: Record, *, tags_code: int | None, is_indexed: bool) -> dict[s
 
 
 def host_text(host: Host) -> str:
-    """Return `address|port`, the address as Java writes it: IPv6 in full, without leading zeros."""
+    """Return `address|port`, with the address in Java's format: IPv6 in full, without leading zeros."""
     address = host.address
     if len(address) == _IPV4_SIZE:
         text = ".".join(map(str, address))

@@ -1,4 +1,4 @@
-"""Rows of commands that list: a table for people that fits 80 columns, or one JSON object a row for programs."""
+"""Rows of commands that list: a table that fits 80 columns, or one JSON object per row."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cluster.cli.common import output
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a row instead of a table.")]
 _NONE = "-"
-# The longest address of a host by number has 21 characters; a description, or a very long name, may fold.
+# The longest numeric IPv4 address with port has 21 characters; longer texts may be wrapped.
 _UNBROKEN_MAX = 40
 # Wider than any table.
 _ANY_WIDTH = 100_000
 
-# A row by the names that JSON gives its values.
+# The values of a row by their JSON names.
 Row = Mapping[str, Any]
 
 
@@ -28,8 +28,8 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool
     """Print rows.
 
     Args:
-        columns: the names of values that a table shows, and their headings; JSON has all values of a row.
-        rows: in the order in which they are printed. A list becomes a text with commas in a table, None a dash.
+        columns: names of the values in a table, with their headings; JSON has all values of a row.
+        rows: in the order of the output. In a table a list is joined with commas, and None is a dash.
         as_json: print JSON.
     """
     if as_json:
@@ -41,7 +41,7 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool
         values = [row[name] for row in rows]
         is_number = all(isinstance(value, int) and not isinstance(value, bool) for value in values if value is not None)
         is_short = all(len(line) <= _UNBROKEN_MAX for value in values for line in _text(value).split("\n"))
-        # A long name folds; an address or a number that is broken in two cannot be copied.
+        # A long name may be wrapped, but an address or a number that is broken in two cannot be copied.
         table.add_column(
             heading, justify="right" if is_number and values else "left", no_wrap=is_short, overflow="fold"
         )
@@ -51,9 +51,9 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool
 
 
 def show_table(table: Table) -> None:
-    """Print a table; where the terminal is too narrow for its columns, each row as lines of heading and value.
+    """Print a table; if the terminal is too narrow, print each row as lines of heading and value.
 
-    The title is a line of its own, because a table would break it at the table's width, and a path with it.
+    The title is printed as a separate line, because a table would wrap it, and a path in it, at the table's width.
     """
     title, table.title = table.title, None
     if title:
@@ -70,10 +70,10 @@ def show_table(table: Table) -> None:
 
 
 def _fit(table: Table) -> bool:
-    """Set the widths of the columns so that the table fits the terminal; return whether that is possible.
+    """Set the column widths so that the table fits the terminal; return whether that is possible.
 
-    No cell is cut, and none is broken within a word. rich would do both: it takes the longest word of a column as its
-    least width, also where the column must not wrap, and narrows the widest columns first, even below that.
+    No cell is cut or broken within a word. rich would do both: it uses the longest word of a column as its minimum
+    width, even if the column must not wrap, and narrows the widest columns first, even below that.
     """
     options = output.options.update(width=_ANY_WIDTH)
     least, most = [], []

@@ -1,7 +1,7 @@
-"""The brokers that a command for messages asks: one that is named, or those that name servers know.
+"""The brokers of a command for messages: one given by address, or those registered with name servers.
 
-Each broker is asked separately (`cluster.client.broker_calls`); combined results, such as the messages of a key,
-are merged by the command.
+Each broker is called separately (`cluster.client.broker_calls`); commands merge the results, such as the messages with
+a key.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BrokerTarget(NamedTuple):
     """One broker.
 
     Attributes:
-        broker: its name; empty for the one that was named by address.
-        calls: to it.
+        broker: name of the broker; empty if it was given by address.
+        calls: client of the broker.
     """
 
     broker: str
@@ -49,15 +49,15 @@ class BrokerTarget(NamedTuple):
 
 
 class Targets:
-    """The brokers that a command asks; `with` closes all connections.
+    """The brokers of a command; `with` closes all connections.
 
     Args:
         brokers: `host:port` of nodes of one broker, comma separated; empty when name servers are given.
         name_servers: `host:port` of all name servers, comma separated; empty when a broker is given.
-        timeout_s: of each call to a broker.
+        timeout_s: timeout of each call to a broker.
 
     Raises:
-        ValueError: an address is not `host:port`; or the file of a token that the environment names cannot be used.
+        ValueError: an address is not `host:port`; or the token file that the environment names cannot be used.
     """
 
     def __init__(self, brokers: str, name_servers: str, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class Targets:
             )
 
     def __enter__(self) -> Self:
-        """Open nothing yet."""
+        """Return itself; connections are opened at the first call."""
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -81,7 +81,7 @@ class Targets:
 
     @property
     def is_named(self) -> bool:
-        """Whether brokers have names here: name servers were asked."""
+        """Whether brokers are known by name: name servers are used."""
         return bool(self._name_servers)
 
     def all(self) -> list[BrokerTarget]:
@@ -95,24 +95,24 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in self._registered()]
 
     def chosen(self, names: Collection[str], cluster: str, *, is_change: bool) -> list[BrokerTarget]:
-        """Return the brokers that are to be changed or listed, in order of their names.
+        """Return the brokers to change or list, in order of their names.
 
         Args:
-            names: of brokers; empty: all of them.
-            cluster: only brokers of it; empty: of all.
-            is_change: all brokers must belong to one cluster, so that no other cluster's are changed by accident.
+            names: names of brokers; empty: all.
+            cluster: cluster of the brokers; empty: any.
+            is_change: whether all brokers must belong to one cluster, so that no other cluster is changed by accident.
 
         Raises:
-            ValueError: brokers of several clusters are known, or there are no names to choose by.
+            ValueError: there are brokers of several clusters, or the options need name servers.
             RequestFailed: UNKNOWN_BROKER, or no name server answers.
         """
         if not self._name_servers:
             if names or cluster:
-                raise ValueError("--broker-name and --cluster choose among the brokers of --name-servers: name those")
+                raise ValueError("--broker-name and --cluster: expected together with --name-servers")
             return list(self._targets.values())
         known = self._registered()
         if unknown := sorted(set(names) - {each.broker for each in known}):
-            text = f"no broker is called {', '.join(unknown)}; `dledger brokers list` shows all"
+            text = f"there is no broker {', '.join(unknown)}; `dledger brokers list` shows all"
             raise RequestFailed(Reason.UNKNOWN_BROKER, text)
         if names:
             known = [each for each in known if each.broker in names]
@@ -123,7 +123,7 @@ class Targets:
         if cluster:
             known = [each for each in known if each.cluster == cluster]
         if not known:
-            text = f"no broker of these is in cluster {cluster!r}, but in {', '.join(clusters)}"
+            text = f"none of these brokers is in cluster {cluster!r}; they are in {', '.join(clusters)}"
             raise RequestFailed(Reason.UNKNOWN_BROKER, text)
         return [self._target(each.broker, each.nodes) for each in known]
 
@@ -131,7 +131,7 @@ class Targets:
         return registered_brokers(self._name_servers)
 
     def queues(self, topic: str, *, is_write: bool) -> list[tuple[BrokerTarget, int]]:
-        """Return the queues of a topic that may be written, or read: those of one broker after those of another.
+        """Return the writable or the readable queues of a topic, grouped by broker.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, TOPIC_NOT_READABLE; or no node answers.
@@ -147,7 +147,7 @@ class Targets:
         queues = writable_queues(routes) if is_write else readable_queues(routes)
         if not queues:
             reason = Reason.TOPIC_NOT_WRITABLE if is_write else Reason.TOPIC_NOT_READABLE
-            what = "takes messages" if is_write else "lets them be read"
+            what = "accepts messages" if is_write else "permits reads"
             text = f"no broker of topic {topic!r} {what}; `dledger brokers list` and `dledger topic list` show why"
             raise RequestFailed(reason, text)
         return [(targets[queue.broker], queue.queue_id) for queue in queues]
@@ -164,7 +164,7 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in registrations]
 
     def routes(self, topic: str) -> Routes:
-        """Return the brokers of a topic, and their leaders, as clients receive them.
+        """Return the routes of a topic, as clients receive them.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC, or no node answers.
@@ -190,7 +190,7 @@ class Targets:
 
 
 def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
-    """Return the brokers that name servers know, at least one, in order of their names.
+    """Return the brokers registered with name servers, at least one, in order of their names.
 
     Raises:
         RequestFailed: no name server answers, or none knows a broker.
@@ -198,7 +198,7 @@ def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
     answers = ask_each(name_servers, list_brokers, PATIENCE_S).values()
     failures = [answer for answer in answers if isinstance(answer, str)]
     answered = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
-    # Of several that know a broker, the one that knows the newest leader knows its nodes.
+    # If several name servers have a broker, the one with the newest leader is used.
     found = {each.broker: each for each in sorted(answered, key=lambda each: (each.term, -each.silent_ms))}
     if len(failures) == len(answers):
         raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
@@ -208,10 +208,10 @@ def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
 
 
 def first_with(targets: Iterable[BrokerTarget], ask: Callable[[BrokerCalls], Answer]) -> Answer:
-    """Return the answer of the first broker that has the message asked for.
+    """Return the answer of the first broker that has the requested message.
 
     Raises:
-        RequestFailed: NO_MESSAGE, or UNKNOWN_TOPIC, of the last one that was asked; or another refusal at once.
+        RequestFailed: NO_MESSAGE or UNKNOWN_TOPIC, if no broker has it; or the first other refusal.
     """
     missing: RequestFailed | None = None
     for target in targets:
@@ -225,7 +225,7 @@ def first_with(targets: Iterable[BrokerTarget], ask: Callable[[BrokerCalls], Ans
 
 
 def _queues_of(calls: BrokerCalls, topic: str, *, is_write: bool) -> list[int]:
-    """Return the queues of a topic; queue 0 for one that a put may create."""
+    """Return the queues of a topic; queue 0 for a topic that a put would create."""
     try:
         found = calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=topic)).topics[0]
     except RequestFailed as failure:

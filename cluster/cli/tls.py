@@ -1,6 +1,6 @@
-"""`--tls-ca`, `--tls-cert` and `--tls-key`: how a command on a log secures its connections to nodes.
+"""`--tls-ca`, `--tls-cert` and `--tls-key`: TLS between a command on a log and the nodes.
 
-The options are added to commands like `--context`, and a context may set them.
+The options are added to commands in the same way as `--context`, and a context may set them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dledger.security.settings import PLAIN
 if TYPE_CHECKING:
     from dledger.security.settings import Security
 
-# By the variable that an option is also taken from: the setting of a context.
+# Environment variables of options, each with the context setting for the same option.
 TLS_SETTINGS: Final = {"DLEDGER_TLS_CA": "tls_ca", "DLEDGER_TLS_CERT": "tls_cert", "DLEDGER_TLS_KEY": "tls_key"}
 _GIVEN: Final = "cluster.tls"
 
 
 def tls_options() -> list[Any]:
-    """Return the options as typer makes them; they have no values for the command, which asks `security_of`."""
+    """Return the options as click parameters; they have no values for the command, which calls `security_of`."""
     holder = typer.Typer(add_completion=False)
 
     @holder.command()
@@ -34,7 +34,7 @@ def tls_options() -> list[Any]:
                 envvar="DLEDGER_TLS_CA",
                 metavar="FILE",
                 callback=_keep,
-                help="Connect with TLS, and trust nodes that this authority has signed.",
+                help="Connect with TLS, and trust certificates of this authority.",
             ),
         ] = "",
         _tls_cert: Annotated[
@@ -44,7 +44,7 @@ def tls_options() -> list[Any]:
                 envvar="DLEDGER_TLS_CERT",
                 metavar="FILE",
                 callback=_keep,
-                help="Certificate to show to nodes that require one; `dledger certs client` makes it.",
+                help="Client certificate, if nodes require one; `dledger certs client` creates it.",
             ),
         ] = "",
         _tls_key: Annotated[
@@ -54,7 +54,7 @@ def tls_options() -> list[Any]:
             ),
         ] = "",
     ) -> None:
-        """Do nothing: only the options are taken."""
+        """Do nothing: only the parameters of this function are used."""
 
     options = list(get_command(holder).params)
     for option in options:
@@ -72,7 +72,7 @@ def security_of(context: typer.Context) -> Security:
     given: dict[str, str] = context.meta.get(_GIVEN, {})
     if not given:
         return PLAIN
-    # Only here: commands without TLS do not load it.
+    # Imported here: commands without TLS do not need it.
     from dledger.security.credentials import CertificateFiles, load_client_tls
     from dledger.security.errors import CertificateFault
 

@@ -127,7 +127,7 @@ def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[s
     if options.client_tls != "off" and options.name_servers:
         yield (
             "client_tls",
-            "expected off with name_servers, which do not use TLS yet; give clients the nodes' addresses",
+            "expected off with name_servers, which do not support TLS yet; give clients the nodes' addresses",
         )
 
 

@@ -1,4 +1,4 @@
-"""The bench commands and how their figures are printed.
+"""The bench commands and the output of their figures.
 
-What is measured is in `cluster.bench`. Only `cluster.cli.loading` imports it.
+The measurements are in `cluster.bench`. Only `cluster.cli.loading` imports this package.
 """

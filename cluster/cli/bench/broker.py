@@ -1,4 +1,4 @@
-"""`dledger bench-broker`: measure a broker of three nodes of its own; a table for people, JSON for programs."""
+"""`dledger bench-broker`: measure a temporary broker of three nodes; prints a table, writes JSON."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "put
 
 def bench_broker(
     parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Which of {', '.join(_PARTS)}; or all.")
+        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Parts: {', '.join(_PARTS)}; default: all.")
     ] = None,
     runs: Runs = 3,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Duration of one run.")] = 3.0,
     body_size: Annotated[int, typer.Option("--body-size", min=1, metavar="BYTES", help="Size of a body.")] = 1024,
     size_mib: Annotated[
         int,
-        typer.Option("--size", min=1, metavar="MIB", help="Log that is read by catch-up, and is there at failover."),
+        typer.Option("--size", min=1, metavar="MIB", help="Size of the log in catch-up and failover."),
     ] = 1024,
     flush: Flush = "sync",
     folder: Annotated[
         Path,
         typer.Option(
-            "--folder", metavar="DIR", help="Directory of the results, and of the nodes' data during the run."
+            "--folder", metavar="DIR", help="Directory for the results, and for the nodes' data during the run."
         ),
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
@@ -48,12 +48,13 @@ def bench_broker(
 
     Parts: puts, consumers that are up to date or catching up, and failover after a kill of the leader.
 
-    Starts three nodes on this machine with data on the disk of --folder, new ones for every run, and removes them
-    afterwards: up to some four times --size. Puts go one at a time from 1 and from 64 callers, and in batches of 100
-    by 1 and by 16; tail is the time from sending to a consumer at 1,000 messages a second.
+    For every run the command starts three new nodes on this machine, with data on the disk of --folder, and deletes
+    them afterwards. They need up to some four times --size. Puts are measured with single messages of 1 and of 64
+    callers, and with batches of 100 of 1 and of 16 callers. tail is the latency from send to consumer at 1,000 messages
+    a second.
 
-    put-many is the 99th percentile of the time of puts to --queues in turn, 500 a second, as a multiple of that of 8
-    queues on the same nodes. It is measured for 20 seconds at least, after as long a time that is not measured.
+    put-many is the 99th percentile latency of puts to --queues in turn, 500 a second, as a multiple of that of 8 queues
+    on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
     Examples:
         dledger bench-broker
@@ -61,7 +62,7 @@ def bench_broker(
         dledger bench-broker put-many --queues 10000 --runs 1
         dledger bench-broker failover --size 64 --json -
     """
-    # Only now: clients and the starter of nodes take a while to load.
+    # Imported here: clients and the local cluster are slow to load.
     from cluster.bench.broker import BrokerBench
     from cluster.local.node import ClusterError
     from dledger.errors import DLedgerError

@@ -1,4 +1,4 @@
-"""`dledger bench`: measure three nodes of its own, or others; a table for people, JSON for programs."""
+"""`dledger bench`: measure a temporary cluster of three nodes, or given nodes; prints a table, writes JSON."""
 
 from __future__ import annotations
 
@@ -29,41 +29,42 @@ _NAMES = ("sync1", "conc64", "batch100", "batch100x16", "batch1000x8", "failover
 
 def bench(
     workloads: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help=f"Which of {', '.join(_NAMES)}; or all.")
+        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help=f"Workloads: {', '.join(_NAMES)}; default: all.")
     ] = None,
     runs: Runs = 3,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="Duration of one run.")] = 3.0,
     body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
     flush: Flush = "sync",
     folder: Annotated[
         Path,
         typer.Option(
-            "--folder", metavar="DIR", help="Directory of the results, and of the nodes' data during the run."
+            "--folder", metavar="DIR", help="Directory for the results, and for the nodes' data during the run."
         ),
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
     *,
     endpoints: Annotated[
-        str, typer.Option("--endpoints", "-e", metavar="HOST:PORT,...", help="Measure these nodes, not our own.")
+        str, typer.Option("--endpoints", "-e", metavar="HOST:PORT,...", help="Measure these nodes instead.")
     ] = "",
     group: Group = DEFAULT_GROUP,
 ) -> None:
     """Measure throughput, latency, failover and memory.
 
-    Starts three nodes on this machine with data on the disk of --folder, a new set for every run, and removes them
-    afterwards. With --endpoints other nodes are measured: their log GROWS by what is appended, and none is killed.
+    For every run the command starts three new nodes on this machine, with data on the disk of --folder, and deletes
+    them afterwards. With --endpoints existing nodes are measured: their log GROWS by the appended entries, and no node
+    is killed.
 
     Examples:
         dledger bench
         dledger bench conc64 batch100x16 --runs 5
         dledger bench sync1 --json -
     """
-    # Only now: the clients and the starter of nodes take a while to load.
+    # Imported here: clients and the local cluster are slow to load.
     from cluster.bench.cluster import Bench
 
     known = [name for name in _NAMES if not (endpoints and name == "failover")]
     if endpoints and "failover" in (workloads or ()):
-        fail("failover kills nodes, so it runs on its own nodes only: leave --endpoints out", EXIT_USAGE)
+        fail("failover kills nodes, so it runs only on a temporary cluster: omit --endpoints", EXIT_USAGE)
     chosen = chosen_parts(workloads, known, "workload")
     check_flush(flush)
     summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
@@ -95,7 +96,7 @@ def _measure(plan: Bench, chosen: list[str], runs: int) -> list[BenchSummary]:
 
 
 def _table(summaries: list[BenchSummary]) -> Table:
-    flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
+    flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "existing nodes"}
     size = summaries[0].body_size_bytes
     title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
     table = empty_table(title, "workload", ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"))

@@ -1,4 +1,4 @@
-"""Common code of the bench commands: choosing the parts to measure, and writing the figures."""
+"""Common code of the bench commands: selection of parts, output of figures."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ DEFAULT_FOLDER = Path("bench")
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="File of the JSON; - for standard output.")
 ]
-Runs = Annotated[int, typer.Option("--runs", min=1, help="How often each is run; medians are shown.")]
-Flush = Annotated[str, typer.Option("--flush", metavar="sync|async", help="How our own nodes flush.")]
+Runs = Annotated[int, typer.Option("--runs", min=1, help="Number of runs; the table has medians.")]
+Flush = Annotated[str, typer.Option("--flush", metavar="sync|async", help="Flush mode of the temporary nodes.")]
 
 
 def chosen_parts(asked: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
-    """Return the parts that are to be measured, in the order of `known`; all if none is asked for.
+    """Return the parts to measure, in the order of `known`; all if `asked` is empty.
 
-    End the command if one is not known.
+    The command ends if a part is unknown.
     """
     unknown = [name for name in asked or () if name not in known]
     if unknown:
-        fail(f"no {what} is called {unknown[0]!r}: choose from {', '.join(known)}", EXIT_USAGE)
+        fail(f"unknown {what} {unknown[0]!r}: choose from {', '.join(known)}", EXIT_USAGE)
     return [name for name in known if name in (asked or known)]
 
 
 def check_flush(flush: str) -> None:
-    """End the command if it is no way to flush."""
+    """End the command unless `flush` is sync or async."""
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
 
@@ -47,14 +47,14 @@ def check_flush(flush: str) -> None:
 def show_figures(
     table: Table, objects: Sequence[Mapping[str, object]], folder: Path, json_file: Path | None, prefix: str
 ) -> None:
-    """Print the table, and write the same as JSON.
+    """Print the table, and write the same figures as JSON.
 
     Args:
-        table: for people.
-        objects: the same for programs, one line each.
-        folder: where a new file is made when none is named.
-        json_file: the file's name; `-`: standard output, and the table goes to standard error.
-        prefix: of the new file's name; the moment follows.
+        table: the table.
+        objects: the JSON objects, written one a line.
+        folder: folder of the new file if `json_file` is None.
+        json_file: path of the file; `-`: standard output, and the table goes to standard error.
+        prefix: prefix of the new file's name, before the time.
     """
     lines = "".join(json.dumps(each) + "\n" for each in objects)
     if str(json_file) == "-":
@@ -65,11 +65,11 @@ def show_figures(
     folder.mkdir(parents=True, exist_ok=True)
     file = json_file or folder / f"{prefix}{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
     file.write_text(lines)
-    typer.echo(f"the same as JSON, one object a line: {file}")
+    typer.echo(f"the same figures as JSON lines: {file}")
 
 
 def empty_table(title: str, first: str, others: Sequence[str]) -> Table:
-    """Return a table without rows: names on the left, figures on the right."""
+    """Return a table without rows: a column of names, and columns of figures."""
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column(first, no_wrap=True)
     for name in others:
@@ -78,7 +78,7 @@ def empty_table(title: str, first: str, others: Sequence[str]) -> Table:
 
 
 def table_of_targets(figures: Sequence[Figure], title: str) -> Table:
-    """Return figures beside their targets."""
+    """Return a table of figures with their targets."""
     table = empty_table(title, "figure", ("target", "median", "spread", "met"))
     for figure in figures:
         table.add_row(

@@ -1,4 +1,4 @@
-"""`dledger bench-store`: measure the message store in one process; a table for people, JSON for programs."""
+"""`dledger bench-store`: measure the message store in one process; prints a table, writes JSON."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ _PARTS = ("put", "dispatch", "get", "memory", "verify", "rebuild", "query", "ope
 
 def bench_store(
     parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Which of {', '.join(_PARTS)}; or all.")
+        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Parts: {', '.join(_PARTS)}; default: all.")
     ] = None,
     runs: Runs = 3,
-    size_mib: Annotated[
-        int, typer.Option("--size", min=1, metavar="MIB", help="Size of the log that is written and read.")
-    ] = 1024,
+    size_mib: Annotated[int, typer.Option("--size", min=1, metavar="MIB", help="Size of the log.")] = 1024,
     body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of a body.")] = 1024,
     index_items: Annotated[
-        int, typer.Option("--index-items", min=1000, metavar="N", help="Items of the full index file of query.")
+        int, typer.Option("--index-items", min=1000, metavar="N", help="Items of the index file in query.")
     ] = 20_000_000,
     queues: Annotated[
-        int, typer.Option("--queues", min=8, metavar="N", help="Queues of open, open-killed, turn and put-many.")
+        int,
+        typer.Option("--queues", min=8, metavar="N", help="Number of queues in open, open-killed, turn and put-many."),
     ] = 16_000,
     folder: Annotated[
         Path,
-        typer.Option("--folder", metavar="DIR", help="Directory of the results, and of the stores during the run."),
+        typer.Option("--folder", metavar="DIR", help="Directory for the results, and for the stores during the run."),
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
 ) -> None:
@@ -38,13 +37,13 @@ def bench_store(
 
     Parts: puts, dispatch, gets, verify, rebuild, queries by key, the memory of reading, and many queues.
 
-    Writes a store of its own on the disk of --folder, a new one for every run, and removes it afterwards: some 2.5
-    times --size at most. Puts go in batches of 100 with TAGS and UNIQ_KEY into four queues, gets in calls of 32, and
-    flushes run beside them in a thread, as with RocketMQ's ASYNC_FLUSH.
+    For every run the command writes a new store on the disk of --folder, and deletes it afterwards. It needs at most
+    some 2.5 times --size. Puts are batches of 100 with TAGS and UNIQ_KEY to four queues; gets read 32 messages a call;
+    flushes run in a thread, as with RocketMQ's ASYNC_FLUSH.
 
-    Parts with many queues: open and open-killed are the seconds until a store with --queues opens, after an exit in
-    order, or after a kill; turn is the longest pause of the event loop while each queue gets its first message;
-    put-many is the 99th percentile of the time of durable puts to --queues in turn, as a multiple of that of 8 queues.
+    Parts with many queues: open and open-killed are the seconds to open a store with --queues after a clean exit, or
+    after a kill; turn is the longest pause of the event loop while each queue gets its first message; put-many is the
+    99th percentile latency of durable puts to --queues in turn, as a multiple of that of 8 queues.
 
     Examples:
         dledger bench-store
@@ -52,7 +51,7 @@ def bench_store(
         dledger bench-store put get --size 256
         dledger bench-store query --runs 5 --json -
     """
-    # Only now: what it measures takes a while to load.
+    # Imported here: the store is slow to load.
     from cluster.bench.store import StoreBench
     from store.errors import StoreError
 

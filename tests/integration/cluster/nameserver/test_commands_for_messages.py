@@ -195,16 +195,16 @@ def test_errors_name_the_cause_and_what_to_do(server, brokers):
     of_servers = ("--name-servers", server.address)
     # "no broker has it", or "not known yet" if the name server has just started.
     assert "topic 'nothing'" in run("consume", "nothing", *of_servers, code=1)
-    assert "take one of the two" in run("consume", TOPIC, *of_servers, "--broker", brokers[0].address, code=2)
+    assert "expected only one of the two" in run("consume", TOPIC, *of_servers, "--broker", brokers[0].address, code=2)
     unreachable = run("consume", TOPIC, "--name-servers", "127.0.0.1:9", code=1)
     assert "no name server answers" in unreachable
     assert "--name-servers or DLEDGER_NAME_SERVERS" in unreachable
-    assert "no broker is called x; `dledger brokers list`" in run(
+    assert "there is no broker x; `dledger brokers list`" in run(
         "topic", "create", "t", "--broker-name", "x", *of_servers, code=1
     )
-    assert "no broker of these is in cluster 'x'" in run("topic", "list", "--cluster", "x", *of_servers, code=1)
+    assert "none of these brokers is in cluster 'x'" in run("topic", "list", "--cluster", "x", *of_servers, code=1)
     by_address = ("--broker", brokers[0].address)
-    assert "choose among the brokers of --name-servers" in run("group", "list", "-c", "x", *by_address, code=2)
+    assert "expected together with --name-servers" in run("group", "list", "-c", "x", *by_address, code=2)
     for broker in brokers:
         run("brokers", "drain", broker.name, *of_servers)
     assert "`dledger brokers list`" in run("produce", TOPIC, *of_servers, text="x\n", code=1)

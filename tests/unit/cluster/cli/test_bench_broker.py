@@ -62,7 +62,7 @@ def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"), [(["puts"], "no part is called 'puts'"), (["--flush", "x"], "expected sync or async")]
+    ("arguments", "text"), [(["puts"], "unknown part 'puts'"), (["--flush", "x"], "expected sync or async")]
 )
 def test_invalid_measurements_are_refused(tmp_path, arguments, text):
     result = CliRunner().invoke(app, ["bench-broker", *arguments, "--folder", str(tmp_path)])

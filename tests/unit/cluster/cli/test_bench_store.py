@@ -28,7 +28,7 @@ def test_unknown_part_is_refused_with_the_parts_there_are(tmp_path):
     result = CliRunner().invoke(app, ["bench-store", "puts", "--folder", str(tmp_path)])
 
     assert result.exit_code == 2
-    assert "no part is called 'puts'" in result.stderr
+    assert "unknown part 'puts'" in result.stderr
     assert "dispatch" in result.stderr
 
 

@@ -175,9 +175,9 @@ def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["nonsense"], "no workload is called 'nonsense'"),
+        (["nonsense"], "unknown workload 'nonsense'"),
         (["--flush", "never"], "expected sync or async"),
-        (["failover", "--endpoints", UNREACHABLE], "runs on its own nodes only"),
+        (["failover", "--endpoints", UNREACHABLE], "runs only on a temporary cluster"),
     ],
 )
 def test_bench_refuses_invalid_options(arguments: list[str], text: str) -> None:

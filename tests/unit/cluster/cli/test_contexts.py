@@ -179,7 +179,7 @@ def test_damaged_context_file_affects_neither_help_nor_commands_on_files(file: P
         (b"[" * 100_000, "expected TOML"),
         (b"a=" + b"[" * 100_000, "expected TOML"),
         (b"a=" + b"9" * 10_000, "expected TOML"),
-        (b"#" * (contexts.SIZE_BYTES_MAX + 1), "this is no file of contexts"),
+        (b"#" * (contexts.SIZE_BYTES_MAX + 1), "this is not a file of contexts"),
     ],
 )
 def test_foreign_and_damaged_files_are_named_with_the_line(file: Path, content: bytes, text: str) -> None:

@@ -94,7 +94,7 @@ def test_name_servers_and_tls_are_refused_together() -> None:
         done = dledger(*command, "--name-servers", ENDPOINT, "--tls-ca", "ca")
 
         assert done.exit_code == 2
-        assert "name servers do not use TLS yet" in done.output
+        assert "name servers do not support TLS yet" in done.output
 
 
 def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
@@ -103,6 +103,6 @@ def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
     assert f'tls_ca = "{folder / "ca"}"' in file.read_text()
 
     refused = dledger("context", "add", "y", "--name-servers", ENDPOINT, "--tls-ca", "ca")
-    assert "name servers do not use TLS yet" in refused.output
+    assert "name servers do not support TLS yet" in refused.output
     file.write_text(f'[contexts.x]\nendpoints = "{ENDPOINT}"\ntls_ca = "ca"\n')
     assert "line 3: tls_ca: expected an absolute path" in dledger("status", "--context", "x").output
