@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from commitlog.plain.file_scan import SCAN_SIZE, scan_file
-from commitlog.record.record import BadRecord, Record, decode
+from commitlog.plain.recovery import NO_TIMESTAMP
+from commitlog.record.record import END_SIZE_MIN, BadRecord, Record, decode
 from store.errors import CorruptData
 from store.model.commit_log import RawLog
 
@@ -173,25 +174,35 @@ class PlainLogReader:
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
-        Found by the files' first records, then by a scan of one file. If a clock of Java's was set back, it is the
-        first such record of the first file in question, so never too late.
+        Found by the files' first two records, then by a scan of one file. No checksum covers a time, so no record alone
+        makes the result too late: two must be older for a file to count as later than its begin, and a record that is
+        older than the one before it does not count as older. If a clock of Java's was set back, the result is the
+        first such record of the first file in question, or the one before it.
         """
-        files = [file for file in self._queue.mapped_files if file.begin_offset < self.end_offset]
         begin = self.begin_offset
-        for file in files:
+        for file in self._queue.mapped_files:
+            if file.begin_offset >= self.end_offset:
+                break
             head = _record_at(file, file.begin_offset)
             if head is None:
                 continue
             if head.store_timestamp >= store_timestamp:
                 break
-            begin = file.begin_offset
-        offset = begin
-        while (batch := self.scan(offset, SCAN_SIZE)) is not None:
-            rows = np.flatnonzero(batch.store_timestamps >= store_timestamp)
+            following = self.peek(file.begin_offset + head.size, END_SIZE_MIN)
+            if following is not None and following.store_timestamp < store_timestamp:
+                begin = file.begin_offset
+        before, last, last_offset = NO_TIMESTAMP, NO_TIMESTAMP, begin
+        while (batch := self.scan(begin, SCAN_SIZE)) is not None:
+            times = batch.store_timestamps
+            rows = np.flatnonzero(times >= store_timestamp)
+            count = int(rows[0]) if len(rows) else len(times)
+            if count:
+                before = int(times[count - 2]) if count > 1 else last
+                last, last_offset = int(times[count - 1]), int(batch.physical_offsets[count - 1])
             if len(rows):
-                return int(batch.physical_offsets[rows[0]])
-            offset = batch.next_offset
-        return self.end_offset
+                return last_offset if last < before else int(batch.physical_offsets[count])
+            begin = batch.next_offset
+        return last_offset if last < before else self.end_offset
 
 
 def _record_at(file: MappedFile, physical_offset: int) -> Record | None:

@@ -1,8 +1,10 @@
 """Finds the message of a queue for a time. Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`.
 
-No checksum covers a unit: if it does not point to the message of its queue offset, its time is unknown. The message
-after it decides then; if none of the next messages can be read, the search treats them as newer. So damage can make the
-result too low, never too high: a reader that begins there gets more messages, and a report of the damaged ones.
+No checksum covers a unit: if it does not point to the message of its queue offset, its time is unknown. Nor does one
+cover the time of a message of a plain log: if it is not between those of the messages before and after it, it is
+unknown, too. The next message decides then; if none of the next messages can be read, the search treats them as newer.
+So damage can make the result too low, and never too high, except by a message that itself has a lower time now: a
+reader that begins there gets more messages, and a report of the damaged ones.
 """
 
 from __future__ import annotations
@@ -61,10 +63,20 @@ def offset_by_time(
 
 
 def first_time_from(queue: ConsumeQueue, queue_offset: int, store_timestamp_of: StoreTimestampOf) -> int | None:
-    """Return the store timestamp of the first message from an offset on that can be read; None: none of the next."""
-    for at in range(queue_offset, min(queue_offset + NEIGHBOURS_MAX, queue.max_offset)):
+    """Return the first store timestamp from an offset on that its neighbours confirm; None: none of the next."""
+
+    def time_at(at: int) -> int | None:
+        if not queue.min_offset <= at < queue.max_offset:
+            return None
         ((physical_offset, size, _),) = queue.unit_tuples(at, 1)
-        found = None if size == BLANK_SIZE else store_timestamp_of(at, physical_offset, size)
+        return None if size == BLANK_SIZE else store_timestamp_of(at, physical_offset, size)
+
+    before, found = time_at(queue_offset - 1), time_at(queue_offset)
+    for at in range(queue_offset + 1, queue_offset + NEIGHBOURS_MAX + 1):
+        following = time_at(at)
         if found is not None:
-            return found
+            if (before is None or before <= found) and (following is None or found <= following):
+                return found
+            before = found
+        found = following
     return None

@@ -4,6 +4,7 @@ import dledger.entries.recovery
 import store.index.key_index
 import store.maintenance.retention
 import store.queues.offset_by_time
+from commitlog.plain.reader import PlainLogReader
 from dledger.entries.format.entry import HEADER
 from dledger.entries.format.walk import WalkState
 from dledger.entries.recovery import _Cursor
@@ -16,6 +17,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 INDEX = "tests/unit/store/index/test_changed_index_bits.py::"
 RETENTION = "tests/unit/store/maintenance/test_retention.py::"
+READING = "tests/unit/commitlog/plain/test_reading.py::"
 QUEUE = "tests/unit/store/queues/test_changed_unit_bits.py::"
 
 
@@ -71,6 +73,31 @@ def time_search_takes_damaged_units_for_old(patch):
         return -1 if found is None else original(queue, queue_offset, store_timestamp_of)
 
     patch.setattr(store.queues.offset_by_time, "first_time_from", first_time_from)
+
+
+def time_search_believes_one_record(patch):
+    def first_time_from(queue, queue_offset, store_timestamp_of):
+        for at in range(queue_offset, queue.max_offset):
+            ((place, size, _),) = queue.unit_tuples(at, 1)
+            found = store_timestamp_of(at, place, size)
+            if found is not None:
+                return found
+        return None
+
+    patch.setattr(store.queues.offset_by_time, "first_time_from", first_time_from)
+
+
+def one_record_ends_what_is_certain(patch):
+    original = PlainLogReader.offset_at_timestamp
+
+    def offset_at_timestamp(self, store_timestamp):
+        found = original(self, store_timestamp)
+        record = self.find(found)
+        if record is not None and record.store_timestamp < store_timestamp:
+            found += record.size  # as if the record did not contradict the one before it
+        return found
+
+    patch.setattr(PlainLogReader, "offset_at_timestamp", offset_at_timestamp)
 
 
 def chain_at_the_head_of_a_file_is_not_proven(patch):
@@ -137,6 +164,16 @@ MUTANTS = (
         time_search_takes_damaged_units_for_old,
         "no message is hidden",
         Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
+    ),
+    Mutant(
+        time_search_believes_one_record,
+        "no message is hidden",
+        Tests(QUEUE + "test_time_search_is_not_misled_by_the_time_of_one_record"),
+    ),
+    Mutant(
+        one_record_ends_what_is_certain,
+        "no message is hidden",
+        Tests(READING + "test_changed_time_of_one_record_makes_no_offset_of_a_time_too_late"),
     ),
     Mutant(
         chain_at_the_head_of_a_file_is_not_proven,

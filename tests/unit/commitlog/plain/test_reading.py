@@ -5,6 +5,9 @@ import pytest
 from store.errors import CorruptData
 from tests.unit.commitlog.plain.conftest import FILE_SIZE, RECORD_SIZE, flush, message, sizes_of
 
+# In a record with IPv4 hosts.
+TIMESTAMP_POSITION = 56
+
 
 @pytest.fixture
 def records(machine, log):
@@ -129,6 +132,22 @@ def test_first_of_many_records_of_one_millisecond_is_found_over_a_file_border(ma
         machine.append(1500)
 
     assert log.offset_at_timestamp(machine.clock.now_ms) == begin
+
+
+@pytest.mark.parametrize("moved_ms", [-1_000, 1_000])
+@pytest.mark.parametrize("number", range(1, 6))
+def test_changed_time_of_one_record_makes_no_offset_of_a_time_too_late(machine, log, records, number, moved_ms):
+    """No checksum covers it. The log is dispatched again from such an offset on: messages before it would be lost."""
+    times = [log.peek(*place).store_timestamp for place in records]
+    machine.patch(records[number][0] + TIMESTAMP_POSITION, (times[number] + moved_ms).to_bytes(8, "big"))
+
+    for at, time in enumerate(times):
+        found = log.offset_at_timestamp(time)
+        assert found <= records[at][0], at
+        # Too low by the record before, or by the part of a file that is scanned then.
+        assert moved_ms > 0 or found >= records[max(at - 1, 0)][0], at
+    found = log.offset_at_timestamp(times[-1] + 1)
+    assert moved_ms > 0 or found == (records[-1][0] if number == 5 else log.end_offset)
 
 
 # ----------------------------------------------------------------------------------------------------------- cuts

@@ -1,6 +1,7 @@
 """One changed bit of a unit, which no checksum covers, hides no message that the log still has."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,27 @@ def test_time_search_is_not_misled_by_the_message_of_another_topic(timed, unit_o
         assert messages.offset_by_time("T", 0, times[-1] + 1) == (19 if damaged == 19 else 20)
         assert messages.earliest_message_time("T", 0) == times[1 if damaged == 0 else 0]
         queue.overwrite(damaged, right)
+
+
+@pytest.mark.parametrize("moved_ms", [-100_000, 100_000])
+def test_time_search_is_not_misled_by_the_time_of_one_record(timed, moved_ms):
+    """No checksum covers the time of a record in a plain log: its neighbours decide, and never for a later message."""
+    messages = timed.messages
+    found = [messages.get("T", 0, at, 1).messages[0] for at in range(20)]
+    times = [message.store_timestamp for message in found]
+    path = Path(timed.log.files()[0].path)
+    for damaged in range(1, 20):
+        with path.open("r+b") as stream:
+            for moved, is_checked in ((moved_ms, True), (0, False)):
+                stream.seek(found[damaged].physical_offset + 56)
+                stream.write((times[damaged] + moved).to_bytes(8, "big"))
+                stream.flush()
+                for at in range(20) if is_checked else ():
+                    lower, upper = (messages.offset_by_time("T", 0, times[at], each) for each in Boundary)
+                    assert at - 2 <= lower <= at, (damaged, at)
+                    assert at - 3 <= upper <= at, (damaged, at)
+                    if not 0 <= at - damaged <= 2 and damaged - at != 1:
+                        assert (lower, upper) == (at, at), (damaged, at)
 
 
 def test_time_search_looks_at_a_bounded_number_of_damaged_units(timed):
