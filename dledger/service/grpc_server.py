@@ -7,6 +7,7 @@ for tools such as grpcurl.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,11 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from dledger.errors import DLedgerError
 from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
+from dledger.service.answers_under_way import AnswersUnderWay
+from dledger.service.connections_by_address import ConnectionsByAddress
+from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS
-from dledger.service.request_guard import Guard, RequestGuard
+from dledger.service.request_guard import CallBounds, Guard, RequestGuard
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.fs.descriptors import connections_max
 
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
 MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
+# Calls of one connection. With 1,024, ten connections that open and reset streams keep more calls waiting than gRPC
+# accepts (`grpc.server.max_pending_requests`), and it cancels those of other clients; with 128, 200 connections do not.
+STREAMS_MAX = 128
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
 # A connection without an HTTP/2 preface by then is not from a client.
@@ -59,6 +66,10 @@ _STANDARD: tuple[Any, ...] = (
     health_pb2.DESCRIPTOR.services_by_name["Health"],
     reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
 )
+
+
+# A loop keeps no reference to its tasks; these end with their servers.
+_WATCHING: set[asyncio.Task[None]] = set()
 
 
 class ServerNotStarted(DLedgerError):
@@ -94,10 +105,11 @@ async def start_grpc_server(
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
-    The number of connections is bounded by the descriptor limit (`store.fs.descriptors`); more are closed at once. The
-    calls of one connection are bounded by half of all calls, so that no connection can starve all others; a gRPC client
-    delays further calls until others have ended. Calls that have not sent a request are bounded by half of all calls,
-    too (`dledger.service.unread_calls`).
+    Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
+    One address has at most half of them (`connections_by_address`). The calls of one connection are bounded by
+    `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended. Calls that have
+    not sent a request are bounded by half of all calls (`unread_calls`), and the bytes of answers that are not read
+    (`answers_under_way`).
 
     Args:
         address: to listen on.
@@ -113,11 +125,12 @@ async def start_grpc_server(
     """
     bounds = [
         ("grpc.max_allowed_incoming_connections", connections_max()),
-        ("grpc.max_concurrent_streams", calls_max // 2),
+        ("grpc.max_concurrent_streams", min(STREAMS_MAX, calls_max // 2)),
     ]
     guards = {each.service: each.guard for each in services}
     guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
-    guard = RequestGuard(guards, UnreadCalls(calls_max // 2, request_limit_s), gate)
+    answers = AnswersUnderWay(lambda peer: close_connections(address.port, {peer}))
+    guard = RequestGuard(guards, CallBounds(UnreadCalls(calls_max // 2, request_limit_s), answers), gate)
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
@@ -127,6 +140,10 @@ async def start_grpc_server(
     except RuntimeError as error:
         raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
     await server.start()
+    by_address = ConnectionsByAddress(address.port, max(1, connections_max() // 2))
+    watching = asyncio.get_running_loop().create_task(by_address.watch(server))
+    _WATCHING.add(watching)
+    watching.add_done_callback(_WATCHING.discard)
     return server
 
 

@@ -6,7 +6,8 @@
 | not a valid message of this kind | INVALID_ARGUMENT, an error of gRPC: there is no request to answer |
 | a field above its bound | a refusal |
 | not arrived in time, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
-| from a caller without the right to send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
+| answered, but its client does not read the answer | its connection may be closed (`answers_under_way`) |
+| of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 
 The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT, unless the
 service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
@@ -36,6 +37,7 @@ from store.errors import IllegalRequest
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+    from dledger.service.answers_under_way import AnswersUnderWay
     from dledger.service.call_gate import CallGate, CallRights
     from dledger.service.unread_calls import UnreadCalls
 
@@ -74,14 +76,27 @@ class Guard:
     is_stream_checked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class CallBounds:
+    """What all calls of one server may take together.
+
+    Attributes:
+        unread: the calls whose first request has not arrived.
+        answers: the large answers that are not sent yet.
+    """
+
+    unread: UnreadCalls
+    answers: AnswersUnderWay
+
+
 class _Method:
     """One method: parses its requests, and checks them."""
 
     def __init__(
-        self, path: str, method: MethodDescriptor, guard: Guard, unread: UnreadCalls, gate: CallGate | None
+        self, path: str, method: MethodDescriptor, guard: Guard, calls: CallBounds, gate: CallGate | None
     ) -> None:
         self._path = path
-        self._unread = unread
+        self._calls = calls
         self._gate = gate
         self.shape = RequestShape(method.input_type, guard.bounds)
         self._name = method.input_type.name
@@ -146,7 +161,7 @@ class _Method:
             BadRequest: as `parse`.
             grpc.aio.AbortError: it did not arrive; the call has ended.
         """
-        data = await self._unread.first_request(context)
+        data = await self._calls.unread.first_request(context)
         assert data is not None
         return self.parse(data, deserialize)
 
@@ -160,7 +175,9 @@ class _Method:
                 admission.check(request)
             except (BadRequest, CallRefused) as error:
                 return await self.refusal(error, context, request)
-            return await behaviour(request, context)
+            response = await behaviour(request, context)
+            self._calls.answers.begin_last(context, response.ByteSize())
+            return response
 
         return call
 
@@ -198,7 +215,8 @@ class _Method:
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         admission.check_again(request)
-                        yield response
+                        with self._calls.answers.under_way(context, response.ByteSize()):
+                            yield response
             except CallRefused as error:
                 await end_refused(error, context)
 
@@ -215,7 +233,7 @@ class _Method:
             return request
 
         async def requests(pieces: AsyncIterator[bytes], context: Context, admission: CallRights) -> AsyncIterator[Any]:
-            first = await self._unread.first_request(context, is_stream=True)
+            first = await self._calls.unread.first_request(context, is_stream=True)
             if first is not None:
                 yield checked(first, admission)
                 async for data in pieces:
@@ -248,12 +266,12 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     Attributes:
         guards: by service; its methods are those that may be called.
-        unread: the calls of the server whose first request has not arrived.
+        calls: bounds of all calls of the server together.
         gate: admits calls; None: all of them are admitted.
     """
 
     guards: Mapping[ServiceDescriptor, Guard]
-    unread: UnreadCalls
+    calls: CallBounds
     gate: CallGate | None = None
     _methods: dict[str, _Method] = field(init=False)
     _handlers: dict[str, Any] = field(init=False, default_factory=dict)
@@ -265,7 +283,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             dledger.service.field_bounds.UnboundedField: a table is not complete.
         """
         self._methods = {
-            path: _Method(path, method, guard, self.unread, self.gate)
+            path: _Method(path, method, guard, self.calls, self.gate)
             for service, guard in self.guards.items()
             for method in service.methods
             for path in (f"/{service.full_name}/{method.name}",)

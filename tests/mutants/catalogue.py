@@ -9,6 +9,7 @@ from tests.mutants.bugs import (
     damage,
     durability,
     elections,
+    floods,
     identity,
     message_store,
     peers,
@@ -48,5 +49,6 @@ GROUPS = (
     certificates,
     access,
     peers,
+    floods,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

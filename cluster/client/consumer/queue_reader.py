@@ -244,25 +244,26 @@ class QueueReader:
             group=self._rules.group,
             max_bytes=min(_RESPONSE_SIZE_BYTES_MAX, max(self._rules.prefetch_size_bytes // 4, 1)),
         )
-        call = self._call = self._nodes.stub(address).Subscribe(request)
-        self.address, self._opened_at = address, time.monotonic()
-        try:
-            while True:
-                await self._wait_room()
-                response = await next_response(call, "the stream was silent for too long")
-                self._last_message_at = time.monotonic()
-                check_answer(response.answer, address)
-                self._was_served, self._is_held_up, self._refused = True, False, None
-                if not await self._take_in(response, address):
-                    return _PAUSE_S
-        except StreamEnded as end:
-            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
-        finally:
-            if time.monotonic() - self._opened_at >= _OPEN_S:
-                self._refused = None
-            self._call = None
-            self.address = ""
-            call.cancel()
+        with self._nodes.stream_stub(address) as stub:
+            call = self._call = stub.Subscribe(request)
+            self.address, self._opened_at = address, time.monotonic()
+            try:
+                while True:
+                    await self._wait_room()
+                    response = await next_response(call, "the stream was silent for too long")
+                    self._last_message_at = time.monotonic()
+                    check_answer(response.answer, address)
+                    self._was_served, self._is_held_up, self._refused = True, False, None
+                    if not await self._take_in(response, address):
+                        return _PAUSE_S
+            except StreamEnded as end:
+                raise failure_of_call(address, end.code, end.details, "BrokerService") from None
+            finally:
+                if time.monotonic() - self._opened_at >= _OPEN_S:
+                    self._refused = None
+                self._call = None
+                self.address = ""
+                call.cancel()
 
     async def _take_in(self, response: SubscribeResponse, address: str) -> bool:
         """Buffer a response; return whether the stream continues with this queue."""

@@ -10,6 +10,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
@@ -18,12 +19,15 @@ import grpc.aio
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from dledger.client.connections import Connections
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.security.channels import open_aio_channel
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from cluster.protocol.route_table import BrokerRoute
     from cluster.v1.answer_pb2 import Answer
     from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
@@ -74,8 +78,7 @@ class BrokerNodes:
     def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
         self._on_lost = on_lost
         self._brokers: dict[str, _Broker] = {}
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._stubs: dict[str, BrokerServiceAsyncStub] = {}
+        self._connections = _connections()
 
     def learn(self, routes: Iterable[BrokerRoute]) -> None:
         """Record the nodes and leaders in routes; a leader is ignored unless its term is newer than the known one."""
@@ -122,11 +125,11 @@ class BrokerNodes:
 
     def stub(self, address: str) -> BrokerServiceAsyncStub:
         """Return the stub of the node at `address`; it connects at the first call."""
-        if address not in self._stubs:
-            channel = open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
-            self._channels[address] = channel
-            self._stubs[address] = BrokerServiceStub(channel)
-        return self._stubs[address]
+        return self._connections.stub(address)
+
+    def stream_stub(self, address: str) -> AbstractContextManager[BrokerServiceAsyncStub]:
+        """Lend a stub of the node at `address` for one stream that may stay open."""
+        return self._connections.stream_stub(address)
 
     async def reach(self, address: str, timeout_s: float = _REACH_TIMEOUT_S) -> None:
         """Wait until `address` is connected, so that the next request can be lost only in transit.
@@ -134,8 +137,7 @@ class BrokerNodes:
         Raises:
             RequestFailed: NOT_REACHED.
         """
-        self.stub(address)
-        channel = self._channels[address]
+        channel = self._connections.channel(address)
         deadline = time.monotonic() + timeout_s
         while True:
             state = channel.get_state(try_to_connect=True)
@@ -210,7 +212,10 @@ class BrokerNodes:
 
     async def close(self) -> None:
         """Close all connections; pending calls end with CANCELLED."""
-        for channel in self._channels.values():
+        for channel in self._connections.channels():
             await channel.close()
-        self._channels.clear()
-        self._stubs.clear()
+        self._connections = _connections()
+
+
+def _connections() -> Connections[grpc.aio.Channel, BrokerServiceAsyncStub]:
+    return Connections(partial(open_aio_channel, security=PLAIN, options=CHANNEL_OPTIONS), BrokerServiceStub)

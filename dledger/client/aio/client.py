@@ -196,18 +196,19 @@ class AsyncLogClient:
         Raises:
             Refused: the stream broke or was refused.
         """
-        call = self._nodes.stub(address).Read(session.request(), timeout=session.timeout_s())
-        try:
-            async for response in call:
-                self._nodes.tracker.judge(address, response.code, response.leader.address)
-                for entry in session.take(response, address):
-                    yield entry
-            session.ended()
-        except grpc.aio.AioRpcError as error:
-            self._nodes.tracker.failed(address)
-            session.broke(address, error.code(), error.details() or "")
-        finally:
-            call.cancel()
+        with self._nodes.stream_stub(address) as stub:
+            call = stub.Read(session.request(), timeout=session.timeout_s())
+            try:
+                async for response in call:
+                    self._nodes.tracker.judge(address, response.code, response.leader.address)
+                    for entry in session.take(response, address):
+                        yield entry
+                session.ended()
+            except grpc.aio.AioRpcError as error:
+                self._nodes.tracker.failed(address)
+                session.broke(address, error.code(), error.details() or "")
+            finally:
+                call.cancel()
 
     # ------------------------------------------------------------------------------------------------------- status
 

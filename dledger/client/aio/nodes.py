@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
+from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import describe
 from dledger.client.outcomes import Refused
@@ -18,7 +19,8 @@ from dledger.v1.log_pb2 import StatusRequest, StatusResponse
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from dledger.client.aio.host import ClientHost
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
@@ -38,25 +40,24 @@ class AsyncNodes:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
         self._host = host
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._stubs: dict[str, LogServiceAsyncStub] = {}
+        stub_of: Callable[[grpc.aio.Channel], LogServiceAsyncStub] = LogServiceStub
+        self._connections = Connections(host.connect, stub_of)
 
     def stub(self, address: str) -> LogServiceAsyncStub:
         """Return the stub for the node at `address`; the channel connects at the first call."""
-        if address not in self._stubs:
-            channel = self._host.connect(address)
-            self._channels[address] = channel
-            self._stubs[address] = LogServiceStub(channel)
-        return self._stubs[address]
+        return self._connections.stub(address)
+
+    def stream_stub(self, address: str) -> AbstractContextManager[LogServiceAsyncStub]:
+        """Lend a stub for the node at `address` for one stream that may stay open."""
+        return self._connections.stream_stub(address)
 
     def admin_stub(self, address: str) -> AdminServiceAsyncStub:
         """Return the AdminService stub for the node at `address`."""
-        self.stub(address)
-        return AdminServiceStub(self._channels[address])
+        return AdminServiceStub(self._connections.channel(address))
 
     async def close(self) -> None:
         """Close all connections; calls in flight end with CANCELLED."""
-        for channel in self._channels.values():
+        for channel in self._connections.channels():
             await channel.close()
 
     async def ask(self, address: str, timeout_s: float) -> StatusResponse | str:

@@ -249,17 +249,18 @@ class LogClient:
         Raises:
             Refused: the stream broke or was refused.
         """
-        call = self._nodes.stub(address).Read(session.request(), timeout=session.timeout_s())
-        try:
-            for response in call:
-                self._nodes.tracker.judge(address, response.code, response.leader.address)
-                yield from session.take(response, address)
-            session.ended()
-        except grpc.RpcError as error:
-            self._nodes.tracker.failed(address)
-            session.broke(address, error.code(), error.details() or "")
-        finally:
-            call.cancel()
+        with self._nodes.stream_stub(address) as stub:
+            call = stub.Read(session.request(), timeout=session.timeout_s())
+            try:
+                for response in call:
+                    self._nodes.tracker.judge(address, response.code, response.leader.address)
+                    yield from session.take(response, address)
+                session.ended()
+            except grpc.RpcError as error:
+                self._nodes.tracker.failed(address)
+                session.broke(address, error.code(), error.details() or "")
+            finally:
+                call.cancel()
 
     # ------------------------------------------------------------------------------------------------------- status
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.client.outcomes import Refused
@@ -24,6 +24,7 @@ from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from dledger.security.settings import Security
 
@@ -40,35 +41,27 @@ class GroupConnections:
     def __init__(self, endpoints: str | Iterable[str], group: str, security: Security = PLAIN) -> None:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
-        self._security = security
-        self._lock = threading.Lock()
         self._random = Random()
-        self._channels: dict[str, grpc.Channel] = {}
-        self._stubs: dict[str, LogServiceStub] = {}
+        self._connections = Connections(
+            partial(open_channel, security=security, options=CHANNEL_OPTIONS), LogServiceStub
+        )
 
     def stub(self, address: str) -> LogServiceStub:
         """Return the stub for the node at `address`; the channel connects at the first call."""
-        stub = self._stubs.get(address)
-        return self._open(address) if stub is None else stub
+        return self._connections.stub(address)
 
-    def _open(self, address: str) -> LogServiceStub:
-        with self._lock:
-            if address not in self._stubs:
-                channel = open_channel(address, self._security, CHANNEL_OPTIONS)
-                self._channels[address] = channel
-                self._stubs[address] = LogServiceStub(channel)
-            return self._stubs[address]
+    def stream_stub(self, address: str) -> AbstractContextManager[LogServiceStub]:
+        """Lend a stub for the node at `address` for one stream that may stay open."""
+        return self._connections.stream_stub(address)
 
     def admin_stub(self, address: str) -> AdminServiceStub:
         """Return the AdminService stub for the node at `address`."""
-        self.stub(address)
-        return AdminServiceStub(self._channels[address])
+        return AdminServiceStub(self._connections.channel(address))
 
     def close(self) -> None:
         """Close all connections; calls in flight end with CANCELLED."""
-        with self._lock:
-            for channel in self._channels.values():
-                channel.close()
+        for channel in self._connections.channels():
+            channel.close()
 
     def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
         """Return the node's status, or a description of why it does not answer."""

@@ -15,6 +15,7 @@ import dledger.service.grpc_server
 from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
+from tests.support.http2 import DATA, END_HEADERS, HEADERS, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX = 8
 CALLS_MAX = 64
 STREAMS = 5_000
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, HEADERS, DATA = 4, 1, 0
-END_HEADERS = 4
 
 
 def resident_bytes() -> int:
@@ -69,19 +67,6 @@ def test_server_closes_connections_beyond_its_bound_and_serves_when_others_have_
     asyncio.run(main())
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Return a frame of HTTP/2."""
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-
-
-def headers(**named: str) -> bytes:
-    """Return headers as literals, which no table remembers."""
-    pairs = {name.replace("_", "-"): value for name, value in named.items()}
-    pairs = {f":{name}" if name in ("method", "scheme", "path", "authority") else name: v for name, v in pairs.items()}
-    parts = [(name.encode(), value.encode()) for name, value in pairs.items()]
-    return b"".join(bytes((0, len(name))) + name + bytes((len(value),)) + value for name, value in parts)
-
-
 async def check(port: int) -> int:
     """Ask a server for its health on a connection of its own."""
     options = [("grpc.use_local_subchannel_pool", 1)]
@@ -114,14 +99,7 @@ def test_calls_of_one_connection_leave_room_for_others() -> None:
 
 def test_client_that_ignores_the_bound_of_calls_disturbs_no_other_client() -> None:
     """It opens thousands of streams in one piece and sends half a message on each."""
-    opening = headers(
-        method="POST",
-        scheme="http",
-        path="/grpc.health.v1.Health/Watch",
-        authority="x",
-        te="trailers",
-        content_type="application/grpc",
-    )
+    headers = headers_of("/grpc.health.v1.Health/Watch")
     half = b"\0" + (1 << 20).to_bytes(4, "big") + bytes(100)
 
     async def main() -> None:
@@ -129,9 +107,9 @@ def test_client_that_ignores_the_bound_of_calls_disturbs_no_other_client() -> No
         server = await start_grpc_server(Address("127.0.0.1", port), [], calls_max=CALLS_MAX)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         before = resident_bytes()
-        writer.write(PREFACE + frame(SETTINGS, 0, 0))
+        writer.write(opening())
         for stream in range(1, 2 * STREAMS, 2):
-            writer.write(frame(HEADERS, END_HEADERS, stream, opening) + frame(DATA, 0, stream, half))
+            writer.write(frame(HEADERS, END_HEADERS, stream, headers) + frame(DATA, 0, stream, half))
         end = asyncio.ensure_future(is_closed(reader))
 
         for _ in range(20):

@@ -10,35 +10,20 @@ import pytest
 from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
+from tests.support.http2 import END_HEADERS, HEADERS, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S
 
 CALLS_MAX = 16
 CHECK = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-HEADERS, SETTINGS = 1, 4
-END_HEADERS = 4
-
-
-def frame(kind, flags, stream, payload=b""):
-    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
-
-
-def headers_of(path):
-    """Return the headers of a call, each as a literal of HPACK that is not indexed."""
-    pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
-    parts = []
-    for name, value in [*pairs, ("content-type", "application/grpc")]:
-        parts.append(b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode())
-    return b"".join(parts)
 
 
 @contextmanager
 def calls_without_request(address, path, count):
     """Hold calls of one connection of which only the headers were sent."""
     with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
-        opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0)
         calls = (frame(HEADERS, END_HEADERS, 2 * number + 1, headers_of(path)) for number in range(count))
-        connection.sendall(opening + b"".join(calls))
+        connection.sendall(opening() + b"".join(calls))
         yield connection
 
 

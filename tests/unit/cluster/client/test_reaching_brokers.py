@@ -33,8 +33,8 @@ class Connecting:
 def test_cancellation_at_the_moment_of_the_connection_is_not_lost(turns: int) -> None:
     async def main() -> None:
         nodes, channel = BrokerNodes(), Connecting()
-        nodes._channels["h:1"] = channel  # type: ignore[assignment]
-        nodes._stubs["h:1"] = None  # type: ignore[assignment]
+        nodes._connections._channels["h:1", 0] = channel  # type: ignore[assignment]
+        nodes._connections._stubs["h:1", 0] = None  # type: ignore[assignment]
         reaching = asyncio.create_task(nodes.reach("h:1", 1000.0))
         for _ in range(5):
             await asyncio.sleep(0)

@@ -1,0 +1,42 @@
+"""Frames of HTTP/2 as a client may send them that keeps no rule: for tests of what servers do then."""
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
+END_HEADERS, END_STREAM = 4, 1
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4
+CANCEL = 8
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def headers_of(path: str) -> bytes:
+    """Return the headers of a call of gRPC, each as a literal of HPACK that is not indexed."""
+    pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
+    parts = []
+    for name, value in [*pairs, ("content-type", "application/grpc")]:
+        parts.append(b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode())
+    return b"".join(parts)
+
+
+def opening(window: int | None = None) -> bytes:
+    """Return the begin of a connection; `window`: the bytes that each stream accepts, None for the usual 64 KiB."""
+    settings = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
+    return PREFACE + frame(SETTINGS, 0, 0, settings)
+
+
+def call(stream: int, path: str, request: bytes) -> bytes:
+    """Return a whole call with one request; streams of a client are odd and grow."""
+    message = b"\0" + len(request).to_bytes(4, "big") + request
+    return frame(HEADERS, END_HEADERS, stream, headers_of(path)) + frame(DATA, END_STREAM, stream, message)
+
+
+def reset_calls(first_stream: int, count: int, path: str) -> bytes:
+    """Return calls that are opened and at once cancelled."""
+    headers = headers_of(path)
+    return b"".join(
+        frame(HEADERS, END_HEADERS, stream, headers) + frame(RST_STREAM, 0, stream, CANCEL.to_bytes(4, "big"))
+        for stream in range(first_stream, first_stream + 2 * count, 2)
+    )
