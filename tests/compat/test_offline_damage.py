@@ -299,7 +299,7 @@ def test_error_of_a_directory_without_a_store_names_what_was_expected_and_found(
         assert "is not there" in dledger(*command, tmp_path / "absent").stderr
     file = tmp_path / "file"
     file.write_text("x")
-    assert "is no directory" in dledger("verify", file).stderr
+    assert "is not a directory" in dledger("verify", file).stderr
 
 
 @pytest.mark.parametrize("bound", ["yesterday", "-1", "@x", "1.5"])

@@ -1,5 +1,5 @@
 """Commands for messages: produce, consume, query, topics, groups, brokers.
 
-Which brokers a command talks to is decided in `cluster.cli.targets` and `cluster.cli.client_target`. Each module is
-imported when its command is called. Only commands import it.
+`cluster.cli.targets` and `cluster.cli.client_target` select the brokers of a command. Each module is imported when its
+command is called.
 """

@@ -1,4 +1,4 @@
-"""`dledger brokers`: what name servers know of brokers, and taking a broker out of use for a while."""
+"""`dledger brokers`: the brokers registered with name servers, and maintenance mode for a broker."""
 
 from __future__ import annotations
 
@@ -40,21 +40,23 @@ BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker: t
 brokers_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show the brokers that name servers know; drain one.",
-    epilog="\b\nService a broker:\n"
-    "    dledger brokers drain b0        clients put no more messages there, but still read\n"
-    "    dledger brokers restore b0      as before",
+    help="Show the brokers registered with name servers; drain one.",
+    epilog="\b\nMaintenance of a broker:\n"
+    "    dledger brokers drain b0        clients stop sending messages to it, but still read\n"
+    "    dledger brokers restore b0      clients send messages to it again",
 )
 
 
 def list_brokers(
     name_servers: NameServers = _DEFAULT,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a name server and broker.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each name server and broker.")
+    ] = False,
 ) -> None:
     """Show the brokers that each name server knows.
 
-    The exit code is 1 if a name server does not answer, or two do not agree.
+    The exit code is 1 if a name server does not answer, or the name servers do not agree.
 
     Examples:
         dledger brokers list --name-servers 10.0.0.5:9876,10.0.0.6:9876
@@ -73,15 +75,14 @@ def list_brokers(
     _fail_on_silence(answers)
     views = {tuple((each.broker, each.term, each.is_writable) for each in brokers) for brokers in found.values()}
     if len(views) > 1:
-        fail("the name servers do not agree; what has changed just now reaches all of them within half a minute")
+        fail("the name servers do not agree; a recent change reaches all of them within 30 s")
 
 
 def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
     """Stop clients from sending messages to a broker.
 
-    Clients still read from it.
-
-    This holds until `restore`, over restarts of the broker, but not over those of a name server.
+    Clients still read from it. The setting outlasts restarts of the broker, but not those of a name server. `restore`
+    ends it.
 
     Examples:
         dledger brokers drain broker-a
@@ -118,7 +119,7 @@ def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
 
 
 def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict[str, Answer | str]:
-    """Ask each name server; return what it answered, or in words why it did not."""
+    """Ask each name server; return its answer, or the text of its failure."""
     from cluster.client.name_server_calls import ask_each
     from dledger.client.endpoints import parse_endpoints
 
@@ -130,10 +131,10 @@ def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict
 
 
 def _fail_on_silence(answers: dict[str, Answer | str]) -> None:
-    """End with an error when a name server did not do what it was asked for."""
+    """End with an error if a name server failed."""
     failures = [answer for answer in answers.values() if isinstance(answer, str)]
     if failures:
-        fail("; ".join(failures) + ". Name all name servers with --name-servers or DLEDGER_NAME_SERVERS")
+        fail("; ".join(failures) + ". Set all name servers with --name-servers or DLEDGER_NAME_SERVERS")
 
 
 def _as_object(broker: RegisteredBroker) -> dict[str, object]:
@@ -151,7 +152,7 @@ def _as_object(broker: RegisteredBroker) -> dict[str, object]:
 
 def _table(found: dict[str, list[RegisteredBroker]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    # Most installations have one cluster of the usual name: a column of it would make the table wider than 80 columns.
+    # The cluster is shown only if it is not the default: most installations have one cluster, and 80 columns are few.
     has_clusters = any(each.cluster != _USUAL_CLUSTER for brokers in found.values() for each in brokers)
     for name in ("name server", "broker", *(("cluster",) if has_clusters else ()), "leader"):
         table.add_column(name, no_wrap=True)

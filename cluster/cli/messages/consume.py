@@ -1,4 +1,4 @@
-"""`dledger consume`: messages of a topic, printed."""
+"""`dledger consume`: print the messages of a topic."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ _COMMIT_INTERVAL_S = 5.0
 _Group = Annotated[
     str,
     typer.Option(
-        "--group", "-g", help="Begin at the committed offsets of this consumer group, and commit what was printed."
+        "--group",
+        "-g",
+        help="Begin at the committed offsets of this consumer group, and commit the offsets of printed messages.",
     ),
 ]
 _Tag = Annotated[
     str,
-    typer.Option("--tag", "-t", metavar="EXPRESSION", help="Print only messages with this tag: A, or 'A || B'."),
+    typer.Option("--tag", "-t", metavar="EXPRESSION", help="Print only messages with these tags: A, or 'A || B'."),
 ]
 _Begin = Annotated[
     str,
@@ -83,16 +85,16 @@ def consume(
 ) -> None:
     r"""Print the messages of a topic, queue by queue.
 
-    The command reads all queues: if it runs twice with the same group, every message is printed twice. Only the client
-    library divides the queues of a group among its consumers. With --group, offsets are committed every five seconds
-    and when the command ends, also by Ctrl-C or SIGTERM. With name servers, the queues of all brokers that have the
-    topic are read: one broker after the other, or with --follow all at once.
+    The command reads all queues. Two processes with the same group both print every message: only the client library
+    divides the queues of a group among its consumers. With --group, offsets are committed every five seconds and when
+    the command ends, also by Ctrl-C or SIGTERM. With name servers, the queues of all brokers of the topic are read: one
+    broker after another, or with --follow in parallel.
 
     A template has fields in braces: {topic} {queue} {offset} {time} {tag} {keys} {headers} {header:NAME} {id} {uniqkey}
     {size} {body}; \n and \t are newline and tab, and each message ends with a newline.
 
-    Messages that are damaged, or deleted while they are read, are reported on standard error and skipped; the exit code
-    is then 1.
+    Damaged messages, and messages that are deleted during the read, are reported on standard error and skipped; the
+    exit code is then 1.
 
     Examples:
         dledger consume orders
@@ -115,7 +117,7 @@ def consume(
 def _consumptions(
     targets: Targets, topic: str, group: str, tag: str, begin: str, only_queue: int, offset: int
 ) -> list[Consumption]:
-    """Return a consumption for each broker that has the topic, at its first offset.
+    """Return one `Consumption` for each broker of the topic, with its start offsets.
 
     Args:
         targets: the brokers.
@@ -139,11 +141,11 @@ def _consumptions(
     if not queues:
         last = max((queue for _, queue in found), default=-1)
         raise ValueError(
-            f"--queue {only_queue}: expected one of the queues 0 to {last} of topic {topic}, found none such"
+            f"--queue {only_queue}: expected one of the queues 0 to {last} of topic {topic}, found none of them"
         )
     if offset >= 0 and len(queues) > 1:
         names = ", ".join(target.broker for target in queues)
-        raise ValueError(f"--offset: expected one broker, found {names}; name one with --broker")
+        raise ValueError(f"--offset: expected one broker, found {names}; choose one with --broker")
     consumptions = []
     for target, of_broker in queues.items():
         consumption = Consumption(target.calls, target.broker, topic, group, tag)
@@ -157,10 +159,10 @@ def _consumptions(
 def _print_messages(
     consumptions: list[Consumption], limit: int, show: Callable[[Record], None], *, is_following: bool
 ) -> int:
-    """Print messages, and record the offsets; return how many messages cannot be read."""
+    """Print messages, and record the offsets; return the number of unreadable messages."""
     from cluster.cli.messages.merged_iterators import merged
 
-    # `timeout` and service managers send SIGTERM: offsets are committed then, too.
+    # Offsets are also committed on SIGTERM, which `timeout` and service managers send.
     signal.signal(signal.SIGTERM, _stop_once)
     sources = [each.steps(is_following=is_following) for each in consumptions]
     left, skipped_count = limit, 0
@@ -174,7 +176,8 @@ def _print_messages(
                 show(step.record)
                 left -= 1
             else:
-                # The broker has no more messages: a program that reads from the pipe must not wait for a full buffer.
+                # The broker has no more messages at present: flush, so that a program at the other end of a pipe gets
+                # them all.
                 sys.stdout.flush()
             step.consumption.done(step)
             if not left:
@@ -191,7 +194,7 @@ def _print_messages(
 
 
 def _stop_once(number: int, _frame: FrameType | None) -> None:
-    """Act as Ctrl-C. `timeout` sends SIGTERM twice, and the second signal must not interrupt the last commit.
+    """Act like Ctrl-C, once: `timeout` sends SIGTERM twice, and the second signal must not interrupt the last commit.
 
     Raises:
         KeyboardInterrupt: always.

@@ -22,11 +22,11 @@ class Step(NamedTuple):
     """One step in one queue.
 
     Attributes:
-        consumption: that made it.
+        consumption: the reader that returned it.
         queue_id: the queue.
-        next_offset: after what was read.
-        record: the message; None when only skipped messages are reported.
-        skipped: messages before it that cannot be read.
+        next_offset: the offset after the messages of this step.
+        record: the message; None if only skipped messages are reported.
+        skipped: unreadable messages before it.
     """
 
     consumption: Consumption
@@ -37,16 +37,16 @@ class Step(NamedTuple):
 
 
 class Consumption:
-    """One reading of a topic of one broker by one consumer.
+    """Reads a topic of one broker for one consumer.
 
-    Steps may be read in another thread than the one that says which of them are done with.
+    `steps` and `done` may be called in different threads.
 
     Args:
-        calls: to the broker.
-        broker: its name, for people; may be empty.
-        topic: it.
-        group: whose offsets are used and committed; empty: none.
-        tags: which messages.
+        calls: client of the broker.
+        broker: name of the broker for messages; may be empty.
+        topic: the topic.
+        group: the group whose offsets are used and committed; empty: none.
+        tags: tags expression.
     """
 
     def __init__(self, calls: BrokerCalls, broker: str, topic: str, group: str, tags: str) -> None:
@@ -61,14 +61,14 @@ class Consumption:
         self._kept: dict[int, int] = {}
 
     def begin(self, queues: Sequence[int], where: str) -> None:
-        """Find where to begin in each queue.
+        """Determine the start offset of each queue.
 
         Args:
-            queues: of the topic.
-            where: `begin`, `end` or a time; goes for queues that the group has not consumed.
+            queues: queue ids.
+            where: `begin`, `end` or a time; used for queues without an offset of the group.
 
         Raises:
-            ValueError: it is none of them.
+            ValueError: `where` is invalid.
             RequestFailed: the broker refuses.
         """
         request = pb.OffsetsRequest(topic=self._topic, queue_ids=queues)
@@ -91,7 +91,7 @@ class Consumption:
             self._offsets |= self._kept
 
     def seek(self, queue_id: int, offset: int) -> None:
-        """Begin at an offset of a queue, wherever the group is.
+        """Begin at an offset of a queue, whatever the group's offset.
 
         Raises:
             ValueError: the queue ends before it.
@@ -102,11 +102,11 @@ class Consumption:
         self._offsets[queue_id] = offset
 
     def steps(self, *, is_following: bool) -> Iterator[Step]:
-        """Yield messages up to the ends as they were at the beginning, or without end.
+        """Yield messages up to the ends of the queues at the start of the call, or endlessly.
 
         Raises:
-            RequestFailed: the broker refuses, or is gone.
-            ValueError: a queue has nothing where it should be read on.
+            RequestFailed: the broker refuses, or is unreachable.
+            ValueError: a queue has no message at the offset to read.
         """
         offsets = {queue: each for queue, each in self._offsets.items() if is_following or each < self._ends[queue]}
         if not offsets:
@@ -126,8 +126,8 @@ class Consumption:
                 continue
             if response.status not in _GOES_ON:
                 raise ValueError(
-                    f"queue {queue}: nothing is at offset {offsets[queue]}; it holds {response.min_offset} to "
-                    f"{response.max_offset}. `dledger group reset` sets where a group continues"
+                    f"queue {queue}: there is no message at offset {offsets[queue]}; it has {response.min_offset} to "
+                    f"{response.max_offset}. `dledger group reset` sets the offsets of a group"
                 )
             end = response.next_offset if is_following else min(response.next_offset, self._ends[queue])
             skipped = [each for each in skipped_of(response.skipped, self._topic, self._broker) if each.begin < end]
@@ -145,7 +145,7 @@ class Consumption:
                     return
 
     def done(self, step: Step) -> None:
-        """Note that a step was dealt with."""
+        """Record that a step was processed."""
         self._offsets[step.queue_id] = max(self._offsets[step.queue_id], step.next_offset)
 
     def commit(self) -> None:

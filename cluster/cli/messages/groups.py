@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cluster.client.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb
 
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group of consumers.")]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")]
 
 group_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Create, list, disable, reset and delete groups of consumers. With name servers on all their brokers, or on "
-    "those that are chosen.",
+    help="Create, list, disable, reset and delete consumer groups. With name servers they apply to all their "
+    "brokers, or to chosen ones.",
 )
 
 
@@ -40,11 +40,11 @@ def create_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
     *,
-    orderly: Annotated[bool, typer.Option("--orderly", help="One message of a queue after the other.")] = False,
+    orderly: Annotated[bool, typer.Option("--orderly", help="Process the messages of each queue in order.")] = False,
 ) -> None:
-    """Create a group of consumers, or change its order.
+    """Create a consumer group, or change its order.
 
-    Other settings of a group that exists stay as they are.
+    Other settings of an existing group are unchanged.
 
     Examples:
         dledger group create billing
@@ -55,7 +55,7 @@ def create_group(
     def change(calls: BrokerCalls) -> str:
         wanted = _known_group(calls, group) or _new_group(group)
         wanted.is_orderly = orderly
-        return f"group {group} {'set' if _set_group(calls, wanted) else 'was so already'}"
+        return f"group {group} {'set' if _set_group(calls, wanted) else 'already has these settings'}"
 
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
@@ -68,7 +68,7 @@ def enable_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Enable a disabled group: its consumers continue where they were.
+    """Enable a disabled group: its consumers continue at their offsets.
 
     Examples:
         dledger group enable billing
@@ -86,7 +86,7 @@ def disable_group(
 ) -> None:
     """Disable a group: its consumers get no more messages.
 
-    They wait until it is enabled again, and may still commit what they have.
+    They wait until it is enabled again, and may still commit offsets.
 
     Examples:
         dledger group disable billing
@@ -146,9 +146,9 @@ def list_groups(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List all groups of consumers.
+    """List all consumer groups.
 
-    For each group: its consumers, whether it is enabled, and the topics that it has consumed.
+    For each group: its consumers, whether it is enabled, and the topics in which it has offsets.
 
     Examples:
         dledger group list
@@ -191,7 +191,7 @@ def delete_group(
 ) -> None:
     """Delete a group and its offsets.
 
-    Its consumers must have ended.
+    Its consumers must be stopped first.
 
     Examples:
         dledger group delete billing
@@ -209,7 +209,7 @@ def reset_group(
     context: typer.Context,
     group: GroupName,
     topic: Topic,
-    where: Annotated[str, typer.Option("--to", metavar="begin|end|TIME", help="Where the group continues.")],
+    where: Annotated[str, typer.Option("--to", metavar="begin|end|TIME", help="The new position of the group.")],
     broker: Broker = "",
     name_servers: NameServers = "",
     broker_names: BrokerNames = None,

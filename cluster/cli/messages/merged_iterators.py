@@ -1,4 +1,4 @@
-"""Several iterators that block, as one: what comes first is given out first."""
+"""Merges several blocking iterators into one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# Sources are read ahead by this many items, all together, and one more each.
+# Prefetched items of all sources together; each source may have one more.
 _AHEAD_MAX: Final = 256
 _LOOK_S: Final = 0.5
 
@@ -22,12 +22,12 @@ class _End:
 
 
 def merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
-    """Yield the items of all sources; each is read in a thread of its own, a single one in the caller's.
+    """Yield the items of all sources; each is read in its own thread, a single one in the caller's.
 
-    Threads end when their source does, or within half a second of the next item after the end of this iterator.
+    A thread ends with its source, or after this iterator was closed, within half a second of its next item.
 
     Raises:
-        Exception: what a source raises; the others are read no further.
+        Exception: the exception of a source; the others are not read further.
     """
     if len(sources) == 1:
         yield from sources[0]
@@ -56,13 +56,13 @@ def _read(source: Iterator[Item], items: queue.Queue[Item | _End], is_over: thre
         for item in source:
             if not _put(items, item, is_over):
                 return
-    except Exception as caught:  # noqa: BLE001  (it is raised again where the items are taken)
+    except Exception as caught:  # noqa: BLE001  (raised again in the consumer's thread)
         error = caught
     _put(items, _End(error), is_over)
 
 
 def _put(items: queue.Queue[Item | _End], item: Item | _End, is_over: threading.Event) -> bool:
-    """Put an item when there is room; return False when the iterator was closed."""
+    """Put an item, waiting for space; return False if the iterator was closed."""
     while not is_over.is_set():
         try:
             items.put(item, timeout=_LOOK_S)

@@ -1,4 +1,4 @@
-"""`dledger produce`: lines, JSON lines or files into a topic."""
+"""`dledger produce`: send lines, JSON lines or files to a topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _Files = Annotated[
 _Kind = Annotated[
     Input,
     typer.Option(
-        "--input", "-i", help="What one message is: a line of text, a line with a JSON object, or a whole file."
+        "--input", "-i", help="The source of one message: a line of text, a line with a JSON object, or a whole file."
     ),
 ]
 _Key = Annotated[
@@ -51,11 +51,9 @@ _KeySeparator = Annotated[
 ]
 _Headers = Annotated[
     list[str] | None,
-    typer.Option(
-        "--header", "-H", metavar="NAME=VALUE", help="Set a property of each message; may be given several times."
-    ),
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="Set a property of each message; may be repeated."),
 ]
-_Queue = Annotated[int, typer.Option("--queue", "-q", min=-1, help="Send to this queue; -1: to all queues in turn.")]
+_Queue = Annotated[int, typer.Option("--queue", "-q", min=-1, help="Send to this queue; -1: round robin.")]
 _QueueKey = Annotated[
     str,
     typer.Option("--queue-key", metavar="TEXT", help="Choose the queue by a hash of this text."),
@@ -82,12 +80,12 @@ def produce(
     r"""Send files or standard input to a topic.
 
     By default each line is one message. Messages are sent in batches of up to 100; each gets a property UNIQ_KEY. With
-    name servers, messages go to the queues of all brokers that have the topic, in turn; a batch that one broker rejects
-    goes to the next broker, unless a key chose the queue. With --by-key, messages with equal keys stay in order. The
-    exit code is 1 if not all messages were stored.
+    name servers, messages are sent to the queues of all brokers of the topic, round robin; a batch that one broker
+    rejects is sent to the next broker, unless a key chose the queue. With --by-key, messages with equal keys stay in
+    order. The exit code is 1 if not all messages were stored.
 
     With --input jsonl, a JSON object has `body` (or `bodyBase64`) and may have `tag`, `keys`, `properties`, `queueKey`
-    and `queueId`; the output of `dledger consume --format jsonl` has this form.
+    and `queueId`; the output of `dledger consume --format jsonl` has this format.
 
     Examples:
         echo 'order 17' | dledger produce orders --tag paid --key o-17
@@ -114,10 +112,10 @@ def produce(
 
 
 def _batches(files: Sequence[Path], kind: Input, defaults: Defaults) -> Iterator[list[Outgoing]]:
-    """Yield the messages of files, a hundred at most at a time; what is typed is sent at once.
+    """Yield the messages of files, at most a hundred at a time; lines from a terminal are sent immediately.
 
     Raises:
-        ValueError: a file holds something that is no message; what comes before it was yielded.
+        ValueError: a file contains an invalid message; all messages before it were yielded.
     """
     with _progress(files) as bar:
         names: list[Path | None] = [*files] or [None]
@@ -139,31 +137,31 @@ def _batches(files: Sequence[Path], kind: Input, defaults: Defaults) -> Iterator
 @contextmanager
 def _progress(files: Sequence[Path]) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    # What is typed must not be drawn over.
+    # A progress bar would overwrite typed input.
     is_shown = bool(files) or not sys.stdin.isatty()
     with Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not is_shown) as bar:
         yield bar
 
 
 class _Sending:
-    """Puts batches to the queues of a topic.
+    """Sends batches to the queues of a topic.
 
     Args:
-        topic: it.
-        queues: all that may be written.
-        queue_id: the queue of all messages, on each broker; None: any.
+        topic: the topic.
+        queues: its writable queues.
+        queue_id: the queue for all messages, on each broker; None: any.
     """
 
     def __init__(self, topic: str, queues: Sequence[Queue], queue_id: int | None) -> None:
         self._topic = topic
         self._queues = queues
         self._queue_id = queue_id
-        # Brokers that did not take messages a moment ago; they are asked last.
+        # Brokers that failed recently; they are tried last.
         self._lost: set[str] = set()
         self._number = 0
 
     def put(self, messages: Sequence[Outgoing]) -> int:
-        """Put messages, those of one queue in their order; return how many.
+        """Put messages, those of one queue in order; return the number of messages.
 
         Raises:
             cluster.protocol.errors.RequestFailed: not all were put.
@@ -191,7 +189,7 @@ class _Sending:
         return message.queue_key is not None and message.queue_id is None and self._queue_id is None
 
     def _grouped(self, messages: Sequence[Outgoing]) -> dict[int | None, list[Outgoing]]:
-        """Return messages whose queue no key chooses, by the queue that they ask for; None: any."""
+        """Return the messages without a queue key, by their requested queue; None: any."""
         groups: dict[int | None, list[Outgoing]] = defaultdict(list)
         for message in messages:
             if not self._is_by_key(message):
@@ -199,7 +197,7 @@ class _Sending:
         return groups
 
     def _in_turn(self, queues: Sequence[Queue]) -> Sequence[Queue]:
-        """Return the queues in the order in which they are tried: another one first each time."""
+        """Return the queues in the order in which they are tried; each call begins with the next one."""
         begin = self._number % len(queues)
         self._number += 1
         return sorted([*queues[begin:], *queues[:begin]], key=lambda each: each[0].broker in self._lost)
@@ -207,7 +205,7 @@ class _Sending:
     def _put(
         self, messages: Sequence[Outgoing], queues: Sequence[Queue], queue_ids: Sequence[int] | None = None
     ) -> int:
-        """Put messages to the first queue; to one of the next broker when they were surely not put there.
+        """Put messages to the first queue; if they were certainly not stored, try a queue of the next broker.
 
         Args:
             messages: at least one.

@@ -1,8 +1,8 @@
-"""Input of `dledger produce`: lines, JSON lines or files to messages, and messages to batches.
+"""The input of `dledger produce`: converts lines, JSON lines or files to messages, and messages to batches.
 
 | input | a message |
 | --- | --- |
-| `lines` | a line without its end; with a separator its keys precede the first one: `o-17:order 17` |
+| `lines` | a line without its newline; with a separator the text before the first one is its keys: `o-17:order 17` |
 | `jsonl` | a line with a JSON object: `body` (text) or `bodyBase64`, and, all optional, `tag`, `keys` (a list, |
 | | or text with blanks between keys), `properties`, `queueKey`, `queueId`; what `consume --format jsonl` prints fits |
 | `file` | a whole file |
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 BODY_SIZE_MAX: Final = 4 << 20
 BATCH_SIZE_MAX: Final = 4 << 20
 BATCH_MESSAGES_MAX: Final = 100
-# A JSON line escapes bytes, and has names beside the body.
+# A JSON line is longer than its body: it has escapes and other fields.
 _JSON_LINE_SIZE_MAX: Final = 8 * BODY_SIZE_MAX
-# Of a message that is copied: the broker, or this command, sets them again.
+# Properties that are not copied from exported messages: the broker, or this command, sets them again.
 _OWN_PROPERTIES: Final = frozenset({TAGS, KEYS, UNIQUE_KEY})
-# What `dledger consume --format jsonl` says of a message besides: it is of the message as it is stored there.
+# Other fields of `dledger consume --format jsonl`, which describe the stored message; they are ignored.
 _OF_STORED: Final = frozenset(
     {
         "topic", "queueOffset", "physicalOffset", "size", "uniqKey", "storeTimestamp", "bornTimestamp", "bornHost",
@@ -40,7 +40,7 @@ _KNOWN: Final = frozenset({"body", "bodyBase64", "tag", "keys", "properties", "q
 
 
 class Input(StrEnum):
-    """What a message is made of."""
+    """The source of a message."""
 
     LINES = "lines"
     JSONL = "jsonl"
@@ -49,14 +49,14 @@ class Input(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be put.
+    """A message to send.
 
     Attributes:
         body: the payload.
         properties: without UNIQ_KEY.
-        queue_key: messages with the same one go to the same queue; None: to any.
-        queue_id: the queue to put to; None: any.
-        read_bytes: what was read for it, for a progress bar.
+        queue_key: messages with the same key go to the same queue; None: any queue.
+        queue_id: the queue; None: any.
+        read_bytes: bytes of input for it, for the progress bar.
     """
 
     body: bytes
@@ -68,13 +68,13 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What messages have that do not say otherwise.
+    """The defaults for fields that the input does not set.
 
     Attributes:
         tag, keys, headers: TAGS, KEYS and other properties.
-        queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
-        key_separator: of `lines`: the text before it is the message's keys; empty: no keys.
-        is_by_key: the keys of a message are its queue key, too.
+        queue_key: messages with the same key go to the same queue, in order; None: round robin.
+        key_separator: for `lines`: the text before it is the message's keys; empty: no keys.
+        is_by_key: whether the keys of a message are also its queue key.
     """
 
     tag: str = ""
@@ -85,7 +85,7 @@ class Defaults:
     is_by_key: bool = False
 
     def message(self, body: bytes, read_bytes: int, **own: Any) -> Outgoing:
-        """Return a message; `own` are `tag`, `keys`, `properties`, `queue_key`, `queue_id` of its own, or None."""
+        """Return a message; `own` may set `tag`, `keys`, `properties`, `queue_key`, `queue_id`; None: the default."""
         keys = own.get("keys") or self.keys
         named = {KEYS: keys, TAGS: own.get("tag") or self.tag}
         properties = {**self.headers, **(own.get("properties") or {})}
@@ -95,10 +95,10 @@ class Defaults:
 
 
 def parse_headers(texts: Iterable[str]) -> dict[str, str]:
-    """Return the properties that `NAME=VALUE` texts name.
+    """Parse properties from `NAME=VALUE` texts.
 
     Raises:
-        ValueError: one has another form, or a name that has an option of its own.
+        ValueError: a text has another format, or a name for which there is another option.
     """
     headers = {}
     for text in texts:
@@ -115,13 +115,13 @@ def messages_of(stream: BinaryIO, name: str, kind: Input, defaults: Defaults) ->
     """Yield the messages of a file.
 
     Args:
-        stream: it, open for reading; it is not closed.
-        name: of the file, for errors.
-        kind: how it is read.
-        defaults: what messages have that do not say otherwise.
+        stream: the open file, which is not closed.
+        name: name of the file for errors.
+        kind: its format.
+        defaults: values of fields that the input does not set.
 
     Raises:
-        ValueError: a message is too large, or a line is no message; names file, line, what was expected and found.
+        ValueError: a message is too large, or a line is invalid; the text has the file, the line, expected and found.
     """
     if kind is Input.FILE:
         body = stream.read(BODY_SIZE_MAX + 1)
@@ -168,7 +168,7 @@ def _of_json(line: bytes, where: str, read_bytes: int, defaults: Defaults) -> Ou
     are_texts = isinstance(properties, dict) and all(isinstance(value, str) for value in properties.values())
     if not are_texts or not isinstance(keys, str | None) or not isinstance(row.get("tag"), str | None):
         raise ValueError(f"{where}: expected texts in tag, keys and properties, found {line[:60]!r}")
-    # The queue of a message that is copied says nothing about the topic that it goes to.
+    # The queue of an exported message is not valid in another topic.
     is_copy = "queueOffset" in row
     if queue_id is not None and (not isinstance(queue_id, int) or isinstance(queue_id, bool) or queue_id < 0):
         raise ValueError(f"{where}: expected a queueId of at least 0, found {queue_id!r}")
@@ -194,10 +194,10 @@ def _check_size(size: int, where: str) -> None:
 
 
 def batches_of(messages: Iterable[Outgoing], count_max: int = BATCH_MESSAGES_MAX) -> Iterator[list[Outgoing]]:
-    """Yield messages together, in order: at most `count_max`, and at most `BATCH_SIZE_MAX` bytes unless it is one.
+    """Yield batches of at most `count_max` messages and, unless it is one message, `BATCH_SIZE_MAX` bytes, in order.
 
     Raises:
-        ValueError: from `messages`, once all messages before it were yielded.
+        ValueError: from `messages`, after all messages before it were yielded.
     """
     batch: list[Outgoing] = []
     size = 0

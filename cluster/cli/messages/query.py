@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from commitlog.record.record import Record
 
 query_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, by id, by time.")
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this number of messages.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")]
 
 
 def by_key(
@@ -56,7 +56,7 @@ def by_key(
             found += records_in(answer.records)
             skipped += skipped_of(answer.skipped, topic, target.broker)
             is_truncated |= answer.is_truncated
-        # Of one broker they are in order; the clocks of two are compared.
+        # The messages of one broker are in order; those of several are ordered by their store timestamps.
         found.sort(key=lambda record: -record.store_timestamp)
         for record in found[:limit]:
             print_message(record, style)
@@ -65,14 +65,14 @@ def by_key(
     if not found and not skipped:
         fail(f"topic {topic} has no message with the key {key}")
     if is_truncated or len(found) > limit:
-        notes.print("there are more, older ones: --limit", highlight=False)
+        notes.print("there are older messages; increase --limit", highlight=False)
     fail_if_skipped(len(skipped))
 
 
 def by_id(
     context: typer.Context,
     message_id: Annotated[str, typer.Argument(metavar="ID", help="32 or 56 hexadecimal digits; or a UNIQ_KEY.")],
-    topic: Annotated[str, typer.Option("--topic", help="Look for a UNIQ_KEY, in this topic.")] = "",
+    topic: Annotated[str, typer.Option("--topic", help="Find a UNIQ_KEY in this topic.")] = "",
     broker: Broker = "",
     name_servers: NameServers = "",
     style: FormatOption = BodyFormat.JSONL,
@@ -105,7 +105,7 @@ def by_time(
     context: typer.Context,
     topic: Topic,
     begin: Annotated[str, typer.Argument(metavar="BEGIN", help="A time, such as 2026-11-21T09:00:00 (UTC).")],
-    end: Annotated[str, typer.Argument(metavar="[END]", help="Up to then; without it: up to now.")] = "",
+    end: Annotated[str, typer.Argument(metavar="[END]", help="End of the range; default: now.")] = "",
     broker: Broker = "",
     name_servers: NameServers = "",
     limit: Limit = 1000,

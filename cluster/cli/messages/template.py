@@ -1,4 +1,4 @@
-"""Templates of `dledger consume`: how a message is printed, as a text with fields in braces."""
+"""Templates of `dledger consume`: a text with fields in braces, for the output of a message."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Piece = Callable[["Record"], bytes]
 
 
 def template_printer(template: str) -> Callable[[Record], None]:
-    r"""Return a function that prints a message to standard output by a template.
+    r"""Return a function that prints a message to standard output with a template.
 
     Args:
         template: text with fields such as `{offset}` or `{header:trace}`, and `\n`, `\t`.
 
     Raises:
-        ValueError: a field is not known; the message names all that are.
+        ValueError: a field is unknown; the text has all known fields.
     """
     pieces: list[_Piece] = []
     position = 0

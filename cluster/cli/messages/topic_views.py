@@ -1,4 +1,4 @@
-"""`dledger topic list`, `describe`, `route` and `dledger offsets`: topics of brokers and their queues, as they are."""
+"""`dledger topic list`, `describe`, `route` and `dledger offsets`: views of topics and their queues."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def describe_topic(
 ) -> None:
     """Show a topic on each broker: settings, queues and groups.
 
-    For each broker also the number of messages in the queues.
+    The output includes the number of messages in the queues of each broker.
 
     Examples:
         dledger topic describe orders
@@ -164,7 +164,7 @@ def offsets(
 ) -> None:
     """Show the offsets of a topic's queues, and of a group.
 
-    For each queue: its first and last offset, and with --group the group's committed offset and lag.
+    For each queue: its first offset, its end, and with --group the group's committed offset and lag.
 
     Examples:
         dledger offsets orders
@@ -191,7 +191,7 @@ def offsets(
         columns = {**_where(targets.is_named), "queue": "queue", "min": "min", "max": "max", "first": "first message"}
     print_rows(columns | ({"group": "group", "lag": "lag"} if group else {}), rows, as_json=as_json)
     if group and not as_json:
-        where_shown = ", where that is known" if silent else ""
+        where_shown = ", without brokers that do not answer" if silent else ""
         notes.print(f"lag of group {group}: {sum(row['lag'] for row in rows)} messages{where_shown}", highlight=False)
     end_if_silent(silent)
 

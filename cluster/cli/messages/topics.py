@@ -1,4 +1,4 @@
-"""`dledger topic`: create, change and delete topics; what shows them is in `messages.topic_views`."""
+"""`dledger topic`: create, change and delete topics; `messages.topic_views` shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RW = PERMISSIONS["rw"]
 Queues = Annotated[
     int | None,
     typer.Option(
-        "--queues", "-q", min=1, max=65536, help="How many queues, on each broker.", show_default=str(_NEW_QUEUES)
+        "--queues", "-q", min=1, max=65536, help="Number of queues on each broker.", show_default=str(_NEW_QUEUES)
     ),
 ]
 Permission = Annotated[str, typer.Option("--permission", help="rw, r or w.", show_default="rw")]
@@ -42,13 +42,13 @@ def create_topic(
     permission: Permission = "",
     *,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed where the topic exists already, and leave it as it is.")
+        bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
     ] = False,
 ) -> None:
-    """Create a topic. One that exists already is an error, and nothing is changed; `topic alter` changes it.
+    """Create a topic. It is an error if the topic exists; `topic alter` changes it.
 
-    With name servers the topic is created on all their brokers, or on those that are chosen, with that many queues on
-    each. If they know brokers of several clusters, choose one of the clusters.
+    With name servers the topic is created on all of their brokers, or on chosen ones, with --queues queues on each. If
+    the brokers belong to several clusters, choose one with --cluster.
 
     Examples:
         dledger topic create orders --queues 4
@@ -67,13 +67,13 @@ def create_topic(
             where = f" on {', '.join(sorted(having))}" if having != {""} else ""
             fail(
                 f"topic {topic} exists already{where}; nothing was changed. `dledger topic alter` changes it, "
-                "--if-not-exists creates it only where it does not exist"
+                "--if-not-exists creates it only on brokers that lack it"
             )
 
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
             _set(wanted, queues, bits)
-            # The broker decides: between the look and this, another caller or a put may have created it.
+            # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
             except RequestFailed as failure:
@@ -82,7 +82,7 @@ def create_topic(
                 return f"topic {topic} exists already"
             return f"topic {topic} {'created' if answer.is_changed else 'exists already'}"
 
-        change_each(targets, change, silent=silent, remedy="give the command again with --if-not-exists")
+        change_each(targets, change, silent=silent, remedy="repeat the command with --if-not-exists")
 
 
 def alter_topic(
@@ -95,15 +95,15 @@ def alter_topic(
     queues: Queues = None,
     permission: Permission = "",
 ) -> None:
-    """Change a topic; options that are not given stay as they are.
+    """Change a topic; options that are not given are unchanged.
 
     Messages of the topic are kept.
 
-    With name servers it changes on all their brokers that have it, or on those that are chosen.
+    With name servers the topic is changed on all of their brokers that have it, or on chosen ones.
 
     Examples:
         dledger topic alter orders --queues 16
-        dledger topic alter orders --permission r        no more messages, for now
+        dledger topic alter orders --permission r        refuse new messages
     """
     from cluster.protocol.errors import Reason, RequestFailed
     from cluster.v1 import broker_pb2 as pb
@@ -158,7 +158,7 @@ def delete_topic(
 ) -> None:
     """Delete a topic and the offsets of groups in it. Its messages stay in the log until they expire.
 
-    With name servers on all their brokers, or on those that are chosen.
+    With name servers it is deleted on all of their brokers, or on chosen ones.
 
     Examples:
         dledger topic delete orders

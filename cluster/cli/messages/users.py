@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 user_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Create, list and delete users of brokers; log in. Commands send the token in the file that "
+    help="Create, list and delete users of brokers; log in. Commands authenticate with the token in the file that "
     "DLEDGER_TOKEN_FILE names.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user: letters, digits and _ . @ -")]
-TokenId = Annotated[str, typer.Argument(metavar="ID", help="Name of the token among those of its user.")]
+TokenId = Annotated[str, typer.Argument(metavar="ID", help="Name of the token, unique for its user.")]
 Generate = Annotated[
-    bool, typer.Option("--generate", help="Make a random password and print it, in place of a question.")
+    bool, typer.Option("--generate", help="Generate a random password and print it, instead of asking for one.")
 ]
 
 
 def first(
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Is created with mode 0600; it must not exist.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file, created with mode 0600.")],
     *,
     is_generated: Generate = False,
 ) -> None:
-    """Make the file of a broker's first user, an administrator.
+    """Create the file of a broker's first user, an administrator.
 
-    The file has a verifier, from which the password cannot be recovered. Copy it to each node, and name it there with
-    the setting first_user_file. The broker then refuses every call without a token or a certificate of a user.
+    The file has a verifier, from which the password cannot be recovered. Copy it to each node, and set first_user_file
+    there to its path. The broker then refuses every call without a token or a certificate of a user.
 
     Examples:
         dledger user first admin first-user
@@ -60,21 +60,21 @@ def first(
             output.write(f"{name}:{verifier}\n")
     except OSError as error:
         fail(f"{file}: cannot be created: {error.strerror}", EXIT_FAILED)
-    notes.print(f"{file}: the first user is {name}", highlight=False)
+    notes.print(f"{file}: created for the first user {name}", highlight=False)
     if is_generated:
-        # The only output, so that it can be piped; it is not stored anywhere.
+        # The only output, so that it can be piped. The password is not stored anywhere.
         typer.echo(password)
 
 
 def login(
     context: typer.Context,
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Takes the token, with mode 0600.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the token, written with mode 0600.")],
     broker: Broker = "",
 ) -> None:
-    """Log in to a broker, and keep the token in a file.
+    """Log in to a broker, and write the token to a file.
 
-    The password is asked for, and never sent. The token is valid for an hour.
+    The command asks for the password, which is never sent. The token is valid for an hour.
 
     Examples:
         dledger user login admin ~/.dledger-token
@@ -87,7 +87,7 @@ def login(
     from dledger.authentication.scram import ScramClient, ServerRefused
     from dledger.authentication.verifier import IllegalCredential
 
-    # Another token, which may have ended, is no obstacle.
+    # Log in without the current token, which may have expired.
     os.environ.pop("DLEDGER_TOKEN_FILE", None)
     password = _asked(f"Password of {name}")
     with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
@@ -111,16 +111,16 @@ def create(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
     roles: Annotated[
-        list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the user; may be given several times.")
+        list[str] | None, typer.Option("--role", metavar="ROLE", help="A role of the user; may be repeated.")
     ] = None,
     *,
-    is_super: Annotated[bool, typer.Option("--super", help="An administrator: everything is allowed.")] = False,
+    is_super: Annotated[bool, typer.Option("--super", help="An administrator with all permissions.")] = False,
     without_password: Annotated[
-        bool, typer.Option("--without-password", help="The user has tokens or a certificate only.")
+        bool, typer.Option("--without-password", help="The user authenticates only with tokens or a certificate.")
     ] = False,
     is_generated: Generate = False,
 ) -> None:
-    """Create a user. Without roles and policies it may do nothing: see `dledger acl`.
+    """Create a user. Without roles and policies it has no permissions: see `dledger acl`.
 
     The broker gets a verifier, from which the password cannot be recovered.
 
@@ -167,7 +167,7 @@ def set_password(
         listed = _ask(calls, "ListUsers", pb.ListUsersRequest(name=name))
         request = pb.SetUserRequest(user=listed.users[0].user, verifier=verifier, access_version=listed.access_version)
         _ask(calls, "SetUser", request)
-        return f"user {name} has another password"
+        return f"password of user {name} changed"
 
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
     if is_generated:
@@ -182,7 +182,7 @@ def delete(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Delete a user: its sessions and tokens end at once.
+    """Delete a user with its sessions and tokens.
 
     Examples:
         dledger user delete alice
@@ -213,10 +213,10 @@ def create_token(
     context: typer.Context,
     name: Name,
     token_id: TokenId,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Takes the token, with mode 0600.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the token, written with mode 0600.")],
     broker: Broker = "",
 ) -> None:
-    """Make an API token of a user, for a program. The broker keeps its digest alone.
+    """Create an API token of a user, for a program. The broker stores only its digest.
 
     Examples:
         dledger user create-token ci build token-of-ci
@@ -230,14 +230,14 @@ def create_token(
     token = api_token(secrets.token_bytes(API_TOKEN_SIZE))
     digest = digest_of_api_token(token) or b""
     with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
-        # First the file: a token that nothing has would have to be deleted.
+        # The file is created first: a token that could not be written would be lost.
         write_token(file, token)
         _ask(target.calls, "AddToken", pb.AddTokenRequest(user=name, id=token_id, digest=digest))
-    notes.print(f"{file} has token {token_id} of user {name}", highlight=False, soft_wrap=True)
+    notes.print(f"token {token_id} of user {name} written to {file}", highlight=False, soft_wrap=True)
 
 
 def delete_token(context: typer.Context, name: Name, token_id: TokenId, broker: Broker = "") -> None:
-    """Delete an API token of a user: it ends at once.
+    """Delete an API token of a user. It becomes invalid immediately.
 
     Examples:
         dledger user delete-token ci build
@@ -256,7 +256,7 @@ def _ask(calls: BrokerCalls, method: str, request: Any) -> Any:
 
 
 def all_users(calls: BrokerCalls) -> Iterator[Any]:
-    """Yield the state of each user, in order of the names."""
+    """Yield the state of each user, ordered by name."""
     from cluster.v1 import access_pb2 as pb
 
     after = ""
@@ -281,7 +281,7 @@ def _row_of(state: Any) -> dict[str, Any]:
 
 
 def _new_password(name: str, *, is_generated: bool) -> tuple[str, str]:
-    """Return a password, and the text of its verifier."""
+    """Return a new password, and its verifier as text."""
     import secrets
 
     from dledger.authentication.verifier import SALT_SIZE, IllegalCredential, make_verifier

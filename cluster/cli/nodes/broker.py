@@ -1,4 +1,4 @@
-"""`dledger broker`: run a broker of messages."""
+"""`dledger broker`: run a standalone broker."""
 
 from __future__ import annotations
 
@@ -37,19 +37,17 @@ _NameServers = Annotated[
 ]
 _SetOptions = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be repeated."),
 ]
 _Standalone = Annotated[
     Path,
-    typer.Option("--standalone", metavar="DIR", help="Directory of the store: new, ours, or one of RocketMQ's."),
+    typer.Option("--standalone", metavar="DIR", help="Directory of the store: new or existing, also one of RocketMQ."),
 ]
-_Listen = Annotated[
-    str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address on which clients are served.")
-]
+_Listen = Annotated[str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Address of the client port.")]
 _Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
 _Flush = Annotated[
     str,
-    typer.Option("--flush", help="sync: acknowledge a message when it is on disk. async: when it is in memory."),
+    typer.Option("--flush", help="sync: acknowledge a message when it is on disk; async: when it is in memory."),
 ]
 _AutoCreateTopics = Annotated[
     bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
@@ -58,7 +56,7 @@ _SkipDamaged = Annotated[
     bool,
     typer.Option(
         "--skip-damaged",
-        help="Accept durable records that are damaged or missing: this start and later ones skip them.",
+        help="Accept damaged or missing durable records: this start and later ones skip them.",
     ),
 ]
 
@@ -72,7 +70,8 @@ def broker(
     flush: _Flush = "sync",
     set_options: _SetOptions = None,
     first_user: Annotated[
-        str, typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; refuses strangers.")
+        str,
+        typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; enables access control."),
     ] = "",
     *,
     auto_create_topics: _AutoCreateTopics = False,
@@ -81,8 +80,8 @@ def broker(
     """Run a broker on one machine, without replication.
 
     It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk; if the machine is
-    lost, its messages are lost, too. Options of the store (--set) have RocketMQ's names in snake_case; an unknown name
-    is refused with a list of all names.
+    lost, its messages are lost. Options of the store (--set) have RocketMQ's names in snake_case; an unknown name is
+    refused with a list of all names.
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics
@@ -99,7 +98,7 @@ def broker(
     except ValueError as error:
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
     print_starting(f"broker {name} on {address}, store {standalone}")
-    # Only now: gRPC and the store are slow to load.
+    # Imported here: gRPC and the store are slow to load.
     from cluster.broker.core import BrokerOptions
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
@@ -141,7 +140,7 @@ def _plain_config(texts: list[str], name: str, *, is_flush_sync: bool, is_skippi
 
 
 def _options(config: Any) -> set[str]:
-    """Return the names of options that are numbers or truths, and of the one that is a path."""
+    """Return the names of numeric and boolean options, and of the only path option."""
     return {
         field.name for field in dataclasses.fields(config) if isinstance(getattr(config, field.name), (bool, int))
     } - {"is_flush_sync"} | ({"archive_mark"} if hasattr(config, "archive_mark") else set())

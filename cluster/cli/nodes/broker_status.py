@@ -1,4 +1,4 @@
-"""The rows of `dledger status` about the messages of a broker's nodes."""
+"""The table of `dledger status` with the message stores of a broker's nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BrokerStatuses = Mapping[str, BrokerStatusResponse]
 def broker_statuses(
     endpoints: Iterable[str], timeout_s: float, security: Security = PLAIN
 ) -> dict[str, BrokerStatusResponse]:
-    """Return the status of each node that keeps messages; nodes that do not answer are left out."""
+    """Return the status of each node with a message store; nodes that do not answer are omitted."""
     channels = {endpoint: open_channel(endpoint, security, CHANNEL_OPTIONS) for endpoint in endpoints}
     try:
         asked: dict[str, Future[BrokerStatusResponse]] = {
@@ -43,7 +43,7 @@ def broker_statuses(
                 found[endpoint] = future.result()
                 check_answer(found[endpoint].answer, endpoint)
             except (grpc.RpcError, RequestFailed):
-                # A log of raw entries has no such service; what a node does not answer is seen in the other table.
+                # A log of raw entries has no such service; nodes that do not answer are shown in the other table.
                 found.pop(endpoint, None)
         return found
     finally:
@@ -52,7 +52,7 @@ def broker_statuses(
 
 
 def broker_table(statuses: BrokerStatuses) -> Table:
-    """Return the table: one row a node, in order of their ids."""
+    """Return the table: one row per node, ordered by id."""
     first = next(iter(statuses.values()))
     table = Table(title=f"broker {first.broker}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("node", no_wrap=True)
@@ -79,7 +79,7 @@ def undispatched_bytes(status: BrokerStatusResponse) -> int:
 
 
 def puts_of(status: BrokerStatusResponse) -> str:
-    """Return whether a node takes puts; of a leader that does not, why, and how much is to be dispatched before."""
+    """Return whether a node accepts puts; for a leader that does not, the reason and the bytes left to dispatch."""
     if status.is_serving_puts:
         return "[green]taken[/]"
     if status.role not in ("LEADER", "STANDALONE"):

@@ -46,7 +46,11 @@ OfGroup = Annotated[str, typer.Option("--group", "-g", help="The replication gro
 Days = Annotated[
     int | None,
     typer.Option(
-        "--days", min=1, max=_DAYS_MAX, metavar="DAYS", help="Valid for this long; a year, or until the authority ends."
+        "--days",
+        min=1,
+        max=_DAYS_MAX,
+        metavar="DAYS",
+        help="Validity in days; default: a year, at most until the authority expires.",
     ),
 ]
 DEFAULT_FOLDER = Path("certs")
@@ -54,32 +58,29 @@ DEFAULT_FOLDER = Path("certs")
 certs_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Make and renew certificates for TLS. An authority in a folder signs certificates of nodes and users; its key "
-    "stays in that folder, and a node gets authority.crt and its own two files.",
+    help="Create and renew TLS certificates. An authority in a folder signs certificates of nodes and users; its key "
+    "remains in that folder, and a node gets authority.crt and its own two files.",
     epilog="\b\nCertificates for three nodes and one user:\n"
     "    dledger certs init\n"
     "    dledger certs node n0=10.0.0.1 n1=10.0.0.2 n2=10.0.0.3\n"
     "    dledger certs client alice\n"
-    "    dledger certs show                    what expires when, and what is wrong",
+    "    dledger certs show                    expiry dates and faults",
 )
 
 
 def init(
     folder: Folder = DEFAULT_FOLDER,
     name: Annotated[
-        str, typer.Option("--name", metavar="TEXT", help="Name of the authority, shown in errors of TLS.")
+        str, typer.Option("--name", metavar="TEXT", help="Name of the authority, shown in TLS errors.")
     ] = "dledger authority",
-    days: Annotated[
-        int, typer.Option("--days", min=1, max=_DAYS_MAX, metavar="DAYS", help="Valid for this long.")
-    ] = 3650,
+    days: Annotated[int, typer.Option("--days", min=1, max=_DAYS_MAX, metavar="DAYS", help="Validity in days.")] = 3650,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make an authority: a folder with its certificate and key.
+    """Create an authority: a folder with its certificate and key.
 
-    All trust authority.crt; authority.key signs.
-
-    The key can make any identity: keep the folder where you administer the cluster, with a backup.
+    Nodes and clients trust authority.crt; authority.key signs certificates. The key can sign any identity: keep the
+    folder on the machine from which you administer the cluster, with a backup.
 
     Examples:
         dledger certs init
@@ -94,16 +95,18 @@ def node(
     group: OfGroup = DEFAULT_GROUP,
     hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="HOST", help="Also a name or address by which clients dial all these nodes."),
+        typer.Option(
+            "--host", metavar="HOST", help="An additional name or address by which clients reach all these nodes."
+        ),
     ] = None,
     days: Days = None,
     folder: Folder = DEFAULT_FOLDER,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make certificates of nodes, for peers and clients.
+    """Create certificates of nodes, for peers and clients.
 
-    HOST is a name or address that clients dial; without any it is this machine (localhost). Copy authority.crt and
+    HOST is a name or address by which clients reach the node; the default is localhost. Copy authority.crt and
     the two files of a node to that node, with mode 0600.
 
     Examples:
@@ -131,11 +134,9 @@ def client(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Make certificates of users, for clients of nodes.
+    """Create certificates of users, for clients of nodes.
 
-    A client shows its certificate to a node that requires one.
-
-    No node accepts them as a node's.
+    A client presents its certificate to a node that requires one. Nodes do not accept it as the certificate of a node.
 
     Examples:
         dledger certs client alice
@@ -153,9 +154,9 @@ def client(
 def show(folder: Folder = DEFAULT_FOLDER, *, as_json: AsJson = False) -> None:
     """Show the certificates of a folder and their expiry.
 
-    It prints their names, and what is wrong with them, too.
+    The output also has their names and faults.
 
-    The exit code is 1 if one has expired, does not fit its key, or was signed by another authority.
+    The exit code is 1 if one has expired, does not match its key, or was signed by another authority.
 
     Examples:
         dledger certs show
@@ -183,10 +184,10 @@ def renew(
 ) -> None:
     """Renew certificates, or replace the authority.
 
-    A renewed certificate has a new key and the same names. The authority is replaced in three steps.
-
-    `--authority begin` makes a second authority that is trusted and does not sign: distribute authority.crt. `use` has
-    it sign: then `renew --all`, and distribute all files. `finish` removes the old one: distribute authority.crt.
+    A renewed certificate has a new key and the same names. The authority is replaced in three steps. `--authority
+    begin` creates a second authority, which is trusted but does not sign yet: distribute authority.crt. `use` makes it
+    sign: then run `renew --all`, and distribute all files. `finish` removes the old authority: distribute
+    authority.crt.
 
     Examples:
         dledger certs renew default.node.n0 --days 90
@@ -210,7 +211,7 @@ _NEXT = {
     "dledger certs renew --authority use",
     RotationStep.USE: "Now: dledger certs renew --all, and copy the renewed files to their nodes and users. When all "
     "use them: dledger certs renew --authority finish",
-    RotationStep.FINISH: "Copy authority.crt to all nodes and clients: certificates of the old authority end then.",
+    RotationStep.FINISH: "Copy authority.crt to all nodes and clients: then they refuse certificates of the old one.",
 }
 
 
@@ -227,7 +228,7 @@ def _open(folder: Path) -> CertificateFolder:
 
 
 def _print(made: Iterable[Made], *, as_json: bool) -> None:
-    """Print what was made or found; if making one fails, those before it are printed all the same."""
+    """Print certificates; if creating one fails, those before it are printed nevertheless."""
     rows: list[dict[str, Any]] = []
     try:
         rows.extend(map(_row, made))

@@ -1,4 +1,4 @@
-"""`dledger context`: names for the places that commands go to."""
+"""`dledger context`: named targets of commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ context_app = typer.Typer(
     rich_markup_mode=None,
     help="Save addresses under names, and choose the current one. For each setting of a command the first of these "
     "applies: an option on the command line, --context, the environment (DLEDGER_ENDPOINTS and others), the context "
-    "that DLEDGER_CONTEXT names, the one of `dledger context use`. Contexts are kept in "
+    "that DLEDGER_CONTEXT names, the one of `dledger context use`. Contexts are stored in "
     "~/.config/dledger/contexts.toml, or in the file that DLEDGER_CONFIG names.",
     epilog="\b\nA cluster by name:\n"
     "    dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use\n"
@@ -75,22 +75,22 @@ def list_contexts(*, as_json: AsJson = False) -> None:
     shown = [{**row, "mark": "*" if row["is_current"] else ""} for row in rows]
     print_rows(columns | {"description": "description"}, shown, as_json=False)
     if not rows:
-        notes.print(f"no contexts in {known.path}; `dledger context add` makes one", highlight=False, soft_wrap=True)
+        notes.print(f"no contexts in {known.path}; `dledger context add` creates one", highlight=False, soft_wrap=True)
 
 
 def show_context(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME]", help="The context; without it: what is in use.", autocompletion=complete_names
+            metavar="[NAME]", help="The context; default: the settings in use.", autocompletion=complete_names
         ),
     ] = "",
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show a context, or what is in use now.
+    """Show a context, or the settings in use.
 
-    Without a name it shows the settings that commands use now, and where each comes from.
+    Without a name it shows the settings that commands use now, and the source of each.
 
     Examples:
         dledger context show
@@ -109,7 +109,7 @@ def show_context(
     of_context = {} if found is None else found.settings()
     for variable, setting in SETTINGS.items():
         label = "broker" if variable == "DLEDGER_BROKER" else setting
-        # The environment wins over a context that was not typed.
+        # The environment overrides a context that was not given on the command line.
         if not name and os.environ.get(variable):
             rows.append({"setting": label, "value": os.environ[variable], "from": variable})
         elif label in of_context:
@@ -118,7 +118,7 @@ def show_context(
         notes.print(f"contexts are in {known.path}", highlight=False, soft_wrap=True)
     print_rows({"setting": "setting", "value": "value", "from": "from"}, rows, as_json=as_json)
     if not rows:
-        notes.print("no context is in use: commands ask this machine; `dledger context --help`", highlight=False)
+        notes.print("no context is in use: commands use this machine; see `dledger context --help`", highlight=False)
 
 
 def add_context(
@@ -134,21 +134,19 @@ def add_context(
         str, typer.Option("--group", "-g", help="The replication group; for nodes of a broker, the broker's name.")
     ] = "",
     tls_ca: Annotated[
-        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS; the authority that signs the nodes.")
+        Path | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS, with this authority of the nodes.")
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate to show to the nodes.")
-    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Client certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
-    description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A line for people.")] = "",
+    description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A line of free text.")] = "",
     *,
     use: Annotated[bool, typer.Option("--use", help="Also make it the current context.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace a context of that name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing context.")] = False,
 ) -> None:
     """Add a context.
 
-    It has endpoints or name servers, and a group if that is not `default`. No node is contacted:
-    `dledger status --context NAME` shows whether they can be reached.
+    A context has endpoints or name servers, and a group if it is not `default`. The command contacts no node: `dledger
+    status --context NAME` shows whether they can be reached.
 
     Examples:
         dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use
@@ -178,11 +176,11 @@ def use_context(
         str, typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_names, show_default=False)
     ] = "",
     *,
-    none: Annotated[bool, typer.Option("--none", help="Instead of a name: have no current context.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Instead of a name: unset the current context.")] = False,
 ) -> None:
     """Make a context the current one.
 
-    Commands use it unless an option or the environment says otherwise.
+    Commands use it unless an option or the environment overrides it.
 
     Examples:
         dledger context use prod
@@ -193,13 +191,13 @@ def use_context(
     with _reported_errors(), changed_contexts() as changes:
         if name and name not in changes.by_name:
             known = ", ".join(sorted(changes.by_name)) or "none"
-            raise ContextError(f"there is no context {name!r} in {changes.path}; it has {known}")
+            raise ContextError(f"there is no context {name!r} in {changes.path}, which has {known}")
         changes.current = name
     set_variables = [variable for variable in (NAME_VARIABLE, *SETTINGS) if os.environ.get(variable)]
     text = f"{name} is the current context" if name else "there is no current context"
     if set_variables and name:
         text += (
-            f"; but {', '.join(set_variables)} in the environment win{'s' if len(set_variables) == 1 else ''} over it"
+            f"; but {', '.join(set_variables)} in the environment override{'s' if len(set_variables) == 1 else ''} it"
         )
     notes.print(text, highlight=False, soft_wrap=True)
 
@@ -207,7 +205,7 @@ def use_context(
 def remove_context(name: Name) -> None:
     """Remove a context.
 
-    If it is the current one, there is none afterwards.
+    If it is the current one, there is no current context afterwards.
 
     Examples:
         dledger context remove audit

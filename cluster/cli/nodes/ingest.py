@@ -1,6 +1,6 @@
-"""Cuts files into entries, entries into batches, and appends the batches one after the other, in order.
+"""Splits files into entries, combines entries to batches, and appends the batches one after another.
 
-One batch is under way at a time: several would be faster by a little, and after a refusal entries could end up in
+One batch is in flight at a time: several would be slightly faster, but after a refusal entries could be appended in
 another order than in the file.
 """
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from dledger.client import LogClient
 
-# Faults that are reported one by one; after these they are only counted.
+# The number of faults that are reported individually; further ones are only counted.
 _FAULTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
 class IngestSource:
-    """One thing to read entries from.
+    """A file or stream of entries.
 
     Attributes:
-        name: for people.
-        stream: open for reading bytes.
-        size_bytes: None where it is not known beforehand.
+        name: name for messages.
+        stream: the open binary stream.
+        size_bytes: its size; None: unknown.
     """
 
     name: str
@@ -45,8 +45,8 @@ class IngestBatch:
 
     Attributes:
         bodies: at least one.
-        origin: where they come from, for people: "access.log, entries 1 to 1000".
-        size_bytes: read from the source for them, line ends included.
+        origin: their source, for messages: "access.log, entries 1 to 1000".
+        size_bytes: bytes of the source for them, newlines included.
     """
 
     bodies: Sequence[bytes]
@@ -55,14 +55,14 @@ class IngestBatch:
 
 
 class Ingest:
-    """Appends batches and keeps the books.
+    """Appends batches and counts the outcomes.
 
     Attributes:
-        appended_entries, appended_bytes: acknowledged.
-        refused_entries: provably not appended.
-        unknown_entries: of unknown outcome.
-        first_index, last_index: of the acknowledged ones; None before the first.
-        faults: what went wrong, in words; the first few.
+        appended_entries, appended_bytes: acknowledged entries and their bytes.
+        refused_entries: entries that were certainly not appended.
+        unknown_entries: entries with unknown outcome.
+        first_index, last_index: indexes of acknowledged entries; None before the first.
+        faults: texts of the first failures.
     """
 
     def __init__(self, client: LogClient) -> None:
@@ -78,7 +78,7 @@ class Ingest:
     def append(self, batch: IngestBatch) -> bool:
         """Append one batch; return whether to continue with the next.
 
-        It does not when nothing can be appended now: the client has tried until its deadline already.
+        Appending ends if the log accepts nothing: the client has already retried until its deadline.
         """
         try:
             places = self._client.append_many(batch.bodies)
@@ -102,10 +102,10 @@ class Ingest:
 
 
 def open_sources(files: Sequence[Path]) -> list[IngestSource]:
-    """Open the files; standard input when there are none.
+    """Open the files; standard input if the list is empty.
 
     Raises:
-        OSError: one cannot be opened; none is left open then.
+        OSError: a file cannot be opened; all others are closed.
     """
     if not files:
         return [IngestSource("standard input", sys.stdin.buffer, None)]
@@ -122,17 +122,19 @@ def open_sources(files: Sequence[Path]) -> list[IngestSource]:
 
 
 def batches(source: IngestSource, block_size_bytes: int) -> Iterator[IngestBatch]:
-    """Cut a source into batches, and close it at its end.
+    """Split a source into batches, and close it at its end.
 
     Args:
-        source: read from its current position.
-        block_size_bytes: size of an entry, the last one may be shorter; 0: an entry is a line, without its newline.
+        source: the source, read from its current position.
+        block_size_bytes: size of an entry (the last one may be shorter); 0: an entry is a line, without its newline.
 
     Raises:
-        ValueError: an entry would be larger than the log takes.
+        ValueError: an entry would be larger than the maximum of the log.
     """
     if block_size_bytes > MAX_BODY_BYTES:
-        raise ValueError(f"--block-size {block_size_bytes}: an entry holds at most {MAX_BODY_BYTES} bytes")
+        raise ValueError(
+            f"--block-size {block_size_bytes}: expected at most {MAX_BODY_BYTES} bytes, the maximum of an entry"
+        )
     bodies: list[bytes] = []
     size_bytes = read_bytes = done = 0
     with source.stream as stream:
@@ -164,7 +166,7 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         number += 1
         if len(line.removesuffix(b"\n")) > MAX_BODY_BYTES:
             raise ValueError(
-                f"{name}: line {number} is longer than {MAX_BODY_BYTES} bytes, the most that an entry holds: cut the "
-                "file into blocks with --block-size"
+                f"{name}: line {number} is longer than {MAX_BODY_BYTES} bytes, the maximum of an entry: split the file "
+                "into blocks with --block-size"
             )
         yield line

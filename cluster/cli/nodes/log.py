@@ -1,4 +1,4 @@
-"""`dledger append`, `get` and `tail`: bytes into the log, bytes out of it."""
+"""`dledger append`, `get` and `tail`: write and read entries of the log."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from dledger.client import LogClient
 
-# No-ops of leaders lie between the entries that a reader sees; this many more are read for the last n.
+# Readers do not see the no-ops of leaders; `tail` reads this many additional entries to find the last n.
 _TAIL_SLACK = 64
 
 
 FormatOption = Annotated[
-    BodyFormat, typer.Option("--format", help="text: the bodies, one a line. jsonl: one object an entry.")
+    BodyFormat, typer.Option("--format", help="text: the bodies, one a line; jsonl: one object per entry.")
 ]
 
 
@@ -56,14 +56,12 @@ def append(
     deadline: Deadline = DEFAULT_DEADLINE_S,
     block_size: Annotated[
         int,
-        typer.Option(
-            "--block-size", min=0, metavar="BYTES", help="Make entries of this size instead of one entry a line."
-        ),
+        typer.Option("--block-size", min=0, metavar="BYTES", help="Split into entries of this size instead of lines."),
     ] = 0,
 ) -> None:
     """Append files or standard input, one entry a line.
 
-    Prints the number of appended entries and their indexes. The exit code is 1 unless all are certainly appended.
+    Prints the number of appended entries and their indexes. The exit code is 1 unless all entries were appended.
 
     Examples:
         dledger append access.log error.log
@@ -96,7 +94,7 @@ def _append_all(ingest: Ingest, sources: list[IngestSource], block_size: int) ->
                 ingest.faults.append(str(error))
                 return
             except KeyboardInterrupt:
-                ingest.faults.append("interrupted; the batch that was under way may be appended all the same")
+                ingest.faults.append("interrupted; the batch in flight may have been appended")
                 return
 
 
@@ -141,7 +139,7 @@ def get(
             if kind := leaders_own(entry.magic, entry.channel):
                 empty = "" if entry.body else "; it has no body"
                 notes.print(
-                    f"entry {index} is {kind} that the leader of term {entry.term} wrote, not a client's{empty}",
+                    f"entry {index} is {kind} that the leader of term {entry.term} wrote, not of a client{empty}",
                     highlight=False,
                     soft_wrap=True,
                 )
@@ -154,14 +152,14 @@ def tail(
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
-    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many entries from the end.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of entries.")] = 10,
     style: FormatOption = BodyFormat.TEXT,
     *,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new entries, until Ctrl-C.")] = False,
 ) -> None:
     """Print the last entries, and with --follow new ones.
 
-    If the leader fails it continues after the last entry printed.
+    If the leader fails, it continues with the next leader after the last printed entry.
 
     Examples:
         dledger tail -n 100
@@ -197,7 +195,7 @@ def _print(entries: Iterable[Entry], style: BodyFormat) -> None:
 
 
 def _as_object(entry: Entry) -> dict[str, str | int]:
-    """Return the entry with its body as text if it is UTF-8, in base64 otherwise."""
+    """Return the entry, with its body as text if it is UTF-8, otherwise in Base64."""
     fields: dict[str, str | int] = {
         "index": entry.index,
         "term": entry.term,

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 MemberId = Annotated[str, typer.Argument(metavar="ID", help="The node's self_id.")]
 
-# What to do next, by the code of the refusal.
+# Advice by the code of the refusal.
 _ADVICE = {
     ResponseCode.NETWORK_ERROR: "Is the node started, and does `dledger status` show it?",
     ResponseCode.UNKNOWN_MEMBER: "`dledger members list` shows the members.",
-    ResponseCode.UNEXPECTED_MEMBER: "A node that moved is removed first, and added again at its new address.",
+    ResponseCode.UNEXPECTED_MEMBER: "To move a node, remove it first, and add it again with its new address.",
     ResponseCode.INCONSISTENT_STATE: "Start the nodes that do not answer, or add others first: a majority must run.",
-    ResponseCode.REPEATED_REQUEST: "`dledger members list` shows when the change under way is done.",
+    ResponseCode.REPEATED_REQUEST: "`dledger members list` shows when the pending change is complete.",
     ResponseCode.FALL_BEHIND_TOO_MUCH: "Give it more time with --deadline; `dledger members list` shows its progress.",
     ResponseCode.TAKE_LEADERSHIP_FAILED: "The leader has not changed. `dledger status` shows the node; repair it, "
-    "then try again.",
-    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: "It may still happen: `dledger members list` shows it.",
+    "then retry.",
+    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: "The change may still be committed: `dledger members list` shows it.",
 }
 
 members_app = typer.Typer(
@@ -55,9 +55,9 @@ members_app = typer.Typer(
     rich_markup_mode=None,
     help="Show and change the members of the running group.",
     epilog="\b\nReplace the dead node n2 by a new one n3:\n"
-    "    dledger members add n3-10.0.0.4:20911      it begins to receive the log\n"
+    "    dledger members add n3-10.0.0.4:20911      n3 receives the log\n"
     "    dledger server --config n3.toml            with is_joining = true; `members add` prints its peers\n"
-    "    dledger members promote n3 --deadline 600  as soon as it has caught up\n"
+    "    dledger members promote n3 --deadline 600  waits until n3 has caught up\n"
     "    dledger members remove n2",
 )
 
@@ -70,7 +70,7 @@ def list_members(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a member.")] = False,
 ) -> None:
-    """Show the members: voters, learners, and their lag.
+    """Show the members: voters and learners, with their lag.
 
     Examples:
         dledger members list
@@ -90,7 +90,7 @@ def list_members(
 def add(
     context: typer.Context,
     member: Annotated[
-        str, typer.Argument(metavar="ID-HOST:PORT", help="The node's self_id, a dash, and where its peers reach it.")
+        str, typer.Argument(metavar="ID-HOST:PORT", help="The node's self_id, a dash, and its peer address.")
     ],
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
@@ -98,9 +98,8 @@ def add(
 ) -> None:
     """Add a node as a learner.
 
-    A learner receives the log and does not vote; `dledger members promote` gives it a vote.
-
-    Prints the settings of the new node. The command can be repeated.
+    A learner receives the log and does not vote; `dledger members promote` makes it a voter. The command prints the
+    settings of the new node, and can be repeated.
 
     Examples:
         dledger members add n3-10.0.0.4:20911
@@ -120,7 +119,7 @@ def add(
         f'    group = "{nodes.group}"\n'
         f'    peers = "{peers}"\n'
         f"    is_joining = true\n\n"
-        f"and the file sizes of the others; then give it a vote: dledger members promote {peer.id} --deadline 600"
+        f"and the file sizes of the others; then make it a voter: dledger members promote {peer.id} --deadline 600"
     )
 
 
@@ -131,9 +130,9 @@ def promote(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Give a learner a vote, as soon as it has caught up.
+    """Make a learner a voter, after it has caught up.
 
-    Waits for that until the deadline.
+    The command waits for that until the deadline.
 
     Examples:
         dledger members promote n3 --deadline 600
@@ -141,7 +140,7 @@ def promote(
     nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.promote(member_id)
-    typer.echo(f"{member_id} votes")
+    typer.echo(f"{member_id} is a voter")
 
 
 def remove(
@@ -153,9 +152,8 @@ def remove(
 ) -> None:
     """Remove a member, running or not.
 
-    A leader that is removed transfers its leadership first.
-
-    It is refused when too few of the remaining nodes are running.
+    A leader transfers its leadership before it is removed. The command is refused if too few of the remaining nodes are
+    running.
 
     Examples:
         dledger members remove n2
@@ -163,7 +161,7 @@ def remove(
     nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.remove(member_id)
-    typer.echo(f"{member_id} is no member any more: stop its node; its files can be deleted")
+    typer.echo(f"{member_id} is no longer a member: stop its node; its files can be deleted")
 
 
 def transfer(
@@ -175,7 +173,7 @@ def transfer(
 ) -> None:
     """Transfer the leadership to another node.
 
-    Use it before you stop the leader or service its machine. Appends wait for a moment, then go to the new leader.
+    Use it before you stop the leader or its machine. Appends wait briefly, and then continue at the new leader.
 
     Examples:
         dledger transfer n1
@@ -183,7 +181,7 @@ def transfer(
     nodes = log_nodes(context, endpoints, group)
     with _admin(nodes, deadline) as admin:
         admin.transfer(member_id)
-    typer.echo(f"{member_id} leads")
+    typer.echo(f"{member_id} is the leader")
 
 
 members_app.command("list", help=help_of(list_members))(list_members)
@@ -224,7 +222,7 @@ def _row(member: Member, response: ListMembersResponse) -> dict[str, Any]:
 
 
 def state_of(peer: PeerStatus | None) -> str:
-    """Return in a word or two how the leader finds a member; "ok" for the leader itself."""
+    """Return the state of a member as the leader reports it; "ok" for the leader itself."""
     if peer is None:
         return "ok"
     states = (
@@ -239,7 +237,7 @@ def state_of(peer: PeerStatus | None) -> str:
 
 
 def group_name(group: str, group_id: str) -> str:
-    """Return, for people, which group it is: several may have one name."""
+    """Return the group's name with its id, because several groups may have the same name."""
     return f"group {group} ({group_id})" if group_id else f"group {group}"
 
 

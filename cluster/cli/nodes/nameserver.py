@@ -12,14 +12,14 @@ from cluster.config.values import parse_address
 
 def nameserver(
     listen: Annotated[
-        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address for brokers and clients.")
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Address for brokers and clients.")
     ] = "127.0.0.1:9876",
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM.
 
-    Brokers register their topics with it, and clients look them up. It keeps nothing on disk: after a restart the
-    brokers register again within seconds, half a minute at most. Run two or three on different machines, and configure
-    all of them on brokers and clients; name servers do not communicate with each other.
+    Brokers register their topics with it, and clients look them up. It stores nothing on disk: after a restart the
+    brokers register again, usually within seconds, at most after 30 s. Run two or three on different machines, and
+    configure all of them on brokers and clients; name servers do not communicate with each other.
 
     Examples:
         dledger nameserver
@@ -30,7 +30,7 @@ def nameserver(
     except ValueError as error:
         fail(f"--listen: {error}", EXIT_USAGE)
     print_starting(f"name server on {address}")
-    # Only now: gRPC is slow to load.
+    # Imported here: gRPC is slow to load.
     from cluster.api.name_server import run_name_server
 
     raise typer.Exit(run_name_server(address))

@@ -19,15 +19,15 @@ def server(
     ] = None,
     set_options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Override one option; may be given several times."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Override one option; may be repeated."),
     ] = None,
     *,
     adopt: Annotated[
         bool,
         typer.Option(
             "--adopt",
-            help="For one start: accept a directory that does not name its node, because a Java program or an older "
-            "version wrote it.",
+            help="For one start: accept a directory without an identity file, which a Java program or an older "
+            "version wrote.",
         ),
     ] = False,
     help_config: Annotated[
@@ -37,14 +37,14 @@ def server(
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM.
 
-    Options are taken from the file, then the environment (DLEDGER_<OPTION>; not broker and name_servers, because
-    DLEDGER_BROKER and DLEDGER_NAME_SERVERS are addresses for clients), then --set. All faults in them are reported at
-    once.
+    Options are read from the file, then from the environment (DLEDGER_<OPTION>, except broker and name_servers, because
+    DLEDGER_BROKER and DLEDGER_NAME_SERVERS are addresses for clients), then from --set. All invalid options are
+    reported together.
 
     Examples:
         dledger server --help-config > n0.toml        a file to start from
         dledger server --config n0.toml
-        dledger server --config n0.toml --adopt       once, on a directory of Java's or of an older version
+        dledger server --config n0.toml --adopt       once, for a directory of Java or an older version
         dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:20922
     """
     if help_config:
@@ -66,7 +66,7 @@ def server(
             "DLEDGER_NAME_SERVERS is for clients: this broker registers with no name server. Set name_servers in the "
             "file or by --set"
         )
-    # Only now: everything that a node needs takes a while to load.
+    # Imported here: the modules of a node are slow to load.
     from cluster.server.node import run_server
 
     raise typer.Exit(run_server(loaded))

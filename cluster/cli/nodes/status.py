@@ -1,4 +1,4 @@
-"""`dledger status`: the status that every node reports, as a table or as JSON."""
+"""`dledger status`: the status of every node, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ def status(
     group: Group = DEFAULT_GROUP,
     name_servers: NameServers = "",
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.05, metavar="SECONDS", help="How long to wait for each node.")
+        float, typer.Option("--timeout", min=0.05, metavar="SECONDS", help="Timeout of each node.")
     ] = 1.0,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a node.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per node.")] = False,
 ) -> None:
     """Show the leader, and each node's log and state.
 
-    For each node: its role, its log, by how many entries it lags, and what is wrong with it. With name servers it shows
-    the nodes of all their brokers, or with --group those of one.
+    For each node: its role, its log, its lag in entries, and its faults. With name servers it shows the nodes of all
+    their brokers, or with --group those of one.
 
-    For the nodes of a broker it also shows which node accepts puts (or why none does yet), the offset at which the
-    files of a converted store end (divide), and the bytes of the log that queues and index do not have yet
-    (undispatched).
+    For the nodes of a broker it also shows which node accepts puts (or why none does), the offset at which the files of
+    a converted store end (divide), and the bytes of the log that are not in queues and index yet (undispatched).
 
-    The exit code is 1 when a group has no leader, 2 for wrong usage.
+    The exit code is 1 if a group has no leader, 2 for wrong usage.
 
     Examples:
         dledger status
@@ -64,7 +63,7 @@ def status(
 
 
 def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
-    """Print the nodes of one group; return why it has no leader, or nothing."""
+    """Print the nodes of one group; return the reason if it has no leader, otherwise an empty text."""
     try:
         answers = _ask(nodes, timeout)
     except ValueError as error:
@@ -76,7 +75,7 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
     brokers = broker_statuses(alive, timeout, nodes.security)
     is_standalone = False
     if all(isinstance(answer, str) for answer in answers.values()):
-        # A broker without a group has no log of entries: it has no LogService, and no leader.
+        # A standalone broker has no log of entries, no LogService and no leader.
         found = broker_statuses(answers, timeout, nodes.security)
         brokers = {each: status for each, status in found.items() if status.role == "STANDALONE"}
         is_standalone = len(brokers) == len(answers)
@@ -94,18 +93,18 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
 def _why_no_leader(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:
     alive = [answer for answer in answers.values() if not isinstance(answer, str)]
     if not alive:
-        return f"no node answers at {endpoints}: start them, or name others with --endpoints"
+        return f"no node answers at {endpoints}: start them, or set other addresses with --endpoints"
     refusals = [answer.message for answer in alive if answer.code != ResponseCode.SUCCESS]
     if len(refusals) == len(alive):
-        return f"{refusals[0]}; name the right one with --group, or other nodes with --endpoints"
+        return f"{refusals[0]}; set the right group with --group, or other nodes with --endpoints"
     if any(answer.is_founding for answer in alive):
         ids = ", ".join(sorted({member.id for answer in alive for member in answer.members if member.is_voter}))
-        return f"no node leads: a new group begins when all of its nodes ({ids}) run and reach one another"
-    return "no node leads: fewer than a majority can reach one another, or an election is under way"
+        return f"no leader: a new group needs all of its nodes ({ids}) running and connected for its first election"
+    return "no leader: less than a majority is connected, or an election is in progress"
 
 
 def _ask(nodes: LogNodes, timeout_s: float) -> dict[str, StatusResponse | str]:
-    """Ask the given nodes, and then those that they name."""
+    """Request the status of the given nodes, and then of the nodes in their answers."""
     from dledger.client import LogClient
 
     with LogClient(nodes.endpoints, group=nodes.group, security=nodes.security) as client:
@@ -121,7 +120,7 @@ def _ask(nodes: LogNodes, timeout_s: float) -> dict[str, StatusResponse | str]:
 
 
 def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | None:
-    """Return the answer of the leader of the highest term."""
+    """Return the status of the leader of the highest term."""
     leaders = [answer for answer in answers.values() if not isinstance(answer, str) and answer.role == "LEADER"]
     return max(leaders, key=lambda answer: answer.term, default=None)
 
@@ -136,12 +135,12 @@ def _as_object(
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Return all fields of a message by name, in the order of its definition, set or not."""
+    """Return all fields of a message by name, in the order of its definition, unset ones included."""
     return {field.name: _plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: protobuf's own conversion would write 64-bit numbers as text."""
+    """Convert a value for JSON; protobuf's own conversion would write 64-bit numbers as strings."""
     if isinstance(value, Message):
         return _fields(value)
     return value if isinstance(value, str | int | float | bool) else [_plain(item) for item in value]
@@ -190,7 +189,7 @@ def _row(
 
 
 def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
-    """Return the leader's report of a node that was not asked, because its client address is unknown."""
+    """Return the row of a node without a known client address, from the leader's report."""
     log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
     role = "-" if peer.is_voter else "learner"
     return (
@@ -211,7 +210,7 @@ def _role_of(answer: StatusResponse) -> str:
 
 
 def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
-    """Return the worst fault of a node: first those that it reports of itself, then those that the leader reports."""
+    """Return the worst fault of a node: its own faults come first, then those that the leader reports."""
     is_member = any(member.id == answer.self_id for member in answer.members)
     own = {
         "disk full": answer.is_disk_full,

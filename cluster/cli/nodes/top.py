@@ -1,4 +1,4 @@
-"""`dledger top`: a live view of nodes, rates, disks, and the lag of followers and of groups of consumers."""
+"""`dledger top`: a live view of nodes, rates, disks, and the lag of followers and of consumer groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_MIN_S: Final = 0.2
 _INTERVAL_MAX_S: Final = 60.0
-# Period of checks for keys and the terminal's size.
+# The polling interval for keys and the terminal's size.
 _KEYS_S: Final = 0.1
 _KEYS_TEXT: Final = "q quit  space pause  +/- interval  j/k scroll"
 
@@ -46,23 +46,23 @@ def top(
             min=_INTERVAL_MIN_S,
             max=_INTERVAL_MAX_S,
             metavar="SECONDS",
-            help="Time between refreshes.",
+            help="Refresh interval.",
         ),
     ] = 2.0,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.05, metavar="SECONDS", help="How long to wait for each node.")
     ] = 1.0,
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print one view, after one interval, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one view after one interval, and exit.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object each interval instead, until Ctrl-C; one with --once.")
     ] = False,
 ) -> None:
     """Show nodes, rates, lag and disks, live.
 
-    For each group: entries appended and read a second; for each node its role, term, last index, by how many entries it
-    lags, and how full its disk is. With brokers also the lag of each group of consumers; if there are many, each
-    refresh queries eight pairs of group and topic. A dead node stays in the view, and is marked.
+    For each group: entries appended and read per second; for each node its role, term, last index, lag in entries, and
+    disk usage. With brokers also the lag of each consumer group; if there are many, each refresh queries eight pairs of
+    group and topic. A dead node remains in the view and is marked.
 
     Keys: q quits, space pauses, + and - change the interval, j and k (or the arrows) scroll.
 
@@ -110,7 +110,7 @@ def _print_once(sampler: Sampler, interval_s: float) -> None:
 
 
 class _Screen:
-    """The live view. A thread takes the samples, so that the view reacts to keys while a node is slow."""
+    """The live view. A separate thread takes the samples, so that the view reacts to keys while a node is slow."""
 
     def __init__(self, sampler: Sampler, interval_s: float) -> None:
         self._sampler = sampler
@@ -120,7 +120,7 @@ class _Screen:
         self._first = 0
 
     def run(self) -> None:
-        """Show samples until a key ends it."""
+        """Show samples until the user quits."""
         from rich.live import Live
 
         pool = ThreadPoolExecutor(1, "top")
@@ -147,7 +147,7 @@ class _Screen:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _press(self, key: str) -> bool:
-        """Handle a key; return whether it has a meaning."""
+        """Handle a key; return whether it is a known key."""
         match key:
             case " ":
                 self._is_paused = not self._is_paused
@@ -168,7 +168,7 @@ class _Screen:
         from cluster.cli.nodes.top_view import Page
 
         state = "paused" if self._is_paused else f"every {self._interval_s:g} s"
-        waiting = "" if self._sample is not None else ", asking the nodes"
+        waiting = "" if self._sample is not None else ", waiting for the nodes"
         sample = self._sample or Sample((), ())
         page = Page(output, sample, self._first, f" {state}{waiting}  |  {_KEYS_TEXT}")
         self._first = page.first
@@ -182,11 +182,11 @@ def _keys() -> Iterator[Callable[[], list[str]]]:
     before = termios.tcgetattr(descriptor)
 
     def read() -> list[str]:
-        """Return the pressed keys; wait a moment for the first."""
+        """Return the pressed keys; wait one polling interval for the first."""
         if not select.select([descriptor], [], [], _KEYS_S)[0]:
             return []
         text = os.read(descriptor, 64).decode(errors="replace")
-        # A closed terminal returns no bytes.
+        # A read from a closed terminal returns no bytes.
         return [text] if text.startswith("\x1b[") else list(text) or ["q"]
 
     try:

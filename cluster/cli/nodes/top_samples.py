@@ -1,9 +1,9 @@
 """Samples of `dledger top`: the state of all nodes and consumer groups, and rates between two samples.
 
-The work of a sample is bounded, however large the installation: Status of at most `NODES_MAX` nodes of each of
-`GROUPS_MAX` groups, and the lag of at most `PAIRS_MAX` pairs of consumer group and topic for each broker; where there
-are more, each sample asks the next ones, and the last known lag of the others is kept. A node that does not answer
-within the time limit is shown as such and asked again by the next sample, over a new connection.
+The work of a sample is bounded: it requests the status of at most `NODES_MAX` nodes of each of `GROUPS_MAX` groups, and
+the lag of at most `PAIRS_MAX` pairs of consumer group and topic for each broker. If there are more pairs, each sample
+requests the next ones, and the last known lag of the others is kept. A node that does not answer within the timeout is
+shown as such, and requested again by the next sample over a new connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NODES_MAX: Final = 32
 GROUPS_MAX: Final = 16
 PAIRS_MAX: Final = 8
-# Of one topic; the bound of a request for offsets.
+# Queues of one topic; the limit of a request for offsets.
 _QUEUES_MAX: Final = 4096
 _SILENT: Final = "silent"
 
@@ -41,13 +41,13 @@ class NodeRow:
     Attributes:
         id: its self_id; "?" while it is not known.
         endpoint: its client address.
-        role: LEADER, FOLLOWER, CANDIDATE, learner; "-" when it does not answer.
-        term: its term; None when it does not answer, as for all that follows.
-        last_index: of its log.
-        lag_entries: entries that it lacks of the leader's log.
-        reads_per_s: entries or messages that it sent to readers, a second; None before the second sample.
+        role: LEADER, FOLLOWER, CANDIDATE, learner; "-" if it does not answer.
+        term: its term; None if it does not answer, like the following fields.
+        last_index: last index of its log.
+        lag_entries: entries of the leader's log that it lacks.
+        reads_per_s: entries or messages sent to readers per second; None before the second sample.
         disk_used_ratio: from 0 to 1.
-        state: "ok", or what is wrong.
+        state: "ok", or its worst fault.
     """
 
     id: str
@@ -68,11 +68,11 @@ class GroupRow:
     Attributes:
         group: its name.
         leader: id of its leader; empty without one.
-        term: the newest that a node knows; 0 when none answers.
-        appends_per_s: entries committed a second; None before the second sample, as the next two.
-        append_bytes_per_s: their bytes.
-        reads_per_s: entries or messages sent to readers, by all nodes.
-        nodes: in order of ids.
+        term: the newest term of its nodes; 0 if none answers.
+        appends_per_s: entries committed per second; None before the second sample, like the next two.
+        append_bytes_per_s: bytes committed per second.
+        reads_per_s: entries or messages that all nodes sent to readers per second.
+        nodes: its nodes, ordered by id.
     """
 
     group: str
@@ -86,15 +86,15 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """One group of consumers and one topic that it has consumed.
+    """One consumer group and one topic that it has consumed.
 
     Attributes:
-        broker: of which the queues are.
-        consumer_group: its name.
+        broker: the broker of the queues.
+        consumer_group: name of the group.
         topic: the topic.
-        consumers: members that are connected.
-        lag: messages that the group has not committed yet.
-        commits_per_s: by how many messages its offsets moved on, a second; None before it was asked twice.
+        consumers: number of connected members.
+        lag: messages after the group's committed offsets.
+        commits_per_s: messages committed per second; None before the second sample of the pair.
     """
 
     broker: str
@@ -107,7 +107,7 @@ class ConsumerRow:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """All of it at one moment."""
+    """The state of all groups at one moment."""
 
     groups: tuple[GroupRow, ...]
     consumers: tuple[ConsumerRow, ...]
@@ -115,7 +115,7 @@ class Sample:
 
 @dataclass(slots=True)
 class _Counted:
-    """The last value of a number that grows, and when it was asked."""
+    """The last value of a counter, and its time."""
 
     value: int
     at_s: float
@@ -123,7 +123,7 @@ class _Counted:
 
 @dataclass(slots=True)
 class _Rates:
-    """Rates of numbers that grow; one that became smaller began again with its process."""
+    """Rates of counters; a counter that decreased was reset by a restart of its process."""
 
     last: dict[tuple[str, ...], _Counted] = field(default_factory=dict)
 
@@ -136,11 +136,11 @@ class _Rates:
 
 
 class Sampler:
-    """Takes samples; keeps what rates and rotation need, nothing that grows with time.
+    """Takes samples. Its state, for rates and rotation, does not grow with time.
 
     Args:
-        asked: nodes of each group; at most `GROUPS_MAX` of them are asked.
-        timeout_s: of each call.
+        asked: nodes of each group; at most `GROUPS_MAX` groups are sampled.
+        timeout_s: timeout of each call.
     """
 
     def __init__(self, asked: Sequence[LogNodes], timeout_s: float) -> None:
@@ -152,7 +152,7 @@ class Sampler:
         self._next_pair: dict[str, int] = {}
 
     def take(self) -> Sample:
-        """Ask all nodes once; return what they say, and rates since the last sample."""
+        """Query all nodes once; return their state, and rates since the last sample."""
         groups: list[GroupRow] = []
         for group, addresses in self._addresses.items():
             security = self._securities[group]
@@ -171,7 +171,7 @@ class Sampler:
         return Sample(tuple(groups), tuple(rows))
 
     def _learn(self, group: str, answers: dict[str, StatusResponse | str]) -> None:
-        """Ask from now on the nodes that a leader names, too."""
+        """Add the nodes in a leader's answer to those of later samples."""
         known = dict.fromkeys(self._addresses[group])
         for answer in answers.values():
             if not isinstance(answer, str):
@@ -185,13 +185,13 @@ class Sampler:
         brokers: dict[str, pb.BrokerStatusResponse],
         at_s: float,
     ) -> GroupRow:
-        """Return one group as its nodes answer, and rates since the last time.
+        """Return the row of one group, with rates since the last sample.
 
         Args:
-            group: its name.
-            answers: by endpoint, what each node answered, or in words why it did not.
-            brokers: by endpoint, what nodes that keep messages say of them.
-            at_s: when they were asked.
+            group: name of the group.
+            answers: by endpoint, the status of each node, or the text of its failure.
+            brokers: by endpoint, the broker status of nodes with a message store.
+            at_s: time of the requests.
         """
         alive = {
             endpoint: answer
@@ -212,7 +212,7 @@ class Sampler:
                 state = text.removeprefix(endpoint).strip() or _SILENT
                 rows.append(NodeRow(names.get(endpoint, "?"), endpoint, "-", None, None, None, None, None, state))
         rates = [row.reads_per_s for row in rows if row.reads_per_s is not None]
-        # The newest commit that any node knows: a rate does not fall because a leader changed.
+        # The highest commit index of any node, so that the rate does not drop when the leader changes.
         commit = max((answer.commit_index for answer in alive.values()), default=None)
         end = max((answer.commit_position for answer in alive.values()), default=None)
         return GroupRow(
@@ -260,7 +260,7 @@ class Sampler:
     # ----------------------------------------------------------------------------------------------------- consumers
 
     def _take_lags(self, broker: str, leader: str) -> None:
-        """Ask a leader for the lag of the next pairs of consumer group and topic; keep the others as they were."""
+        """Request the lag of the next pairs of consumer group and topic from a leader; keep the rows of the others."""
         try:
             with BrokerCalls(leader, self._timeout_s, security=self._securities[broker]) as calls:
                 groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
@@ -269,7 +269,7 @@ class Sampler:
                 for known, topic in self._next_pairs(broker, pairs):
                     self._take_lag(calls, broker, known, topic)
         except RequestFailed:
-            # The leader has just changed, or is busy: the next sample asks the next one.
+            # The leader has just changed, or is busy: the next sample queries the new one.
             return
 
     def _forget_others(self, broker: str, pairs: Iterable[tuple[Any, str]]) -> None:

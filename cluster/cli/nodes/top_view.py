@@ -1,6 +1,6 @@
 """The view of `dledger top`: a heading and a table for each group, then as many consumer groups as fit.
 
-Pure: a sample and the size of the terminal in, something that rich can print out.
+Pure: from a sample and the size of the terminal to a renderable of rich.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rich.text import Text
 if TYPE_CHECKING:
     from cluster.cli.nodes.top_samples import ConsumerRow, GroupRow, NodeRow, Sample
 
-# From this width on the addresses of nodes fit beside all else.
+# The minimum width in columns for the addresses of nodes.
 _WIDE: Final = 100
 _FULL_RATIO: Final = 0.85
 _STEPS: Final = ((1e9, "G"), (1e6, "M"), (1e4, "k"))
 
 
 def tables(sample: Sample, width: int) -> RenderableType:
-    """Return all of a sample, for a page of a width in columns."""
+    """Return all tables of a sample, for a page of `width` columns."""
     blocks = [_group_block(group, width) for group in sample.groups]
     if sample.consumers:
         blocks.append(_consumer_block(sample.consumers))
@@ -32,16 +32,16 @@ def tables(sample: Sample, width: int) -> RenderableType:
 
 
 class Page:
-    """A sample in a terminal of fixed size: the lines that fit, and a last line with keys and state.
+    """A sample in a terminal of fixed size: the lines that fit, and a status line at the bottom.
 
     Args:
-        console: of the terminal.
-        sample: what is shown.
-        first: how many lines to scroll away at the top; at most all that do not fit.
-        status: the last line.
+        console: console of the terminal.
+        sample: the sample to show.
+        first: number of lines scrolled off at the top; limited to the lines that do not fit.
+        status: text of the status line.
 
     Attributes:
-        first: how many lines are scrolled away.
+        first: the limited number of lines scrolled off at the top.
     """
 
     def __init__(self, console: Console, sample: Sample, first: int, status: str) -> None:
@@ -122,7 +122,7 @@ def _whole(value: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a rate in at most six characters; "-" when there is none yet."""
+    """Format a rate in at most six characters; "-" if there is none yet."""
     if value is None:
         return "-"
     for step, unit in _STEPS:

@@ -1,4 +1,4 @@
 """Commands on stored files: inspect, export, verify, rebuild.
 
-They open nothing for writing but `rebuild`, and need no running node. Only commands import it.
+Only `rebuild` opens files for writing. The commands need no running node.
 """

@@ -1,4 +1,4 @@
-"""Checks the state of a broker without a group: its snapshots, or the configuration of RocketMQ that it takes over."""
+"""Checks the state of a standalone broker: its snapshots, or the configuration of RocketMQ that it would import."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MEANING: Final = "the broker does not start: it would lose topics, groups and offsets"
-_REMEDY: Final = "Restore the file from a backup, or move it away: the broker then starts with the state before it"
+_REMEDY: Final = "Restore the file from a backup, or move it away: the broker then starts with the previous state"
 
 
 def check_broker_state(root: str) -> Iterator[Finding]:
-    """Yield the faults that keep a standalone broker from starting with the state in the store `root`."""
+    """Yield the faults that prevent a standalone broker from starting with the state in the store `root`."""
     files = ReadOnlyFiles()
     directory = f"{root}/{LOCAL_STATE_DIRECTORY}/{SNAPSHOT_NAME}"
     if files.is_directory(directory) and files.list_directory(directory):
@@ -28,5 +28,5 @@ def check_broker_state(root: str) -> Iterator[Finding]:
     try:
         import_config(Path(root))
     except UnreadableConfig as error:
-        expected = "the configuration of RocketMQ, as the broker takes it over at its first start"
+        expected = "the configuration of RocketMQ, which the broker imports at its first start"
         yield Finding(Area.FILES, error.path, 0, expected, f"another content at {error.position}", _MEANING, _REMEDY)

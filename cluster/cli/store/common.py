@@ -1,4 +1,4 @@
-"""Common code of the commands on stored files: finding the store, its lock, options, printing of findings."""
+"""Common code of the commands on stored files: detection of the store, its lock, options, output of findings."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from store.fs.read_only_files import ReadOnlyFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SYSTEM_ADVICE = "check that you may read it (`ls -l`), and that its disk is well"
+_SYSTEM_ADVICE = "check its permissions (`ls -l`), and the health of its disk"
 
 
 class TableFormat(StrEnum):
-    """How rows are printed."""
+    """The output format of rows."""
 
     TABLE = "table"
     JSONL = "jsonl"
@@ -34,7 +34,7 @@ class TableFormat(StrEnum):
 StoreArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="Directory of a store, RocketMQ's or ours; or its commitlog or dledger-<id> folder."
+        metavar="DIR", help="Directory of a store, also of RocketMQ; or its commitlog or dledger-<id> folder."
     ),
 ]
 ForceReadOnly = Annotated[
@@ -43,10 +43,8 @@ ForceReadOnly = Annotated[
         "--force-read-only", help="Read a store that is in use, without a lock; the newest messages may be missing."
     ),
 ]
-FormatOption = Annotated[TableFormat, typer.Option("--format", help="A table, or one JSON object a line.")]
-LimitOption = Annotated[
-    int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number; 0 = all.")
-]
+FormatOption = Annotated[TableFormat, typer.Option("--format", help="A table, or one JSON object per line.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number; 0: all.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
 QueueOption = Annotated[int | None, typer.Option("--queue", min=0, metavar="ID", help="Only messages of this queue.")]
 FromOption = Annotated[
@@ -54,7 +52,7 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="BOUND",
-        help="Begin here: a queue offset (42), a store time (2026-11-21T09:00:00, UTC), or one in milliseconds "
+        help="Begin here: a queue offset (42), a store time (2026-11-21T09:00:00, UTC), or a time in milliseconds "
         "(@1795227552330).",
     ),
 ]
@@ -69,7 +67,7 @@ NoIndexOption = Annotated[
 
 @contextmanager
 def reported_store_errors() -> Iterator[None]:
-    """Turn what reading stored files can meet into a message that says what to do next."""
+    """Turn the exceptions of reading stored files into an error message with advice."""
     try:
         yield
     except NotAStore as error:
@@ -78,44 +76,44 @@ def reported_store_errors() -> Iterator[None]:
         fail(f"{error.path}: {error.operation} failed: {error.reason.strerror}; {_SYSTEM_ADVICE}")
     except StoreError as error:
         fail(str(error))
-    except OSError as error:  # a directory that an ordinary user may not look into, for one
+    except OSError as error:  # for example a directory without read permission
         fail(f"{error.filename}: {error.strerror}; {_SYSTEM_ADVICE}")
 
 
 def find(directory: Path) -> StoreDirectory:
-    """Return the store in a directory; the command ends when there is none."""
+    """Return the store in a directory; end the command if there is none."""
     return find_store(ReadOnlyFiles(), str(directory))
 
 
 def open_parts(directory: Path, *, is_forced: bool, needs_messages: bool = True) -> StoreParts:
-    """Open a store for looking; the command ends when it is in use, or holds no messages.
+    """Open a store for reading; end the command if it is in use, or contains no messages.
 
     Args:
-        directory: of the store.
-        is_forced: `--force-read-only`.
-        needs_messages: a raw log will not do.
+        directory: directory of the store.
+        is_forced: whether `--force-read-only` is given.
+        needs_messages: whether a raw log is refused.
     """
     found = find(directory)
     if needs_messages:
         refuse_raw(found)
     holder = find_holder(found.lock_paths)
     if holder == UNKNOWN_HOLDER:
-        # RocketMQ and our stores record there which process has them open.
+        # The process that has the store open records its id there, in RocketMQ and here.
         noted = (ReadOnlyFiles().read_bytes(found.abort_path) or b"").decode("ascii", "replace").strip()
         holder = f"process {noted}" if noted.isdigit() else holder
     if holder is not None and not is_forced:
         fail(
-            f"{found.root} is in use by {holder}. Stop it, or look into the store as it is now with --force-read-only "
+            f"{found.root} is in use by {holder}. Stop it, or read the store as it is now with --force-read-only "
             "(nothing is locked or changed)"
         )
     return StoreParts(ReadOnlyFiles(), found, is_live=holder is not None)
 
 
 def refuse_raw(found: StoreDirectory) -> None:
-    """End the command if a store holds no messages."""
+    """End the command if a store contains no messages."""
     if found.mode is StoreMode.RAW:
         fail(
-            f"{found.root} holds a raw log of DLedger: looked for message records (RocketMQ) in its entries, found "
+            f"{found.root} contains a raw log of DLedger: expected message records (RocketMQ) in its entries, found "
             "other bodies. `dledger inspect entries` shows them",
             EXIT_USAGE,
         )
@@ -124,7 +122,7 @@ def refuse_raw(found: StoreDirectory) -> None:
 def filter_of(
     topic: str | None, queue: int | None, key: str | None, begin: str | None, end: str | None
 ) -> MessageFilter:
-    """Return the filter that the options name; the command ends when a bound is none."""
+    """Return the filter of the options; end the command if a bound is invalid."""
     return MessageFilter(topic, queue, key, _bound("--from", begin), _bound("--to", end))
 
 
@@ -138,7 +136,7 @@ def _bound(option: str, text: str | None) -> Bound | None:
 
 
 def print_mode(found: StoreDirectory) -> None:
-    """Report on standard error which facts about a replicated log are unknown offline."""
+    """Print a note on standard error that the commit index of a replicated log is unknown offline."""
     if found.mode in (StoreMode.DLEDGER, StoreMode.MIXED):
         notes.print(
             "dledger: a replicated log: its commit index is not known offline; all of it is shown",
@@ -149,6 +147,6 @@ def print_mode(found: StoreDirectory) -> None:
 
 
 def progress_bar() -> Progress:
-    """Return a bar over bytes of the log, on standard error; nothing is shown where that is no terminal."""
+    """Return a progress bar over bytes of the log, on standard error; it is hidden if that is not a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     return Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not notes.is_terminal)

@@ -1,4 +1,4 @@
-"""`dledger inspect queue`, `index` (the key index) and `checkpoint`: the files made from the log, as stored."""
+"""`dledger inspect queue`, `index` (the key index) and `checkpoint`: the stored files that are derived from the log."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _CHUNK_UNITS = 4096
-_NODE_CHECKPOINT = "it promises nothing, and the next start of the node writes it again"
+_NODE_CHECKPOINT = "it is ignored, and the next start of the node rewrites it"
 
 
 def queue(
@@ -56,10 +56,10 @@ def queue(
     *,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Print the consume queues of a store, or the units of one.
+    """Print the consume queues of a store, or the units of one queue.
 
-    With --topic and --queue the units of that queue are printed. A unit holds the position of its message in the log;
-    `dledger verify` checks that the message is there.
+    With --topic and --queue the units of that queue are printed. A unit has the position of its message in the log;
+    `dledger verify` checks that the message exists.
 
     Examples:
         dledger inspect queue /data/store
@@ -84,7 +84,7 @@ def queue(
 def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE) -> None:
     """Print the checkpoints of a store and of its node.
 
-    They hold the times up to which log, queues and index are durable, and DLedger's commit index.
+    They contain the times up to which log, queues and index are durable, and DLedger's commit index.
 
     Examples:
         dledger inspect checkpoint /data/store
@@ -105,12 +105,12 @@ def checkpoint(directory: StoreArgument, style: FormatOption = TableFormat.TABLE
                 fail(f"{path}: expected lines committedIndex=... and endIndex=..., found {error}; {_NODE_CHECKPOINT}")
             rows += [{"file": path, "field": name, "value": value, "time": None} for name, value in pairs.items()]
         if not rows:
-            fail(f"{found.root} has no checkpoint (or too little of one): looked for {found.checkpoint_path}")
+            fail(f"{found.root} has no complete checkpoint: expected {found.checkpoint_path}")
         _print(rows, style, 0, lambda row: _checkpoint_cells(row, found.root))
 
 
 def has_key_index(directory: Path) -> bool:
-    """Return whether `directory` is a store of messages, rather than the directory of a node."""
+    """Return whether `directory` is a message store, rather than the directory of a node."""
     files = ReadOnlyFiles()
     if files.is_directory(f"{directory}/data"):
         return False
@@ -122,7 +122,7 @@ def has_key_index(directory: Path) -> bool:
 
 
 def advice_for_messages(directory: Path) -> str:
-    """Return an addition to the refusal of a directory without entries if it has messages; else nothing."""
+    """Return additional advice if a directory without entries has messages; otherwise an empty text."""
     try:
         found = find_store(ReadOnlyFiles(), str(directory))
     except NotAStore:
@@ -135,10 +135,10 @@ def advice_for_messages(directory: Path) -> str:
 
 
 def print_key_index(directory: Path, style: TableFormat, begin: int, limit: int, *, is_by_item: bool) -> None:
-    """Print the files of the key index, or its items from number `begin` of each file on."""
+    """Print the files of the key index, or its items, beginning with number `begin` of each file."""
     with reported_store_errors():
         refuse_raw(find(directory))
-        # Nothing is compared with the log here, so a store in use does no harm.
+        # Permitted for a store in use, because nothing is compared with the log.
         parts = open_parts(directory, is_forced=True)
         rows = (
             (row for view in parts.index_views for row in _item_rows(view, max(begin, 1)))
@@ -223,14 +223,14 @@ def _same(row: Row) -> Row:
 
 
 def _queue_cells(row: Row) -> Row:
-    """Return the cells of a row that fit into a table."""
+    """Return the cells of a row that are shown in a table."""
     names = {"queueId": "queue", "minOffset": "min", "maxOffset": "max"}
     names |= {"firstPhysicalOffset": "first at", "lastPhysicalOffset": "last at"}
     return {names.get(name, name): value for name, value in row.items()}
 
 
 def _index_cells(row: Row) -> Row:
-    """Return the cells of a row that fit into a table."""
+    """Return the cells of a row that are shown in a table."""
     begin, end = (_moment(row[name]) or str(row[name]) for name in ("beginTimestamp", "endTimestamp"))
     items = f"{row['items']} of {row['itemsMax']}"
     return {"file": row["file"], "items": items, "slots": row["usedSlots"], "from (UTC)": begin[:19], "to": end[:19]}

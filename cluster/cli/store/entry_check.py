@@ -1,4 +1,4 @@
-"""Checks the entries of a replicated log, and its index units against them, as findings."""
+"""Checks the entries of a replicated log, and its index units, and yields findings."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _INDEX_REMEDY = "Delete the node's index/ while it is stopped: it is rebuilt fro
 
 
 class EntryCheck:
-    """One check of a node's files: entries, index units, and the small files.
+    """Checks a node's files: entries, index units, and the small files.
 
     Args:
-        directory: the store; without entries there is nothing to check.
-        is_live: a process has it open: its newest units may not be written yet.
+        directory: the store; without entries nothing is checked.
+        is_live: whether a process has it open, so that its newest units may not be written yet.
 
     Attributes:
-        entry_count: good entries that were seen.
-        unit_count: index units that were seen.
+        entry_count: number of intact entries.
+        unit_count: number of index units.
     """
 
     def __init__(self, directory: StoreDirectory, *, is_live: bool = False) -> None:
         self._node = None if directory.node_directory is None else Path(directory.node_directory)
         self._has_messages = directory.mode is not StoreMode.RAW
         self._is_live = is_live
-        self._missing: list[int] = []  # [first, last] entry of a run that has no unit
+        self._missing: list[int] = []  # [first, last] entry of a run without units
         self.entry_count = 0
         self.unit_count = 0
 
@@ -78,11 +78,11 @@ class EntryCheck:
 
     @property
     def has_aside(self) -> bool:
-        """Whether the log that a reset replaced is still there."""
+        """Whether the log that a reset replaced still exists."""
         return self._node is not None and (self._node / ASIDE_NAME / "data").is_dir()
 
     def _without_unit(self, index: int) -> Iterator[Finding]:
-        """Record an entry that has no unit; yield the run that it does not continue."""
+        """Record an entry without a unit; yield the previous run if the entry does not continue it."""
         if self._missing and self._missing[1] == index - 1:
             self._missing[1] = index
         else:
@@ -99,14 +99,14 @@ class EntryCheck:
                 f"the units of entries {first} to {last}",
                 "none",
                 "the entries cannot be found through the index",
-                "The next start of the node makes them again from the data",
+                "The next start of the node rebuilds them from the data",
                 is_unfinished=True,
                 count=last - first + 1,
             )
         self._missing = []
 
     def _passed(self, unit: StoredIndexUnit | FileFault) -> Iterator[Finding]:
-        """Yield the fault of a unit that was not compared; none if only its entry cannot be read."""
+        """Yield the fault of a unit without an entry to compare with; nothing if the entry is unreadable."""
         if isinstance(unit, FileFault):
             meaning, remedy = "the entry cannot be found through it", _INDEX_REMEDY
             yield Finding(Area.ENTRIES, unit.path, unit.position, *_halves(unit.text), meaning, remedy)
@@ -138,6 +138,6 @@ def _of_entry(fault: FileFault) -> Finding:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """Split what a fault says into expected and found."""
+    """Split the text of a fault into expected and found."""
     expected, _, found = text.removeprefix("expected ").partition(", found ")
     return expected, found

@@ -1,4 +1,4 @@
-"""`dledger inspect`: look into the files of a store or of a node; here: the entries of its log, its term."""
+"""`dledger inspect`: print the files of a store or of a node; this module: entries, index, term."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ from dledger.entries.format.entry import Entry
 T = TypeVar("T")
 
 inspect_app = typer.Typer(
-    help="Print the files of a store or of a node.\n\nRocketMQ's or ours; nothing is changed or locked.",
+    help="Print the files of a store or of a node.\n\nIt also reads stores of RocketMQ. Nothing is changed or locked.",
     no_args_is_help=True,
 )
 
@@ -42,7 +42,7 @@ Directory = Annotated[
         metavar="DIR", help="Directory of a node (.../dledger-n0), or the directory that contains it, such as a store."
     ),
 ]
-From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="Begin with this index.")]
+From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="The first index to print.")]
 
 
 def entries(
@@ -77,12 +77,12 @@ def index(
     limit: Limit = 0,
     *,
     items: Annotated[
-        bool, typer.Option("--items", help="With a key index: print every item instead of one row a file.")
+        bool, typer.Option("--items", help="With a key index: print every item instead of one row per file.")
     ] = False,
 ) -> None:
     """Print the key index of a store, or the entry index of a node.
 
-    The entry index holds the position of each entry in the log; the key index finds messages by their keys.
+    The entry index has the position of each entry in the log; the key index finds messages by their keys.
 
     Examples:
         dledger inspect index /data/store
@@ -111,7 +111,7 @@ def term(directory: Directory) -> None:
     with reported_store_errors():
         state = hard_state_of(_store(directory))
     if state is None:
-        fail(f"{directory} has no term yet: the node never took part in an election")
+        fail(f"{directory} has no term yet: the node has taken part in no election")
     typer.echo(json.dumps({"currTerm": state.term, "voteLeader": state.voted_for}))
 
 
@@ -120,7 +120,7 @@ for command in (messages, queue, index, checkpoint, entries, term):
 
 
 def _store(directory: Path) -> Path:
-    """Return the node's directory in it; the command ends when there is none."""
+    """Return the node's directory in `directory`; end the command if there is none."""
     try:
         return find_store(directory)
     except NotANode as error:
@@ -128,7 +128,7 @@ def _store(directory: Path) -> Path:
 
 
 def _print(found: Iterator[T | FileFault], limit: int, line_of: Callable[[T], str]) -> None:
-    """Print up to `limit` items (0: all), faults on standard error; exit with 1 if there were any."""
+    """Print up to `limit` items (0: all), and faults on standard error; exit with 1 if there are faults."""
     faults = count = 0
     for item in found:
         if isinstance(item, FileFault):
@@ -168,7 +168,7 @@ def _entry_line(entry: Entry) -> str:
         f"{entry.chain_crc:>#10x} {entry.body_crc:>#10x}  "
     )
     room = max(preview_width() - len(head), 8)
-    # What cannot be printed is shown as a dot, so that no entry can play with the terminal.
+    # Unprintable characters are shown as dots, so that an entry cannot send control sequences to the terminal.
     text = entry.body[:room].decode(errors="replace")
     return head + "".join(char if char.isprintable() else "." for char in text)
 

@@ -1,10 +1,10 @@
-"""Walks over the files of a node without changing them or asking the node: entries, index units, term and vote.
+"""Reads the files of a node offline, without changing them: entries, index units, term and vote.
 
-The node may be running: nothing is locked, and an entry that is being written is looked at again before it is
-reported bad. Workson directories of the Java program as well.
+The node may be running: nothing is locked, and an entry that is being written is read again before it is reported as
+damaged. Directories of the Java program are supported.
 
-Every entry is checked as recovery does (`dledger.entries.recovery`), but a fault does not end the walk: it continues
-with the next good entry.
+Every entry is checked as by recovery (`dledger.entries.recovery`), but after a fault the check continues with the next
+intact entry.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from dledger.types import HardState
 
 _NAME_DIGITS = 20
-# An entry that is being written is whole a moment later.
+# The delay after which an entry that is being written is complete.
 _LOOKS_MAX = 4
 _LOOK_PAUSE_S = 0.02
-# After this many impossible units in a row the rest of the file is not read: it is not an index.
+# After this many invalid units in a row the rest of the file is not read: it is not an index.
 _FAULTS_MAX = 1000
 
 
 class _AnyCodec(MessageEntryCodec):
-    """Of a log of messages or of raw bytes: nothing says which it is."""
+    """Accepts entries of message logs and raw logs, because the files do not show which kind it is."""
 
     kinds = RAW_ENTRY_CODEC.kinds | MessageEntryCodec.kinds
 
@@ -75,17 +75,17 @@ _CODEC = _AnyCodec(clock=lambda: 0)
 
 
 class NotANode(Exception):
-    """The directory holds no node's files, or those of several nodes; the message says what was found."""
+    """The directory has the files of no node, or of several nodes; the text has what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """Bytes that are not what the format requires there.
+    """Bytes that violate the format.
 
     Attributes:
         path: the file.
-        position: within the file.
-        text: what was expected and found, and what it means.
+        position: position in the file, in bytes.
+        text: expected, found, and the consequence.
     """
 
     path: str
@@ -101,7 +101,7 @@ class StoredIndexUnit:
     """One index unit as stored in its file.
 
     Attributes:
-        slot: the entry that its place is for.
+        slot: index of the entry to which its position belongs.
         magic, position, size, index, term: its fields.
     """
 
@@ -117,28 +117,28 @@ def find_store(directory: Path) -> Path:
     """Return the node's own directory: `directory` itself, or the only one of a node in it.
 
     Raises:
-        NotAStore: there is none, or more than one.
+        NotANode: there is none, or more than one.
     """
     if (directory / "data").is_dir():
         return directory
     if not directory.is_dir():
-        raise NotANode(f"{directory} is no directory")
+        raise NotANode(f"{directory} is not a directory")
     found = [child for child in sorted(directory.glob("dledger-*")) if (child / "data").is_dir()]
     if len(found) == 1:
         return found[0]
     names = ", ".join(child.name for child in found)
     raise NotANode(
-        f"{directory} holds several nodes: name one of {names}"
+        f"{directory} contains several nodes: choose one of {names}"
         if found
-        else f"{directory} holds no node's files: expected a directory dledger-<id> with data/ and index/"
+        else f"{directory} contains no node's files: expected a directory dledger-<id> with data/ and index/"
     )
 
 
 def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
-    """Yield every entry of the log in order, and every fault at its place.
+    """Yield every entry of the log in order, and every fault at its position.
 
     Args:
-        directory: the node's own.
+        directory: the node's own directory.
     """
     files = _queue(directory / "data")
     durable_index = _durable_index(directory)
@@ -163,13 +163,13 @@ def entries_of(directory: Path) -> Iterator[Entry | FileFault]:
 
 
 def _first_state(files: list[MappedFile]) -> WalkState:
-    """Return the state before the first entry; it is known only if the log begins at position 0."""
+    """Return the state before the first entry, which is known only if the log begins at position 0."""
     is_whole = bool(files) and files[0].begin_offset == 0 and BLANK.unpack_from(files[0].view(), 0)[0] != BLANK_MAGIC
     return WalkState(0, 0, NO_CHAIN) if is_whole else WalkState(UNKNOWN, 0, UNKNOWN)
 
 
 def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[Entry, None, tuple[int, WalkState]]:
-    """Yield the good entries of one file from `offset` on; return where they stop, the file's size if at its end."""
+    """Yield the intact entries of one file from `offset` on; return where they end, the file's size at most."""
     view, size = file.view(), file.file.size
     looks = 0
     while offset <= size - BLANK_SIZE_MIN:
@@ -193,28 +193,28 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
 
 
 def _fault_at(place: BadEntryPlace, next_good: int | None, durable_index: int) -> FileFault:
-    """Return the fault at a position, and what recovery would do."""
+    """Return the fault at a position, with the effect on recovery."""
     view = place.file.view()
     expected, found = describe_fault(view, place.offset, len(view), place.position, place.state, _CODEC)
     if next_good is not None:
-        meaning = f"corrupt: good entries follow at position {next_good}"
+        meaning = f"corrupt: intact entries follow at position {next_good}"
     elif UNKNOWN < place.state.index <= durable_index:
-        meaning = f"corrupt: entries up to {durable_index} were durable, says the checkpoint"
+        meaning = f"corrupt: by the checkpoint, entries up to {durable_index} were durable"
     elif is_ours(place) and not (is_lost_write(place) or is_unfinished_step(place)):
         meaning = (
-            "damage in the log's last entry, which was durable: at the next start the node gives its vote up until the "
-            "leader has sent it again (or refuses, where no other majority is), unless it is being written just now"
+            "damage in the log's last entry, which was durable: after the next start the node does not vote until the "
+            "leader has sent it again (or refuses to start if its vote is needed), unless it is being written now"
         )
     else:
-        meaning = "a torn tail: a crash left it and the next start cuts it off, unless it is being written just now"
+        meaning = "a torn tail of a crash, which the next start cuts off, unless it is being written now"
     return FileFault(place.file.path, place.offset, f"expected {expected}, found {found}; {meaning}")
 
 
 def _durable_index(directory: Path) -> int:
-    """Return up to where entries were durable, says the checkpoint; -1 when it says nothing."""
+    """Return the index up to which entries were durable, from the checkpoint; -1: unknown."""
     try:
         return int(parse_properties(read_regular(str(directory / CHECKPOINT_NAME))).get("endIndex", "-1"))
-    except (OSError, ValueError):  # it promises nothing; `dledger verify` says what is wrong with it
+    except (OSError, ValueError):  # ignored here; `dledger verify` reports its fault
         return -1
 
 
@@ -222,15 +222,15 @@ def _durable_index(directory: Path) -> int:
 
 
 def units_of(directory: Path) -> Iterator[StoredIndexUnit | FileFault]:
-    """Yield every index unit of the log in order, and a fault for each that cannot be right.
+    """Yield every index unit of the log in order, and a fault for each invalid one.
 
     Args:
-        directory: the node's own.
+        directory: the node's own directory.
     """
     try:
         head = LogHeadFile(OsFiles(), str(directory)).load()
     except (LogHeadUnreadable, StorageFailed):
-        head = None  # `dledger verify` says what is wrong with it
+        head = None  # `dledger verify` reports its fault
     begin_offset = 0 if head is None else head.begin_index * INDEX_UNIT.size
     for file in _queue(directory / "index"):
         view, offset = file.view(), max(0, begin_offset - file.begin_offset)
@@ -262,7 +262,7 @@ def _unit_fault(unit: StoredIndexUnit) -> str:
 
 
 def hard_state_of(directory: Path) -> HardState | None:
-    """Return term and vote; None when the node never took part.
+    """Return term and vote; None if the node has taken part in no election.
 
     Raises:
         dledger.storage.hard_state.HardStateUnreadable: the file is damaged; a node would refuse to start on it.
@@ -272,7 +272,7 @@ def hard_state_of(directory: Path) -> HardState | None:
 
 
 class _ClippedFile(ReadOnlyFile):
-    """A file of which no more is looked at than its row of files has room for."""
+    """A file of which at most the file size of its queue is read."""
 
     __slots__ = ()
 
@@ -283,9 +283,9 @@ class _ClippedFile(ReadOnlyFile):
 
 
 def _queue(directory: Path) -> list[MappedFile]:
-    """Open the files of a queue in order, for looking only; foreign names and empty files are left out.
+    """Open the files of a queue in order, read-only; foreign names and empty files are omitted.
 
-    Bytes after a file's size would be read as those of the next file, too; `file_faults` reports them.
+    Bytes beyond the file size would be read twice, as those of the next file; `file_faults` reports them.
 
     Raises:
         store.errors.StorageFailed: a file cannot be read.
@@ -303,21 +303,21 @@ def _queue(directory: Path) -> list[MappedFile]:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    """Return the size of each file of a queue, by name; a file that is being made has none yet."""
+    """Return the size of each file of a queue, by name; a file that is being created has none yet."""
     files = ReadOnlyFiles()
     names = [name for name in files.list_directory(str(directory)) if len(name) == _NAME_DIGITS and name.isdecimal()]
     return {name: files.size_of(f"{directory}/{name}") for name in names if not (directory / name).is_dir()}
 
 
 def _row_size(sizes: Mapping[str, int]) -> int:
-    """Return the size that the files were made with: the distance of two names, else the commonest."""
+    """Return the file size of a queue: the difference of two names, or else the most common size."""
     begins = sorted(map(int, sizes))
     likely = [*sizes.values(), *(later - earlier for earlier, later in pairwise(begins))]
     return max(sorted(set(likely)), key=likely.count, default=0)
 
 
 def file_faults(directory: Path) -> Iterator[FileFault]:
-    """Yield the wrong names and sizes in a directory of index files."""
+    """Yield invalid names and sizes in a directory of index files."""
     sizes = _sizes(directory)
     size = _row_size(sizes)
     for name in ReadOnlyFiles().list_directory(str(directory)):

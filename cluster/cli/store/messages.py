@@ -1,4 +1,4 @@
-"""`dledger inspect messages` and `dledger export`: the messages of a store, read without opening it."""
+"""`dledger inspect messages` and `dledger export`: the messages of a store, read offline."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def messages(
 ) -> None:
     """Print and check the messages of a store, in log order.
 
-    Works on stores of RocketMQ (plain, DLedger, and mixed, which is detected) and on ours. Nothing is changed. The
-    table marks messages that are in their queue with Q, and messages that are in the index with I. A message that
-    cannot be read is reported on standard error and skipped; the exit code is then 1.
+    The command reads stores of this program and of RocketMQ (plain, DLedger, and mixed; detected automatically).
+    Nothing is changed. The table marks messages that are in their queue with Q, and messages that are in the index with
+    I. An unreadable message is reported on standard error and skipped; the exit code is then 1.
 
-    In a store that was not closed cleanly, queues and index may lag the log; what the next start will add is shown as
-    present.
+    In a store that was not closed cleanly, queues and index may lag the log; messages that the next start will add to
+    them are marked, too.
 
     Examples:
         dledger inspect messages /data/store
@@ -86,15 +86,15 @@ def messages(
 
 
 class Sink(Protocol):
-    """What bytes are written into."""
+    """A destination of bytes."""
 
     def write(self, data: bytes, /) -> object:
-        """Take all of them."""
+        """Write all bytes of `data`."""
         ...
 
 
 class ExportFormat(StrEnum):
-    """What is written of each message."""
+    """The output format of a message."""
 
     JSONL = "jsonl"
     LINES = "lines"
@@ -106,14 +106,14 @@ def export(
     target: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The file; - is standard output; *.gz and *.zst are compressed."
+            "--output", "-o", metavar="FILE", help="The file; -: standard output; *.gz and *.zst are compressed."
         ),
     ] = Path("-"),
     style: Annotated[
         ExportFormat,
         typer.Option(
             "--format",
-            help="jsonl: one object a message, as `inspect messages` prints it. lines: the bodies, one a line. "
+            help="jsonl: one object per message, as in `inspect messages`; lines: the bodies, one a line; "
             "frames: the bodies, each after its size in four bytes (big-endian).",
         ),
     ] = ExportFormat.JSONL,
@@ -125,23 +125,22 @@ def export(
     *,
     limit: LimitOption = 0,
     uncompress: Annotated[
-        bool, typer.Option("--uncompress", help="With lines and frames: uncompress bodies that a client compressed.")
+        bool, typer.Option("--uncompress", help="With lines and frames: uncompress compressed bodies.")
     ] = False,
     no_index: NoIndexOption = False,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Write the messages of a store into a file.
+    """Write the messages of a store to a file.
 
-    Messages are written in the order of the log. The file must not exist yet. Messages that cannot be read are reported
-    on standard error; the exit code is then 1, and the
-    rest is written all the same.
+    Messages are written in the order of the log. The file must not exist yet. Unreadable messages are reported on
+    standard error; the exit code is then 1, and all other messages are written.
 
     Examples:
         dledger export /data/store --topic orders -o orders.jsonl.gz
         dledger export /data/store --topic orders --format lines --uncompress | wc -l
     """
     if uncompress and style is ExportFormat.JSONL:
-        fail("--uncompress goes with --format lines or frames: objects show a message as it is stored", EXIT_USAGE)
+        fail("--uncompress: expected with --format lines or frames; objects have messages as stored", EXIT_USAGE)
     wanted = filter_of(topic, queue, key, begin, end)
     body_of = _uncompressed if uncompress else _stored
     write_of: dict[ExportFormat, Callable[[ReadMessage], bytes]] = {
@@ -163,11 +162,11 @@ def _reader(directory: Path, wanted: MessageFilter, *, is_forced: bool, is_index
 
 
 def _print(reader: StoreReader, limit: int, write: Callable[[ReadMessage], object]) -> None:
-    """Write up to `limit` messages (0: all), faults on standard error; exit with 1 if there were any."""
+    """Write up to `limit` messages (0: all), and faults on standard error; exit with 1 if there are faults."""
     faults = count = 0
     for item in reader.read():
         if isinstance(item, Finding):
-            # A torn tail was never acknowledged: it is reported, and is no fault of what was read.
+            # A torn tail was never acknowledged: it is reported, but does not count as a fault.
             faults += not item.is_unfinished
             typer.echo(f"dledger: {item}", err=True)
             continue
@@ -180,7 +179,7 @@ def _print(reader: StoreReader, limit: int, write: Callable[[ReadMessage], objec
     if reader.due_count:
         typer.echo(
             "dledger: the store was not closed cleanly, or is in use: queues or index lack "
-            f"{reader.due_count} of these messages; the next start adds them, and they are shown as if it had",
+            f"{reader.due_count} of these messages; the next start adds them, and they are marked as present",
             err=True,
         )
     if faults:
@@ -196,7 +195,7 @@ def _opened(target: Path) -> Iterator[Sink]:
     try:
         stream = target.open("xb")
     except FileExistsError:
-        fail(f"{target} exists already: name another file, or remove it", EXIT_USAGE)
+        fail(f"{target} exists already: choose another file, or remove it", EXIT_USAGE)
     except OSError as error:
         fail(f"{target} cannot be written: {error.strerror}", EXIT_USAGE)
     with stream:

@@ -1,6 +1,6 @@
 """Checks the small files of a node: identity, peers, term, vote, checkpoint, memberships, log head, snapshots.
 
-State that entries do not contain is read as the node would read it at its start, and compared with the entries.
+The files are read in the same way as at a start of the node, and compared with the entries.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ SNAPSHOT_NAME: Final = "snapshot"
 _NAME_DIGITS: Final = 20
 _LOST_DISK: Final = "See `a lost disk` in docs/operations.md, or restore the file from a backup of this node"
 _ADOPT: Final = (
-    "If this is the node's own directory for certain, start the node once with --adopt (a damaged file: move it away "
-    "before); else see `a lost disk` in docs/operations.md"
+    "If this is certainly the node's own directory, start the node once with --adopt (move a damaged file away "
+    "first); otherwise see `a lost disk` in docs/operations.md"
 )
-_ASIDE_REMEDY: Final = "Remove the folder when the node works and nothing in it is needed: see docs/operations.md"
-_CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and writes it again"
+_ASIDE_REMEDY: Final = "Remove the folder if the node works and nothing in it is needed: see docs/operations.md"
+_CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and rewrites it"
 _ENTRY_REMEDY: Final = (
     "Another node of the group has the entries: see `a lost disk` in docs/operations.md, or restore a backup"
 )
 
 
 class NodeFilesCheck:
-    """One check of a node's small files.
+    """Checks a node's small files.
 
     Args:
         files: the file system.
-        directory: the node's own.
-        has_messages: its log is one of messages, of a broker.
+        directory: the node's own directory.
+        has_messages: whether its log contains messages of a broker.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: str, *, has_messages: bool) -> None:
         self._files = files
         self._directory = directory
         self._has_messages = has_messages
-        # RocketMQ's programs never write this file; ours do before the first entry.
+        # RocketMQ never writes this file; this program writes it before the first entry.
         self._is_ours = files.exists(self._path(MEMBERSHIP_NAME))
 
     def findings(self, first_index: int, last_index: int, last_term: int, begin_offset: int) -> Iterator[Finding]:
         """Yield the faults of the node's small files.
 
         Args:
-            first_index: of the first good entry; -1: there is none.
-            last_index: of the last good entry; -1: there is none.
-            last_term: of that entry.
-            begin_offset: of the first data file; 0 without files.
+            first_index: index of the first intact entry; -1: there is none.
+            last_index: index of the last intact entry; -1: there is none.
+            last_term: term of that entry.
+            begin_offset: position of the first data file; 0 without files.
         """
         yield from self._check_identity()
         yield from self._check_peers()
@@ -89,18 +89,18 @@ class NodeFilesCheck:
 
     def _check_identity(self) -> Iterator[Finding]:
         path = self._path(IDENTITY_NAME)
-        meaning = "it is not known whose directory this is, and the node does not start"
+        meaning = "the owner of this directory is unknown, and the node does not start"
         file = IdentityFile(self._files, self._directory)
         fault = self._fault(file.read)
         if fault is not None:
-            yield _damage(path, "whose directory this is, with a checksum that fits", fault, meaning, _ADOPT)
+            yield _damage(path, "the identity of the node, with a matching checksum", fault, meaning, _ADOPT)
         elif not self._files.exists(path) and self._is_ours:
-            yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _ADOPT)
+            yield _damage(path, "this file, because a node of this program has run here", "none", meaning, _ADOPT)
 
     def _check_peers(self) -> Iterator[Finding]:
         path = self._path(PEERS_NAME)
-        meaning = "the node does not know which directories it met, and refuses no old copy of one"
-        expected = "the directories of members, with a checksum that fits"
+        meaning = "the node does not know the directories of its peers, and cannot refuse an old copy of one"
+        expected = "the directories of members, with a matching checksum"
         try:
             content = self._files.read_bytes(path)
             if content is not None:
@@ -108,7 +108,7 @@ class NodeFilesCheck:
         except StorageFailed as error:
             yield _damage(path, expected, _reason(error), meaning, _LOST_DISK)
         except ValueError as error:
-            remedy = "The node writes the file again when it meets the other members"
+            remedy = "The node rewrites the file when it connects to the other members"
             yield _damage(path, expected, what_is_wrong(error), meaning, remedy)
 
     def _check_term(self, last_index: int, last_term: int) -> Iterator[Finding]:
@@ -116,10 +116,12 @@ class NodeFilesCheck:
         meaning = "the node does not start, or could vote twice in a term"
         fault = self._fault(HardStateFile(self._files, path).load)
         if fault is not None:
-            yield _damage(path, "term and vote, with a checksum that fits", fault, meaning, _LOST_DISK)
+            yield _damage(path, "term and vote, with a matching checksum", fault, meaning, _LOST_DISK)
         elif not self._files.exists(path):
             if last_index != NO_INDEX or self._is_ours:
-                yield _damage(path, "this file, for the node has taken part", "none", meaning, _LOST_DISK)
+                yield _damage(
+                    path, "this file, because the node has taken part in elections", "none", meaning, _LOST_DISK
+                )
         else:
             term = HardStateFile(self._files, path).load().term
             if "voteLeader" not in parse_checked(self._files.read_bytes(path) or b""):
@@ -129,7 +131,7 @@ class NodeFilesCheck:
 
     def _check_checkpoint(self, last_index: int) -> Iterator[Finding]:
         path = self._path(CHECKPOINT_NAME)
-        expected = "lines committedIndex=... and endIndex=..., with a checksum that fits"
+        expected = "lines committedIndex=... and endIndex=..., with a matching checksum"
         meaning = "the end of the durable entries is unknown"
         content = None
         try:
@@ -149,7 +151,7 @@ class NodeFilesCheck:
             expected = f"a committed index from -1 to the end index {end_index}"
             yield _damage(path, expected, str(committed_index), meaning, _CHECKPOINT_REMEDY)
         if end_index > last_index:
-            expected = f"entries up to index {end_index}, which the checkpoint says were durable"
+            expected = f"entries up to index {end_index}, which were durable by the checkpoint"
             found = f"{last_index} as the last one" if last_index != NO_INDEX else "no entry"
             lost = "entries are lost: their files were removed, or damaged"
             yield Finding(Area.ENTRIES, path, 0, expected, found, lost, _ENTRY_REMEDY)
@@ -159,13 +161,13 @@ class NodeFilesCheck:
         meaning = "the node does not know the members of its group, and does not start"
         fault = self._fault(MembershipFile(self._files, path).load)
         if fault is not None:
-            yield _damage(path, "memberships, with a checksum that fits", fault, meaning, _LOST_DISK)
+            yield _damage(path, "memberships, with a matching checksum", fault, meaning, _LOST_DISK)
         elif self._is_ours and self._files.size_of(path) != MEMBERSHIP_SIZE:
             found = f"{self._files.size_of(path)} bytes"
-            padding = "only its padding is concerned; a full disk could keep it from being saved"
+            padding = "only its padding is missing; on a full disk it might not be saved"
             yield _damage(path, f"{MEMBERSHIP_SIZE} bytes", found, padding, "The next membership change rewrites it")
         elif not self._is_ours and self._is_sealed_term():
-            yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _LOST_DISK)
+            yield _damage(path, "this file, because a node of this program has run here", "none", meaning, _LOST_DISK)
 
     def _is_sealed_term(self) -> bool:
         try:
@@ -175,19 +177,19 @@ class NodeFilesCheck:
 
     def _check_head(self, first_index: int, begin_offset: int) -> Iterator[Finding]:
         path = self._path(HEAD_NAME)
-        meaning = "where the log begins is not known"
+        meaning = "the begin of the log is unknown"
         fault = self._fault(LogHeadFile(self._files, self._directory).load)
         if fault is not None:
-            yield _damage(path, "where the log begins, with a checksum that fits", fault, meaning, _LOST_DISK)
-        # With entry 0 the log is whole: a mixed store of RocketMQ has its base log before that entry.
+            yield _damage(path, "the begin of the log, with a matching checksum", fault, meaning, _LOST_DISK)
+        # With entry 0 the log is complete: in a mixed store of RocketMQ the base log precedes that entry.
         elif self._is_ours and begin_offset and first_index and not self._files.exists(path):
-            expected = f"this file, for the first data file begins at {begin_offset}"
+            expected = f"this file, because the first data file begins at {begin_offset}"
             yield _damage(path, expected, "none", meaning, _LOST_DISK)
 
     def _check_aside(self) -> Iterator[Finding]:
         path = self._path(f"{ASIDE_NAME}/{RECORD_NAME}")
-        meaning = "the old log in this folder is not deleted automatically when the new one has caught up"
-        expected = "which log was set aside, with a checksum that fits"
+        meaning = "the old log in this folder will not be deleted automatically"
+        expected = "the description of the old log, with a matching checksum"
         try:
             content = self._files.read_bytes(path)
             if content is not None:
@@ -202,13 +204,13 @@ class NodeFilesCheck:
         meaning = "the node does not know which base log its group has"
         fault = self._fault(lambda: load_manifest(self._files, self._directory))
         if fault is not None:
-            yield _damage(path, "the base log of the group, with a checksum that fits", fault, meaning, _LOST_DISK)
+            yield _damage(path, "the base log of the group, with a matching checksum", fault, meaning, _LOST_DISK)
         elif self._is_ours and self._has_messages and not self._files.exists(path):
-            yield _damage(path, "this file, for a broker has run here", "none", meaning, _LOST_DISK)
+            yield _damage(path, "this file, because a broker has run here", "none", meaning, _LOST_DISK)
 
     def _check_snapshots(self) -> Iterator[Finding]:
         meaning = "the state machine starts from an older snapshot, or the node does not start"
-        return check_snapshots(self._files, self._path(SNAPSHOT_NAME), meaning, "A new one is saved in time")
+        return check_snapshots(self._files, self._path(SNAPSHOT_NAME), meaning, "The node saves a new one later")
 
     def _fault(self, load: Callable[[], object]) -> str | None:
         """Return the fault of a file that a node could not load; None if it can."""
@@ -220,13 +222,13 @@ class NodeFilesCheck:
 
 
 def check_snapshots(files: ReadOnlyFiles, directory: str, meaning: str, remedy: str) -> Iterator[Finding]:
-    """Yield the snapshots in a directory that cannot be loaded; `meaning` and `remedy` are for people."""
+    """Yield findings for the unloadable snapshots in a directory, with these texts for meaning and remedy."""
     for name in files.list_directory(directory):
         if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit():
             path = f"{directory}/{name}"
             fault = _snapshot_fault(files, path)
             if fault is not None:
-                yield _damage(path, "a snapshot whose checksums fit", fault, meaning, remedy)
+                yield _damage(path, "a snapshot with matching checksums", fault, meaning, remedy)
 
 
 def _snapshot_fault(files: ReadOnlyFiles, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""`dledger rebuild`: consume queues and index of a store, rebuilt from its log."""
+"""`dledger rebuild`: rebuild the consume queues and the index of a store from its log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rebuild(
     directory: StoreArgument,
     *,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Accept messages that cannot be read, now and at later starts.")
+        bool, typer.Option("--skip-damaged", help="Accept unreadable messages, now and at later starts.")
     ] = False,
     keep_old: Annotated[
         bool, typer.Option("--keep-old", help=f"Keep the old queues and index in {OLD_NAME}/.")
@@ -40,31 +40,31 @@ def rebuild(
     queue_file_size: Annotated[
         int | None,
         typer.Option(
-            "--queue-file-size", min=UNIT_SIZE, metavar="BYTES", help="Size of a queue's file; default: as it is now."
+            "--queue-file-size", min=UNIT_SIZE, metavar="BYTES", help="Size of a queue's file; default: unchanged."
         ),
     ] = None,
     index_slots: Annotated[
         int | None,
-        typer.Option("--index-slots", min=1, metavar="COUNT", help="Slots of an index file; default: as it is now."),
+        typer.Option("--index-slots", min=1, metavar="COUNT", help="Slots of an index file; default: unchanged."),
     ] = None,
     index_items: Annotated[
         int | None,
-        typer.Option("--index-items", min=2, metavar="COUNT", help="Items of an index file; default: as it is now."),
+        typer.Option("--index-items", min=2, metavar="COUNT", help="Items of an index file; default: unchanged."),
     ] = None,
 ) -> None:
     """Rebuild the consume queues and the key index from the log.
 
-    The store must not be in use. The new files are built beside the old ones and replace them when they are complete
-    and on disk: if the command is interrupted, the store has the old files or the new ones, or builds them when it is
-    opened, and the command can be repeated. The log itself is not changed. If the log is damaged, nothing is done.
+    The store must not be in use. The new files replace the old ones only when they are complete and durable. If the
+    command is interrupted, the store has the old files, the new files, or rebuilds them when it is opened; the command
+    can be repeated. The log itself is not changed. If the log is damaged, the command changes nothing.
 
     Examples:
         dledger rebuild /data/store
-        dledger verify /data/store && echo all is well
+        dledger verify /data/store && echo ok
         dledger rebuild /data/store --skip-damaged --keep-old
     """
     if (index_slots is None) != (index_items is None):
-        fail("--index-slots and --index-items go together", EXIT_USAGE)
+        fail("--index-slots and --index-items: expected both or neither", EXIT_USAGE)
     index = None if index_slots is None or index_items is None else IndexLayout(index_slots, index_items)
     layout = Layout(None if queue_file_size is None else -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE, index)
     with reported_store_errors(), ExitStack() as stack:
@@ -77,10 +77,10 @@ def rebuild(
 def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, keep_old: bool) -> None:
     files = OsFiles()
     if finish_begun(files, root, is_old_kept=keep_old):
-        notes.print("dledger: finished what an earlier rebuild was stopped in; rebuilding again", highlight=False)
+        notes.print("dledger: completed an interrupted rebuild; rebuilding again", highlight=False)
     if skip_damaged:
         _replace_lost_files(files, root, find(directory))
-    # Not `open_parts`: it would find this command's own lock, and take the store for one in use.
+    # Not `open_parts`, which would find this command's own lock and refuse the store as in use.
     parts = StoreParts(ReadOnlyFiles(), find(directory))
     started = time.monotonic()
     with progress_bar() as bar:
@@ -97,7 +97,7 @@ def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, 
         typer.echo(f"dledger: {note}", err=True)
     if len(rebuilt.notes) > _NOTES_SHOWN_MAX:
         typer.echo(f"dledger: and {len(rebuilt.notes) - _NOTES_SHOWN_MAX} notes more", err=True)
-    kept = f" ({rebuilt.kept} of them without messages, taken over)" if rebuilt.kept else ""
+    kept = f" ({rebuilt.kept} of them without messages, kept)" if rebuilt.kept else ""
     output.print(
         f"{rebuilt.messages:,} messages, {rebuilt.queues:,} queues{kept}, {time.monotonic() - started:.1f} s. "
         f"`dledger verify {directory}` checks the result",
@@ -107,7 +107,7 @@ def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, 
 
 
 def _replace_lost_files(files: OsFiles, root: str, found: StoreDirectory) -> None:
-    """Put zeros in the place of lost files of a plain log: else no start would open the log that was rebuilt from."""
+    """Replace lost files of a plain log by zeros; otherwise no start would open the log."""
     if found.mode is not StoreMode.PLAIN:
         return
     folder = str(Path(found.log_files[0].path).parent)
@@ -119,12 +119,15 @@ def _replace_lost_files(files: OsFiles, root: str, found: StoreDirectory) -> Non
 def _refuse(found: StoreDirectory, *, keep_old: bool) -> None:
     refuse_raw(found)
     if not found.log_files:
-        fail(f"{found.root} has no files of a log: nothing to rebuild from")
+        fail(f"{found.root} has no log files to rebuild from")
     if Path(found.log_files[0].path).parent == Path(found.root):
-        fail(f"{found.root} is the folder of a log alone: name the store's directory, which holds it", EXIT_USAGE)
+        fail(
+            f"{found.root} is only the folder of a log: expected the directory of the store, which contains it",
+            EXIT_USAGE,
+        )
     old = Path(found.root) / OLD_NAME
     if keep_old and old.exists() and not (Path(found.root) / "rebuild.new").exists():
-        fail(f"{old} is there already, from an earlier --keep-old: move it away", EXIT_USAGE)
+        fail(f"{old} exists already, from an earlier --keep-old: move it away", EXIT_USAGE)
 
 
 def _lock(stack: ExitStack, found: StoreDirectory) -> None:

@@ -1,4 +1,4 @@
-"""`dledger verify`: is everything in a store as it must be?"""
+"""`dledger verify`: check the integrity of a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"
 def verify(
     directory: StoreArgument,
     shown_max: Annotated[
-        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number of findings; 0 = all.")
+        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number of findings; 0: all.")
     ] = _SHOWN_MAX,
     *,
     force_read_only: ForceReadOnly = False,
@@ -45,24 +45,25 @@ def verify(
     """Check a store: records, queues, index and checkpoint.
 
     Every record, checksum, queue unit, index item and chain, and the checkpoint are compared with the log. In the
-    directory of a node, its entries, their index, identity, peers, term and vote, memberships, the begin of the log and
-    snapshots are checked, too; of a broker without a group, the snapshots of its topics, groups and offsets.
+    directory of a node, the command also checks entries, their index, identity, peers, term and vote, memberships, the
+    begin of the log, and snapshots; of a standalone broker, the snapshots of its topics, groups and offsets.
 
-    Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
-    to do. The exit code is 1 if there was any. Damage needs an operator; an unfinished state (of a crash, for example)
-    is repaired by the next start of the store. Damage that was accepted with --skip-damaged is reported as accepted.
+    Nothing is changed. Each finding has the file, the position, expected and found values, the consequence, and what to
+    do. The exit code is 1 if there are findings. Damage needs an operator; an unfinished state (after a crash, for
+    example) is repaired by the next start of the store. Damage that was accepted with --skip-damaged is reported as
+    accepted.
 
     In RocketMQ's format the header of a message, unlike its body, has no checksum, unless the store writes property
-    CRCs or the log is one of our replicated ones. Without it, a change of most fields is detected by queue and index,
-    but not a change of flag, born time and host, store host, reconsume times, prepared offset, and properties other
-    than keys and tags.
+    CRCs or the log is a replicated log of this program. Without it, a change of most fields is detected by queue and
+    index, but not a change of flag, born time and host, store host, reconsume times, prepared offset, and properties
+    other than keys and tags.
 
     Examples:
         dledger verify /data/store
         dledger verify /data/store --limit 0 2> findings.txt
         dledger verify /data/store --force-read-only     while a broker has it open
     """
-    # Opening looks into every queue: that is a part of the work, and of the time that is printed.
+    # The printed time includes the opening, which reads every queue.
     started = time.monotonic()
     with reported_store_errors():
         parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
@@ -123,7 +124,7 @@ def _table(
     rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
     if directory.node_directory is not None:
         if entries.has_aside:
-            rows[Area.FILES] += ", and an old log in the folder aside, which is not checked"
+            rows[Area.FILES] += ", and an unchecked old log in the folder aside"
         rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
     if directory.mode is not StoreMode.RAW:
         rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"

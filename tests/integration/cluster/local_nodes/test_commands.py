@@ -71,7 +71,7 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     membership = json.loads(first.stdout)
     assert list(cluster.node_ids) == [member["id"] for member in membership["members"]]
     assert membership["groupId"]
-    assert b"entry 0 is a membership entry that the leader of term 1 wrote, not a client's" in first.stderr
+    assert b"entry 0 is a membership entry that the leader of term 1 wrote, not of a client" in first.stderr
     hand_leadership_on(cluster)
     with client_of(cluster.endpoints) as log:
         log.append(b"after the no-op")
@@ -79,7 +79,7 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     own = dledger(cluster, "get", no_op)
     assert (0, b"") == (own.returncode, own.stdout)
     assert b"entry %d is a no-op that the leader of term " % no_op in own.stderr
-    assert b"wrote, not a client's; it has no body" in own.stderr
+    assert b"wrote, not of a client; it has no body" in own.stderr
     # A leader that was elected since has an entry of its own there.
     after = itertools.count(place.index + 1)
     wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(after)).stderr, "the end of the log")

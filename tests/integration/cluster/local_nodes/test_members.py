@@ -173,7 +173,7 @@ def test_node_counts_again_after_an_election(group: LocalCluster) -> None:
 def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     target = follower_of(group)
     # It may not have answered a new leader yet.
-    assert f"{target} leads" in output_of(group, "transfer", target)
+    assert f"{target} is the leader" in output_of(group, "transfer", target)
     assert group.wait_for_leader(PATIENCE_S) == target
     assert dledger(group, "transfer", target).exit_code == 0, "a leader needs no transfer"
     unknown = dledger(group, "transfer", "n77")

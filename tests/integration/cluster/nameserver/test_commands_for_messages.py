@@ -146,7 +146,7 @@ def test_a_dead_broker_does_not_prevent_changes_of_others(server, brokers):
     brokers[0].kill()
     text = run("topic", "create", "news", *of_servers, code=1)
     assert "broker-b: topic news created" in text
-    assert "1 of 2 brokers failed (broker-a): give the command again with --if-not-exists" in text
+    assert "1 of 2 brokers failed (broker-a): repeat the command with --if-not-exists" in text
     assert ["news", "8", "8", "rw"] in table(run("topic", "list", "--broker", brokers[1].address))
 
 

@@ -59,7 +59,7 @@ def test_line_longer_than_an_entry_is_named() -> None:
     assert [bytes(MAX_BODY_BYTES)] == bodies_of(bytes(MAX_BODY_BYTES) + b"\n")
     with pytest.raises(ValueError, match=r"input: line 2 is longer than .* --block-size"):
         bodies_of(b"a\n" + bytes(MAX_BODY_BYTES + 1) + b"\n")
-    with pytest.raises(ValueError, match="an entry holds at most"):
+    with pytest.raises(ValueError, match="the maximum of an entry"):
         bodies_of(b"a", block_size=MAX_BODY_BYTES + 1)
 
 

@@ -71,7 +71,7 @@ def test_parent_directory_of_one_node_is_accepted_and_of_two_is_not(store: Path)
     (store.parent / "dledger-n1" / "data").mkdir(parents=True)
     result = inspect("entries", store.parent)
     assert 2 == result.exit_code
-    assert "name one of dledger-n0, dledger-n1" in result.stderr
+    assert "choose one of dledger-n0, dledger-n1" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["entries", "index", "term"])
@@ -80,7 +80,7 @@ def test_directory_without_a_node_is_refused(tmp_path: Path, command: str) -> No
 
     assert 2 == result.exit_code
     assert "expected a directory dledger-<id> with data/ and index/" in result.stderr
-    assert "is no directory" in inspect(command, tmp_path / "absent").stderr
+    assert "is not a directory" in inspect(command, tmp_path / "absent").stderr
 
 
 def test_nothing_is_changed_and_a_lock_is_no_hindrance(store: Path) -> None:
@@ -124,7 +124,7 @@ def test_corrupt_entry_is_reported_with_file_and_position_and_the_walk_continues
     assert 1 == result.exit_code
     assert [row for row in rows if row is not victim] == objects(result)
     assert f"{file}: at byte {int(str(victim['pos'])) % DATA_FILE_SIZE}: expected body checksum" in result.stderr
-    assert "good entries follow" in result.stderr
+    assert "intact entries follow" in result.stderr
 
 
 def test_damaged_last_entry_below_the_checkpoint_was_durable(store: Path) -> None:

@@ -90,9 +90,9 @@ def test_learner_and_nodes_that_do_not_answer_have_their_rows_once() -> None:
 def test_why_no_node_leads() -> None:
     follower = answer("n0", leader=LeaderHint())
     assert "no node answers at h:1" in _why_no_leader("h:1", {"h:1": "h:1 did not answer in time"})
-    assert "fewer than a majority" in _why_no_leader("h:1", {"h:1": follower, "h:2": "no"})
+    assert "less than a majority" in _why_no_leader("h:1", {"h:1": follower, "h:2": "no"})
     other = StatusResponse(code=400, message="this node serves group 'b', not 'default'")
-    assert "serves group 'b', not 'default'; name the right one with --group" in _why_no_leader("h:1", {"h:1": other})
+    assert "serves group 'b', not 'default'; set the right group with --group" in _why_no_leader("h:1", {"h:1": other})
     assert "all of its nodes (n0, n1, n2) run" in _why_no_leader("h:1", {"h:1": answer("n0", is_founding=True)})
 
 
