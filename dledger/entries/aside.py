@@ -6,14 +6,14 @@
 | `aside/loghead` | the begin of that log; without it, that of the first data file |
 | `aside/record` | its first and last entry, and the index up to which the new log must be committed and durable |
 
-If a reset deleted the log at once, nothing would have replaced it yet: one message of a faulty or false leader would
-cost the only copy on this machine. So a reset renames the data directory, and the files are deleted, one at a time,
-once the new log has everything that was committed on the leader at the reset.
+If a reset deleted the log at once, one message of a faulty or false leader would destroy this machine's only copy
+before its replacement arrived. So a reset renames the data directory, and the files are deleted, one at a time, once
+the new log has everything that was committed on the leader at the reset.
 
 - The record is written before the reset begins, and is removed, durably, before the first file is deleted. So a record
-  without files is a reset that never began, and files without a record are a deletion that a crash interrupted.
-- At most one log is kept. While it is kept, the log that replaced it has not caught up and is less valuable: a second
-  reset deletes that one.
+  without files means that the reset never began, and files without a record mean that a crash interrupted the deletion.
+- At most one log is kept. While it is kept, the log that replaced it has not caught up: a second reset deletes that
+  incomplete log.
 - When the disk is full, this folder is deleted first: no guarantee depends on it.
 
 Other programs ignore the folder. `docs/operations.md` describes how to read it and how to return to it.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FOLDER_NAME: Final = "aside"
 RECORD_NAME: Final = "record"
-# Freeing a large file takes a fraction of a second in another thread; files are not deleted faster than that.
+# Freeing the blocks of a large file takes a fraction of a second in another thread; this interval is longer.
 _DELETE_INTERVAL_MS: Final = 500
 _KEYS: Final = ("beginIndex", "lastIndex", "caughtUpIndex")
 
@@ -45,7 +45,7 @@ class Aside:
 
     Attributes:
         record: None: the folder is absent, or being deleted, or its record cannot be read (see `is_kept`).
-        freed_count: how often a file, or a log that should have been set aside, was deleted because the disk is full.
+        freed_count: number of files, and of logs not set aside, that were deleted because the disk was full.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -56,7 +56,7 @@ class Aside:
         self._path = f"{directory}/{FOLDER_NAME}"
         self._data_path = f"{self._path}/data"
         self._record_path = f"{self._path}/{RECORD_NAME}"
-        # Data files that are still there, ascending.
+        # The remaining data files, ascending.
         self._names: list[str] = []
         # Whether the record file exists; without it `record` is None, and the rest of the folder may be deleted.
         self._has_record = False
@@ -94,28 +94,28 @@ class Aside:
 
     @property
     def files_count(self) -> int:
-        """The number of data files that are left."""
+        """The number of remaining data files."""
         return len(self._names)
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a log that may not be deleted yet."""
+        """Whether the folder contains a log that must not be deleted yet."""
         return self._has_record and bool(self._names)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether data files are to be set aside according to the record, and none is here yet."""
+        """Whether the record announces data files that are not in the folder yet."""
         return self._has_record and not self._names
 
     # ------------------------------------------------------------------------------------------------ setting aside
 
     def prepare(self, record: AsideRecord, head: LogHead | None) -> None:
-        """Write the record of the log that is about to be set aside, durably; a log that is kept already stays.
+        """Write the record of the log that will be set aside, durably; an existing folder is kept instead.
 
-        If the record does not fit on the disk, the old log will be deleted at once.
+        If the record does not fit on the disk, the reset deletes the old log at once.
 
         Args:
-            record: of the log that is about to be replaced.
+            record: of the log to be replaced.
             head: the begin of that log; None: that of its first data file.
 
         Raises:
@@ -139,7 +139,7 @@ class Aside:
         self.look()
 
     def take(self, data: MappedFileQueue) -> None:
-        """Move all data files here by one rename, durably, and leave an empty directory in its place.
+        """Rename the directory of data files into the folder, durably, and create an empty one in its place.
 
         Raises:
             store.errors.StorageFailed: the node must stop; opening the log again completes the move.
@@ -153,9 +153,9 @@ class Aside:
         self._names = self._files.list_directory(self._data_path)
 
     def settle(self) -> None:
-        """Make the renames of a `prepare` or a `take` durable, whose syncs a kill may have prevented.
+        """Make the renames of an interrupted `prepare` or `take` durable.
 
-        Each start does this: the files that it has read must still be there after a later power cut.
+        Each start calls this: files that it has read must survive a later power cut.
 
         Raises:
             store.errors.StorageFailed: the node must not start.
@@ -177,13 +177,13 @@ class Aside:
             self._delete_one(is_waiting=False)
 
     def is_due(self, held_index: int) -> bool:
-        """Return whether there is something to delete, if the new log is committed and durable up to `held_index`."""
+        """Return whether a file may be deleted when the new log is committed and durable up to `held_index`."""
         if self.record is not None:
             return held_index >= self.record.caught_up_index
         return bool(self._names) and not self._has_record
 
     def free_one(self) -> bool:
-        """Delete a file because the disk is full; return whether there was one.
+        """Delete a file because the disk is full; False if there is none.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -195,7 +195,7 @@ class Aside:
         return True
 
     def delete(self) -> None:
-        """Delete everything, without waiting for the new log.
+        """Delete the whole folder, without waiting for the new log.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -205,7 +205,7 @@ class Aside:
         self._remove_folder()
 
     def remove_remnant(self) -> None:
-        """Remove a folder without data files, left by a reset that never began, or by a deletion that was nearly done.
+        """Remove a folder without data files, left by a reset that never began, or by an interrupted deletion.
 
         Raises:
             store.errors.StorageFailed: the node must not start.
@@ -217,7 +217,7 @@ class Aside:
         """Delete the newest file, with the folder if it was the last one.
 
         Args:
-            is_waiting: return only when its blocks are free; else another thread frees them.
+            is_waiting: True: return after its blocks are free; False: another thread frees them.
         """
         if self._has_record:
             self._files.remove(self._record_path)
@@ -234,7 +234,7 @@ class Aside:
             self._remove_folder()
 
     def _remove_folder(self) -> None:
-        """Remove the folder, which has no data file any more."""
+        """Remove the folder after its last data file."""
         files = self._files
         if files.is_directory(self._data_path):
             files.remove_directory(self._data_path)

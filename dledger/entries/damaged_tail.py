@@ -1,4 +1,4 @@
-"""A damaged tail: the last entry of a log is bad, although no power cut can have left it so (`dledger.entries.tail`).
+"""A damaged tail: the last entry of a log is invalid in a way that no power cut can cause (`dledger.entries.tail`).
 
 Not here: the consequences for a node of a group (`dledger.node.lost_vote`).
 """
@@ -11,21 +11,19 @@ from typing import Final
 
 from store.errors import CorruptData
 
-# The part of a cut tail that is kept for inspection: as large as the largest entry.
+# The size of a truncated tail that is kept for inspection: that of the largest entry.
 KEPT_SIZE_BYTES_MAX: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class DamagedTail:
-    """The damaged tail that recovery found. The entry was durable once, and no good entry follows it.
+    """The damaged tail that recovery found. The entry was durable, and no valid entry follows it.
 
     Attributes:
-        index: of the first entry that cannot be read.
-        log_position: its begin in the log.
+        index: of the first invalid entry.
+        log_position: its position in the log.
         path: of its file.
-        position: within that file.
-        expected: what should be stored there.
-        found: what is stored there.
+        position: within that file. expected, found: the expected and the actual content.
         content: the bytes from `position` on, at most `KEPT_SIZE_BYTES_MAX` bytes.
     """
 
@@ -38,12 +36,12 @@ class DamagedTail:
     content: bytes
 
     def refusal(self, what_to_do: str = "") -> CorruptData:
-        """Return the error for a node, or a program, that must not continue without the entry."""
+        """Return the error for a node or program that must not continue without the entry."""
         found = f"{self.found} (the log's last entry, damaged after it was durable{what_to_do})"
         return CorruptData(self.path, self.position, self.expected, found)
 
 
-# Called before a damaged tail is cut: returns, for people, what was done about it, or raises `DamagedTail.refusal`.
+# Called before a damaged tail is cut: returns a description of the measures taken, or raises `DamagedTail.refusal`.
 GiveUp = Callable[[DamagedTail], str]
 
 

@@ -1,4 +1,4 @@
-"""Errors of the log on disk that concern a request, not the files (those are in `store.errors`)."""
+"""Errors of the log on disk that are caused by a request; errors of the files are in `store.errors`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CorruptPush(DLedgerError):
 
 
 class EntryNotFound(DLedgerError):
-    """The log has no such entry: it is not written yet, was deleted, or none begins at that position."""
+    """The log has no such entry: it was not written yet, was deleted, or no entry begins at that position."""
 
     def __init__(self, asked: str, begin_index: int, last_index: int) -> None:
         super().__init__(f"no entry {asked}; the log holds [{begin_index}, {last_index}]")

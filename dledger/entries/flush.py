@@ -1,7 +1,7 @@
 """The durable index, and tickets for syncs that run in other threads.
 
-The loop thread begins a ticket, any thread syncs it, and the loop thread ends it. If entries are truncated
-meanwhile, every open ticket covers them no longer, because other entries may have their indexes by then.
+The loop thread begins a ticket, any thread syncs it, and the loop thread ends it. A truncation in between removes its
+entries from all open tickets, because other entries may get their indexes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EntriesFlushProgress:
-    """Which entries are durable. Loop thread only."""
+    """Tracks which entries are durable. Loop thread only."""
 
     __slots__ = ("_durable_index", "_open")
 
@@ -26,7 +26,7 @@ class EntriesFlushProgress:
         # At most the last index of the log: it increases with synced tickets, in their order, and decreases with a
         # truncation.
         self._durable_index = durable_index
-        # Open tickets, oldest first; a truncation lowers the index up to which they will prove entries durable.
+        # Open tickets, oldest first; a truncation lowers the last index that they cover.
         self._open: OpenTickets[EntriesTicket] = OpenTickets()
 
     @property
@@ -35,22 +35,22 @@ class EntriesFlushProgress:
         return self._durable_index
 
     def begin(self, last_index: int, files: Sequence[File]) -> EntriesTicket:
-        """Return a ticket for everything written so far."""
+        """Return a ticket for all entries written so far."""
         return self._open.add(EntriesTicket(last_index, files))
 
     def end(self, ticket: EntriesTicket) -> None:
-        """Record that a ticket was synced; it counts once all older ones are synced."""
+        """Record that a ticket was synced; it takes effect once all older ones are synced."""
         for done in self._open.take_back(ticket):
             self._durable_index = max(self._durable_index, done.last_index)
 
     def cut(self, first_index: int) -> None:
-        """Treat no entry from `first_index` on as durable, also not by open tickets."""
+        """Treat entries from `first_index` on as not durable, even if an open ticket is synced later."""
         self._durable_index = min(self._durable_index, first_index - 1)
         for ticket in self._open:
             ticket.last_index = min(ticket.last_index, first_index - 1)
 
     def reset(self, durable_index: int) -> None:
-        """Treat all entries up to `durable_index`, which are not here, as durable, and drop the open tickets."""
+        """Treat all entries up to `durable_index` (before the log's begin) as durable, and drop the open tickets."""
         self._durable_index = durable_index
         for ticket in self._open:
             ticket.last_index = NO_INDEX

@@ -1,4 +1,4 @@
-"""The index files: the position of each entry, by its index, without any state in memory.
+"""The index files: the position of each entry by index, without state in memory.
 
 The unit of entry i is stored at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
 it. It is synced when a data file is full, so recovery does not have to check older units.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from store.fs.mapped_file_queue import MappedFileQueue
 
 UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"))
-# Units compared at once: bounds the memory of the check (1 MiB a column).
+# Units compared at once: bounds the memory of the check (1 MiB per column).
 _CHECK_COUNT = 1 << 15
 
 # magic, position, size, index, term
@@ -40,8 +40,8 @@ class EntryIndex:
     def __init__(self, queue: MappedFileQueue) -> None:
         assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
         self._queue = queue
-        # The unit that was read last: usually that of the log's end, which every append and push reads several
-        # times. Only units of the log's entries are read, so only a write can make it outdated.
+        # The unit that was read last: usually that of the log's end, which every append and push reads several times.
+        # Only a write can make it outdated, because only units of the log's entries are read.
         self._newest = _NONE
 
     @property
@@ -100,16 +100,16 @@ class EntryIndex:
         """Return the positions of these entries, which are in the log; none if `last_index` is before `first_index`.
 
         Raises:
-            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+            store.errors.CorruptData: the index files lack them; opening the store again rebuilds them.
         """
         parts = [units["position"].astype(np.int64) for units in self._units(first_index, last_index)]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def positions_in_row(self, first_index: int, last_index: int) -> NDArray[np.int64]:
-        """Return the positions of one or more entries that are back to back.
+        """Return the positions of one or more contiguous entries.
 
         Raises:
-            store.errors.CorruptData: as `positions`, or the units contradict that.
+            store.errors.CorruptData: as `positions`, or the units are not contiguous.
         """
         parts = [(units["position"], units["size"]) for units in self._units(first_index, last_index)]
         positions, sizes = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
@@ -134,7 +134,7 @@ class EntryIndex:
             index += count
 
     def holds(self, first_index: int, units: bytes) -> bool:
-        """Return whether exactly these units are stored from `first_index` on."""
+        """Return whether these units are stored from `first_index` on."""
         queue, offset, done = self._queue, first_index * INDEX_UNIT_SIZE, 0
         while done < len(units):
             file = queue.find(offset + done)
@@ -147,7 +147,7 @@ class EntryIndex:
         return True
 
     def truncate(self, first_index: int, last_index: int) -> None:
-        """Zero the units from `first_index` to `last_index`, the last one; not synced, because the index is derived."""
+        """Zero the units from `first_index` to the log's `last_index`; not synced, because the index is derived."""
         begin, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
         self._queue.truncate(begin, end, is_durable=False)
 
@@ -159,7 +159,7 @@ class EntryIndex:
         self._queue.truncate(offset, data_end, is_durable=False)
 
     def is_sound(self, begin_index: int, end_index: int, begin_position: int, data_file_size: int) -> bool:
-        """Return whether the units of `[begin_index, end_index)` agree with one another.
+        """Return whether the units of `[begin_index, end_index)` are consistent.
 
         Indexes must be consecutive, terms must not decrease, and each entry must begin at the end of the one before, or
         at the beginning of a data file; the first one at `begin_position`.
@@ -184,9 +184,9 @@ class EntryIndex:
         return True
 
     def last_where(self, first_index: int, last_index: int, holds: Callable[[int, int, int], bool]) -> int:
-        """Return the last index of `[first_index, last_index]` for which `holds`; `first_index - 1` if for none.
+        """Return the last index of `[first_index, last_index]` for which `holds` is true, else `first_index - 1`.
 
-        `holds` is called with position, size and term of an entry; it must be true up to some entry and false after.
+        `holds` is called with position, size and term of an entry; it must be true up to some entry and false after it.
         """
         low, high = first_index - 1, last_index
         while low < high:
@@ -210,8 +210,8 @@ class EntryIndex:
     def fit(self, first_index: int, last_index: int, size_bytes_max: int, file_size: int) -> Span:
         """Return the longest span of entries of `[first_index, last_index]` that can be sent in one push.
 
-        That is: of one term, in one data file of `file_size` bytes, and all together at most `size_bytes_max` bytes;
-        but the first entry always counts.
+        That is: of one term, in one data file of `file_size` bytes, and together at most `size_bytes_max` bytes; the
+        first entry is always included.
         """
         _, position, size, _, term = self.fields(first_index)
         file_end = position - position % file_size + file_size
@@ -221,7 +221,7 @@ class EntryIndex:
             return at_term == term and at_position + at_size <= end_max
 
         _, last_position, last_size, _, last_term = self.fields(last_index)
-        # Usually all entries fit.
+        # Fast path: usually all entries fit.
         if last_term != term or last_position + last_size > end_max:
             last_index = self.last_where(first_index + 1, last_index - 1, belongs)
             _, last_position, last_size, _, _ = self.fields(last_index)

@@ -5,10 +5,10 @@
     prevTerm=7
     prevChainCrc=305419896
 
-Entries below `beginIndex` are not part of the log, even if their files are left; its first entry is at `beginPosition`,
-or will be there, or at the begin of the next data file if it did not fit. `prevTerm` is the term of the entry before
+Entries below `beginIndex` are not part of the log, even if their files are left; its first entry is, or will be, at
+`beginPosition`, or at the begin of the next data file if it does not fit. `prevTerm` is the term of the entry before
 (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known). They are stored nowhere else once that
-entry is deleted, and without them the header of the first entry could not be verified. `isReset=true` is there while
+entry is deleted, and without them the header of the first entry could not be verified. `isReset=true` is present while
 the whole log is replaced. The lines have a checksum (`dledger.storage.properties`). Without the file, the log begins
 with its first data file, as in DLedger.
 """
@@ -39,7 +39,7 @@ _RESET_KEY = "isReset"
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The beginning of a log; see the module's text."""
+    """The begin of a log; the module's docstring describes each field."""
 
     begin_index: int
     begin_position: int
@@ -88,7 +88,7 @@ class LogHeadFile:
         return head_file
 
     def load(self) -> LogHead | None:
-        """Return the head that was saved last; None if none was.
+        """Return the saved head; None if there is none.
 
         Raises:
             LogHeadUnreadable: do not start.
@@ -123,7 +123,7 @@ class LogHeadFile:
         self._files.replace(self._path, _content_of(head))
 
     def restore(self, head: LogHead | None) -> None:
-        """Restore, durably, the head that `load` returned before.
+        """Save again, durably, the head that `load` returned.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -140,12 +140,12 @@ def restart_log(
 ) -> None:
     """Set all data files aside, or delete them, and begin an empty log at `head`.
 
-    After a crash in between, `complete` finishes this. The old files are set aside if `aside` awaits them. The file of
-    the begin position is created at once, so a log without it is known to have lost it.
+    After a crash, `complete` finishes this. The old files are set aside if `aside` awaits them. The file of the begin
+    position is created at once, so a log without it is recognised as damaged.
 
     Raises:
-        store.errors.DiskFull: the new log does not fit even without the old one, which is deleted; it is begun when the
-            log is opened and there is space.
+        store.errors.DiskFull: the new log does not fit even without the old one, which is deleted; the next opening
+            creates it when space is free.
         store.errors.StorageFailed: the node must stop.
     """
     head_file.save(replace(head, is_reset=True))
@@ -166,7 +166,7 @@ def restart_log(
 
 
 def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
-    """Create, durably, the file in which the log begins.
+    """Create the log's first file durably.
 
     Raises:
         store.errors.DiskFull: nothing was changed.
@@ -181,7 +181,7 @@ def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
 
 
 def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
-    """Save the begin of a log whose first entries were deleted by another program, which does not record it.
+    """Save the begin of a log whose first entries another program deleted without recording it.
 
     `dledger verify` treats a log without the file as one that lost it. Only a caller that has verified that the
     directory is its own may call this.
@@ -204,12 +204,12 @@ def complete(
         data: the loaded data files.
         index: the loaded index files.
         aside: of this node.
-        notes: takes what was done, one sentence each.
+        notes: receives one sentence per repair.
 
     Raises:
         LogHeadUnreadable: do not start.
         store.errors.CorruptData: the file in which the log begins is missing.
-        store.errors.DiskFull: no room for the first file of a log that restarts.
+        store.errors.DiskFull: no space for the first file of a restarted log.
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """
     head = head_file.load()

@@ -7,8 +7,8 @@ The number in the first line is the CRC-32C of the second. Spaces, which are ign
 which is reserved when the file is opened, so that it can be saved on a full disk. A file that cannot be read stops the
 node: if old entries are deleted, the membership may be in this file only.
 
-Because the file is saved first, it may have a membership whose entry was not written because of a crash, or was
-truncated: `drop_unheld` finds these when the node starts, and the file is saved without them.
+Because the file is saved first, it may contain a membership whose entry was truncated, or not written because of a
+crash: `drop_unheld` finds these when the node starts, and the file is saved without them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class MembershipFile:
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
-        # A process that was killed inside `save` may have left a file that is only in the page cache.
+        # A process that was killed inside `save` may have left a file in the page cache only.
         files.sync_directory(directory)
         files.prepare_replace(path, FILE_SIZE_BYTES)
         return cls(files, path)
 
     @property
     def exists(self) -> bool:
-        """Whether memberships were ever saved here: a node ran in this directory."""
+        """Whether memberships were ever saved, which means that a node ran in this directory."""
         return self._files.exists(self._path)
 
     def load(self) -> tuple[MembershipEntry, ...] | None:
@@ -90,7 +90,7 @@ class MembershipFile:
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.
 
-        If they do not all fit, the oldest are left out: one that is committed before another is not needed.
+        If they do not all fit, the oldest are omitted: a committed one is not needed after a later committed one.
 
         Raises:
             store.errors.StorageFailed: the node must stop without writing the entry.
@@ -103,7 +103,7 @@ class MembershipFile:
 
 
 class HeldEntries(Protocol):
-    """The part of the log that the check of memberships needs."""
+    """The port of the log for the check of memberships."""
 
     codec: EntryCodec
     begin_index: int
@@ -114,10 +114,10 @@ class HeldEntries(Protocol):
 
 
 def drop_unheld(entries: Sequence[MembershipEntry], log: HeldEntries) -> tuple[MembershipEntry, ...]:
-    """Return the valid ones of `entries`: the newest that is committed, and later ones whose entry is in the log.
+    """Return the valid ones of `entries`: the newest committed one, and later ones whose entry is in the log.
 
-    The first one is committed, whatever its index: a node that was reset, or was about to be, may have a membership
-    from beyond its log. Everything before the log's begin is committed, too.
+    The first one is committed, whatever its index: a node that was reset, or crashed before a reset, may have a
+    membership from beyond its log. Entries before the log's begin are committed, too.
 
     Args:
         entries: those in the file, ascending in index.

@@ -1,8 +1,7 @@
-"""The checks and the space for the next write to a log, done before the core decides on it.
+"""Checks the next write to a log and reserves its space, before the core decides on it.
 
 The driver checks a push, or reserves space, before the core may accept entries, so that a refusal changes nothing. The
-write uses the results and does the rest of the work itself. They are valid for the current end of the log: every change
-of the end drops them.
+write reuses the results. They are valid for the current end of the log: every change of the end drops them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class NextWrite:
         room: of the log's files.
         codec: distinguishes a leader's own entries from those of clients.
         data_file_size: bytes of each data file.
-        max_body_bytes: the largest body that an entry of this log can hold.
+        max_body_bytes: the largest body of an entry of this log.
     """
 
     __slots__ = (
@@ -48,7 +47,7 @@ class NextWrite:
         self._codec = codec
         self._data_file_size = data_file_size
         self._max_body_bytes = max_body_bytes
-        # A push that was checked, and the entry that its first one was found to follow; None: that was not checked.
+        # A checked push, and the local entry that it was found to follow; None: that was not checked.
         self._checked: CheckedPush | None = None
         self._checked_after: Predecessor | None = None
         # Sizes of bodies for which space was reserved, with the positions of their entries; and a push with space.
@@ -84,12 +83,12 @@ class NextWrite:
     def check_push(
         self, span: Span, payload: bytes, predecessor: Callable[[], Predecessor | None]
     ) -> tuple[MembershipEntry, ...]:
-        """Check entries of a peer; return the memberships that they bring.
+        """Check entries of a peer; return the memberships in them.
 
         Args:
-            span: what the peer says of them.
+            span: the peer's description of them.
             payload: their bytes.
-            predecessor: returns the local entry that they must follow; None: it is not known to be the peer's.
+            predecessor: returns the local entry before them; None: it may differ from the peer's.
 
         Raises:
             CorruptPush: drop the push.
@@ -113,10 +112,10 @@ class NextWrite:
     def pushed(self, span: Span, payload: bytes, first_index: int, before: Predecessor) -> CheckedPush:
         """Return a push whose entries from `first_index` on follow `before`, the last entry of the log.
 
-        Whatever `check_push` has not checked is checked here.
+        Checks that `check_push` did not make are made here.
 
         Raises:
-            CorruptPush: append nothing of it.
+            CorruptPush: append none of its entries.
         """
         push = self._checked
         if push is None or push.payload is not payload or push.span != span:
@@ -142,7 +141,7 @@ class NextWrite:
         self._reserved_span = span
 
     def has_room_for(self, span: Span) -> bool:
-        """Return whether `reserve_span` was called with this very span."""
+        """Return whether `reserve_span` was called with this span."""
         return span is self._reserved_span
 
     def drop(self) -> None:

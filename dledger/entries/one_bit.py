@@ -1,8 +1,8 @@
 """Determines whether one changed bit, or a few, explain a wrong CRC-32C, or another 32-bit checksum of that kind.
 
 Such a checksum is linear: the difference (XOR) of two contents of one length determines that of their checksums. One
-different byte gives one of 255 differences, and each byte after it transforms that by a step that can be reversed. So
-the steps are reversed, one for each byte from the end, until the difference is that of one bit, or the content ends.
+different byte gives one of 255 differences, and each byte after it applies a reversible step to that. So the steps are
+reversed, one for each byte from the end, until the difference is that of one bit, or the content ends.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _MASK: Final = 0xFFFFFFFF
 def find_one_bit(content: memoryview, checksum: int) -> int | None:
     """Return the position of the byte of `content` whose change by one bit explains the wrong checksum, if any.
 
-    It takes about 0.2 s per mebibyte. Other damage is mistaken for one bit with a probability of (bits of `content`) /
-    2^32.
+    Takes about 0.2 s per MiB. Other damage is mistaken for one bit with a probability of (bits of `content`) / 2^32.
     """
     return _byte_of_one_bit(crc32c(content) ^ checksum, len(content), _CRC_32C)
 
@@ -56,9 +55,9 @@ def is_few_bits_off(content: bytes, places: range, checksum: int) -> bool:
     short contents.
 
     Args:
-        content: as it was read.
-        places: the bytes that may have changed; the checksum may have, too.
-        checksum: as it was read.
+        content: the content read.
+        places: positions of the bytes that may have changed, in addition to the checksum.
+        checksum: the checksum read.
     """
     found_checksum = crc32c(content)
     difference = found_checksum ^ checksum

@@ -1,4 +1,4 @@
-"""Opens the directory of a log: lock, checkpoint, files, recovery; undone in reverse when any of it fails."""
+"""Opens the directory of a log: lock, checkpoint, files, recovery; a failure undoes all steps in reverse order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dledger.storage.checkpoint import Checkpoint
     from store.fs.ports import DirectoryLock, Files
 
-# Followed by the begin of the first existing file: an operator gives up the entries before it.
+# Followed by the position of the first existing file: an operator gives up the entries before it.
 _LEAVE_NAME = "begin-at"
 
 
@@ -38,7 +38,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         files.make_directory(index_directory)
         lock = files.lock(f"{directory}/lock")
         on_failure.callback(lock.release)
-        # A process that was killed may have left names that are only in the page cache: what is found must be durable.
+        # A killed process may have left names in the page cache only; all files found must be durable.
         for path in (directory, data_directory, index_directory):
             files.sync_directory(path)
         checkpoint_file = CheckpointFile(files, directory, is_flush_sync=config.is_flush_sync)
@@ -55,12 +55,12 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         _check_beginning(files, directory, data, head_file)
         index.remove_cut_short()
         head = complete(head_file, data, index, aside, notes)
-        # If this file exists, this program ran here before, and left zeros after the end of the log.
+        # If this file exists, this program wrote the log, and the bytes after its end are zeros.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
-        # Reserve space for later saves only now that the log is good: a log that is refused is not changed.
+        # Space for later saves is reserved only after recovery, so that a log that is refused is not changed.
         LogHeadFile.open(files, directory)
-        with suppress(DiskFull):  # then checkpoints have to wait for space, which does no harm
+        with suppress(DiskFull):  # checkpoints then wait for space, which is harmless
             files.prepare_replace(checkpoint_file.path)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
@@ -74,12 +74,12 @@ class OpenLog:
         data: the data files.
         index: the index files.
         checkpoint_file: the file of checkpoints.
-        checkpoint: the one that was found.
+        checkpoint: the one found at opening.
         head_file: the file with the begin of the log.
-        aside: the log that a reset replaced, if it is still there.
+        aside: the log that a reset replaced, until it is deleted.
         lock: held until the store is closed.
-        log: what recovery found.
-        notes: what opening repaired or cut, one sentence each.
+        log: the recovered log.
+        notes: one sentence for each repair or cut.
     """
 
     data: MappedFileQueue
@@ -127,7 +127,7 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
 
 
 def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:
-    """Load the index files; if one between others is missing, remove them all: recovery creates new ones."""
+    """Load the index files; if one is missing, remove all: recovery creates new ones."""
     try:
         notes += index.load()
     except MissingFile as error:

@@ -1,4 +1,4 @@
-"""Checks entries that a peer sent, against their description and the local log, before any is written."""
+"""Checks pushed entries against their description and the local log before any is written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dledger.types import MembershipEntry, Span
 
 @dataclass(frozen=True, slots=True)
 class CheckedPush:
-    """A push whose entries are consistent in themselves.
+    """A push whose entries are internally consistent.
 
     Attributes:
-        span: the peer's description of them.
+        span: the peer's description of the entries.
         payload: their bytes.
-        units: an index unit for each.
+        units: their index units.
         special: the numbers of those that are not clients'.
         chain_crc: of the last one.
     """
@@ -33,7 +33,7 @@ class CheckedPush:
     chain_crc: int
 
     def memberships(self, codec: EntryCodec) -> tuple[MembershipEntry, ...]:
-        """Return the memberships in the entries, usually none.
+        """Return the memberships in the entries.
 
         Raises:
             MembershipUnreadable: the node must stop.
@@ -54,7 +54,7 @@ class CheckedPush:
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """The local entry before a pushed one: it determines position and chain of the next entry.
+    """The local entry before a pushed one: it determines the position and the chain checksum of the next entry.
 
     `chain_crc` is UNKNOWN (-1) if the entry before was deleted.
     """
@@ -64,7 +64,7 @@ class Predecessor:
 
 
 def check_payload(span: Span, payload: bytes, data_file_size: int, codec: EntryCodec = RAW_ENTRY_CODEC) -> CheckedPush:
-    """Check the entries of a push in themselves: count, order, term, sizes, place and checksums.
+    """Check the internal consistency of a push: count, order, term, sizes, positions and checksums.
 
     Raises:
         CorruptPush: drop the push.

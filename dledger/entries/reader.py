@@ -1,6 +1,6 @@
 """Reads entries from the mapped data files, and checks them.
 
-Bytes that have changed since they were written raise `CorruptData`, here and not only at recovery. Not here: which
+Bytes that have changed since they were written raise `CorruptData`, at every read and at recovery. Not here: which
 entries are in the log (`dledger.entries.store`).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Offset in an entry of the last, lowest byte of its channel.
 _CHANNEL_END = CHANNEL_OFFSET + 3
 _BYTE_MAX = 0xFF
-# Up to this number a loop is faster than NumPy.
+# Up to this number of entries a loop is faster than NumPy.
 _FEW_ENTRIES = 16
 
 
@@ -49,10 +49,10 @@ class EntryReader:
     def read_checked(self, span: Span, chain_crc: int) -> bytes:
         """Return the entries of a span, as stored in the file; `chain_crc` is the chain checksum before the first.
 
-        All of their checksums are checked, which takes about a microsecond an entry.
+        All checksums are checked, which takes about a microsecond per entry.
 
         Raises:
-            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+            store.errors.CorruptData: the file's content has changed since it was written; do not use it.
         """
         self._file_with(span.first_index, span.position, span.length)
         encoded = self._data.read(span.position, span.length)
@@ -67,19 +67,18 @@ class EntryReader:
         return encoded
 
     def read(self, span: Span) -> bytes:
-        """Return the entries of a span, as stored in the file, not checked.
+        """Return the entries of a span as stored in the file, without any check.
 
         Raises:
-            store.errors.CorruptData: the index has a position that is in no file.
+            store.errors.CorruptData: the index has a position outside of all files.
         """
         self._file_with(span.first_index, span.position, span.length)
         return self._data.read(span.position, span.length)
 
     def proven(self, index: int) -> Fields:
-        """Return (magic, position, size, index, term) of an entry, if its header has the same values.
+        """Return (magic, position, size, index, term) of an entry from the index, verified with its header.
 
-        No checksum covers the index, so this is called before anything is truncated, deleted or acknowledged because of
-        it.
+        No checksum covers the index, so a truncation, deletion or acknowledgement that depends on it calls this first.
 
         Raises:
             store.errors.CorruptData: they differ; opening the store again rebuilds the index.
@@ -95,9 +94,9 @@ class EntryReader:
         return fields
 
     def confirmed(self, index: int, begin_index: int, begin_position: int, last_index: int) -> Fields:
-        """Return the unit of an entry if its header, or the units next to it, agree with it.
+        """Return the unit of an entry if its header or the neighbouring units agree with it.
 
-        If the header is the damaged part, the entry is still found, so that old files can be deleted.
+        So an entry with a damaged header is still found, and old files can be deleted.
 
         Args:
             index: of the entry.
@@ -123,9 +122,9 @@ class EntryReader:
     def entries_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
         """Return the indexes of entries whose channel ends with the last byte of `channel`, or may have done so.
 
-        The latter have the mark of a leader's own entry in the body, but not the channel of one; no checksum covers it,
-        so the caller must check the whole entry. The others are not read: each costs about ten nanoseconds. All of them
-        must be in one file.
+        The latter have the mark of a leader's own entry in the body, but not its channel, which no checksum covers: the
+        caller must check the whole entry. Other entries are not read, which costs about ten nanoseconds each. All of
+        them must be in one file.
 
         Raises:
             store.errors.CorruptData: the index is damaged.
@@ -135,7 +134,7 @@ class EntryReader:
         return find(first_index, last_index, channel)
 
     def chain_crc_of(self, index: int) -> int:
-        """Return the chain checksum in the header of an entry; it is not checked, but it is that of this entry."""
+        """Return the chain checksum in the header of an entry, after a check that the header is this entry's."""
         position = self.proven(index)[1]
         file = self._file_with(index, position, HEADER_SIZE)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
@@ -158,7 +157,7 @@ class EntryReader:
         return found
 
     def _find_few_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
-        """Find them entry by entry, from their headers: for a few entries a tenth of the work."""
+        """Find them from the headers, one by one: for a few entries a tenth of the work."""
         tell_tale_at, found = self._codec.tell_tale_at, []
         for index in range(first_index, last_index + 1):
             _, position, size, _, _ = self.proven(index)
@@ -173,7 +172,7 @@ class EntryReader:
         return found
 
     def _file_with(self, index: int, position: int, size: int) -> MappedFile:
-        """Return the file with these bytes of entry `index`; a damaged index unit may have any position."""
+        """Return the file with these bytes of entry `index`; a damaged index unit may contain any position."""
         file = self._data.find(position)
         if file is None or not 0 <= size <= file.end_offset - position:
             raise self._index.corrupt(index)
@@ -181,7 +180,7 @@ class EntryReader:
 
 
 def decode_all(encoded: bytes) -> list[Entry]:
-    """Return the entries in checked bytes."""
+    """Decode entries whose bytes were checked."""
     offset, entries = 0, []
     while offset < len(encoded):
         entry = decode(encoded, offset)

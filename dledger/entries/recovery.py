@@ -1,16 +1,16 @@
-"""Determines, when a log is opened, which entries it has, and makes the files consistent with that.
+"""Determines the entries of a log at its opening, and makes the files consistent.
 
 1. Begin: the one in `loghead`; without the file, the first entry, after the blank that a deletion of the log's head may
    have left (DLedger `resetOffset`).
-2. Start: the data file of the checkpoint's end index, else the third last (DLedger's rule). Entries before it
-   were durable with their index units when the next file was begun, so only the units are compared with one another;
-   if they disagree, everything is checked and the index is rebuilt.
+2. Start: the data file of the checkpoint's end index, else the third last (DLedger's rule). Entries before it were
+   durable with their index units when the next file was created, so only the consistency of the units is checked; if
+   they are inconsistent, all entries are checked and the index is rebuilt.
 3. Scan: each entry from there on is checked; index units that disagree are rewritten.
-4. Settle: where the scan stops, `dledger.entries.tail` distinguishes end, torn tail, damaged tail and corruption; a
-   tail that is cut is overwritten with zeros, durably, before anything can be written after it.
+4. Tail: at the position where the scan stops, `dledger.entries.tail` distinguishes end, torn tail, damaged tail and
+   corruption; a tail that is cut is overwritten with zeros, durably, before any other write.
 5. Sync: entries that a killed process had written but not synced are made durable, so that they may be acknowledged.
 
-Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
+Source: DLedger `MmapFileStore.recover`; unlike DLedger, this checks the content, and cuts no durable entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dledger.storage.checkpoint import Checkpoint
     from store.fs.mapped_file_queue import MappedFileQueue
 
-# Without a checkpoint, this number of the last data files is checked entry by entry (DLedger's number).
+# Without a checkpoint, all entries of this number of last data files are checked (DLedger's number).
 _SCAN_FILE_COUNT = 3
 _ANY = WalkState(UNKNOWN, 0, UNKNOWN)
 
@@ -47,7 +47,7 @@ def recover(
     notes: list[str],
     damage: DamagePolicy,
 ) -> RecoveredEntries:
-    """Bring data files and index files into agreement.
+    """Recover the log and make data files and index files consistent.
 
     Args:
         data: the loaded data files.
@@ -55,12 +55,12 @@ def recover(
         checkpoint: the entries that were durable.
         head: the begin of the log, in the first data file; None: not known.
         codec: of the log.
-        notes: gets one sentence for each repair or cut.
-        damage: what to do about a damaged tail.
+        notes: receives one sentence for each repair or cut.
+        damage: the policy for a damaged tail.
 
     Raises:
-        store.errors.CorruptData: entries that were durable are missing or bad. No data file was changed.
-        store.errors.DiskFull: no room for an index file that must be rebuilt.
+        store.errors.CorruptData: entries that were durable are missing or invalid. No data file was changed.
+        store.errors.DiskFull: no space for an index file that must be rebuilt.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
     begin = _find_begin(data, head, codec)
@@ -101,7 +101,7 @@ def recover(
 
 @dataclass(frozen=True, slots=True)
 class RecoveredEntries:
-    """The log that the files contain.
+    """The recovered log.
 
     Attributes:
         begin_index: the first entry, or the one with which an empty log will begin.
@@ -111,8 +111,8 @@ class RecoveredEntries:
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
         end_position: after it.
-        chain_crc: its chain checksum, which the next entry continues; UNKNOWN (-1) in an empty log whose
-            begin is deleted.
+        chain_crc: its chain checksum, which the next entry continues; UNKNOWN (-1) in an empty log whose begin is
+            deleted.
     """
 
     begin_index: int
@@ -127,12 +127,11 @@ class RecoveredEntries:
 
 @dataclass(frozen=True, slots=True)
 class DamagePolicy:
-    """What recovery does about a damaged tail.
+    """How recovery treats a damaged tail.
 
     Attributes:
-        is_ours: no other program began this log: after its end there are only zeros.
-        give_up: called before a damaged tail is cut; it ends the vote of this node, which no longer has the entry, or
-            refuses.
+        is_ours: no other program wrote to this log, so the bytes after its end are zeros.
+        give_up: called before a damaged tail is cut; it gives up the node's vote, because the entry is lost, or raises.
     """
 
     is_ours: bool
@@ -141,13 +140,13 @@ class DamagePolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """A place between two entries.
+    """A position between two entries.
 
     Attributes:
         number: of the data file.
         offset: in that file.
         state: the constraints on the next entry.
-        end_position: after the last entry before it: the position of the cut, if no good entry follows.
+        end_position: end of the last entry before it: the position of the cut, if no valid entry follows.
     """
 
     number: int
@@ -157,7 +156,7 @@ class _Cursor:
 
 
 def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) -> _Cursor:
-    """Return the place of the first entry, or of the next one; file number = count of files: after all of them."""
+    """Return the cursor of the first entry, or of the next write; file number = count of files: after all files."""
     begin = _skip_blanks(data)
     if head is None:
         return begin
@@ -166,7 +165,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) 
     if begin.end_position < head.begin_position:
         raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
     if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
-        # The first entry did not fit at the begin, and is in the next file; or another program deleted more.
+        # The first entry did not fit at the begin and is in the next file, or another program deleted more files.
         first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
@@ -181,7 +180,7 @@ def _skip_blanks(data: MappedFileQueue) -> _Cursor:
             magic, size = BLANK.unpack_from(file.view(), offset)
             if magic != BLANK_MAGIC or not BLANK_SIZE_MIN <= size <= data.file_size - offset:
                 position = file.begin_offset + offset
-                # Only at position 0 is the entry known without its header: it is entry 0.
+                # Only at position 0 the index is known without a header: it is 0.
                 state = _ANY if position else WalkState(0, 0, NO_CHAIN)
                 return _Cursor(number, offset, state, position)
             offset += size
@@ -196,7 +195,7 @@ def _choose_start(
     begin_index: int,
     codec: EntryCodec,
 ) -> _Cursor:
-    """Return the begin of the file with which the scan begins; `begin` if there is no later one."""
+    """Return the begin of the first file to scan; `begin` if there is no later one."""
     is_bounded = checkpoint.end_index != NO_INDEX
     newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
     for number in range(newest, begin.number, -1):
@@ -210,7 +209,7 @@ def _choose_start(
 
 
 def _are_terms_right(data: MappedFileQueue, index: EntryIndex, first_index: int, last_index: int) -> bool:
-    """Return whether each run of one term in the index begins and ends like that of the entries; terms never decrease.
+    """Return whether the first and last index unit of each term agree with the entries; terms never decrease.
 
     The core relies on these terms: one wrong unit at the end of a run could lead to a wrong vote.
     """
@@ -235,10 +234,10 @@ def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
 def _head_cursor(
     data: MappedFileQueue, index: EntryIndex, number: int, head_index: int, codec: EntryCodec
 ) -> _Cursor | None:
-    """Return the cursor at the begin of a file, if the index agrees with the data about the entry before it.
+    """Return the cursor at the begin of a file, if index and data agree on the entry before it.
 
-    The chain checksum in the header of that entry, which is not scanned, is proven by that of the entry at the head,
-    which is computed from it. None: one of the two is damaged; a scan of the whole log finds which one.
+    The chain checksum in the header of that entry, which is not scanned, is verified by that of the entry at the head,
+    which is computed from it. None: one of the two is damaged; a scan of the whole log shows which one.
     """
     before = index.unit(head_index - 1)
     file = data.mapped_files[number - 1]
@@ -253,7 +252,7 @@ def _head_cursor(
 
 
 def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: EntryCodec, notes: list[str]) -> _Cursor:
-    """Check all entries from `start` on, and write their index units; return the place after the last good entry."""
+    """Check all entries from `start` on, and write their index units; return the cursor after the last valid one."""
     at = start
     rewritten: list[int] = []
     while True:
@@ -293,7 +292,7 @@ def _decide_tail(
     notes: list[str],
     damage: DamagePolicy,
 ) -> None:
-    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; zero what follows the end."""
+    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; zero the bytes after it."""
     has_data, next_index = holds_data(place), place.state.index
     if max(next_index, 0) <= checkpoint.end_index:
         raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
@@ -302,7 +301,7 @@ def _decide_tail(
     if not has_data:
         cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
     elif (good := find_good_after(place)) is not None:
-        # If old entries were deleted and the begin is not recorded, at least one entry of the log was durable: its
+        # If old entries were deleted and the begin is not recorded, at least one entry of the log was durable, so the
         # first one cannot be a lost write.
         if next_index == UNKNOWN or not is_lost_write(place):
             raise _corrupt(place, f"; a good entry follows at position {good}")
@@ -325,7 +324,7 @@ def _decide_tail(
 def _bad_place(
     data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
 ) -> BadEntryPlace:
-    """Return the place at which the scan stopped, and whether this program wrote the last good entry."""
+    """Return the place at which the scan stopped, and whether this program wrote the last valid entry."""
     files = data.mapped_files[end.number :]
     if end.state.index <= begin_index:
         return BadEntryPlace(files, end.offset, end.state, 0, codec, damage.is_ours)

@@ -1,4 +1,4 @@
-"""Disk space for entries that are about to be written: in the data files and in the index files."""
+"""Reserves disk space for the next entries, in the data files and in the index files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class EntryRoom:
-    """Reserves space in the files of one log; on a full disk the log that was set aside is deleted first.
+    """Reserves space in the files of one log; on a full disk it first deletes the log that was set aside.
 
     Args:
         data, index: of the log.
@@ -58,9 +58,9 @@ class EntryRoom:
             store.errors.DiskFull: as `reserve`.
         """
         (begin_index, begin_position), (end_index, end_position) = log_begin, log_end
-        # Entries that begin after the end of the log will not be accepted: the logs differ.
+        # Entries that begin after the end of the log will be refused: there is a gap.
         if span.position <= end_position - end_position % self._file_size + self._file_size:
-            # A delayed push may begin with entries that were deleted here.
+            # A delayed push may begin with entries that this node has deleted.
             begin = max(min(end_position, span.position), begin_position)
             first_index = max(min(end_index, span.first_index), begin_index)
             if span.last_index >= first_index:

@@ -1,14 +1,13 @@
 """The log on disk: appends, reads, truncates, deletes old files, and tracks which entries are durable.
 
 Data files hold the entries, index files hold the position of each one; no state is kept per entry in memory. A batch is
-joined once and written with one call for each file. Writes go to the page cache; `begin_flush` returns a ticket for
-the next sync. All methods are for one thread, except `EntriesTicket.sync` and `CheckpointTicket.save`.
+joined and written with one call per file. Writes go to the page cache; `begin_flush` returns a ticket for the next
+sync. All methods are for one thread, except `EntriesTicket.sync` and `CheckpointTicket.save`.
 
 Invariant: after the last entry's end all bytes of the data files are zero. Truncated bytes are overwritten, durably,
-before anything else may be written there, so neither a reader nor a recovery can mistake them for part of the log.
+before anything else may be written there, so that no reader and no recovery takes them for a part of the log.
 
-Place on the way of an append: between the driver, which decides nothing about bytes, and the mapped files.
-Source: DLedger `DLedgerMmapFileStore`.
+Place on the path of an append: between the driver and the mapped files. Source: DLedger `DLedgerMmapFileStore`.
 """
 
 from __future__ import annotations
@@ -76,8 +75,8 @@ class EntryStore:
         codec: distinguishes a leader's own entries from those of clients.
         data_file_size: bytes of each data file.
         max_body_bytes: the size of the largest body of an entry of this log.
-        recovery_notes: what opening the log repaired or cut, one sentence each.
-        recovered_checkpoint: the checkpoint that was found at opening.
+        recovery_notes: one sentence for each repair or cut at the opening.
+        recovered_checkpoint: the checkpoint found at the opening.
         aside: the log that a reset replaced.
     """
 
@@ -98,7 +97,7 @@ class EntryStore:
         # Every change of the log's end drops its results (`drop`).
         self._next = NextWrite(room, codec, parts.data.file_size, config.max_body_bytes)
         # Of the last entry, as `last_index`: the four change together (`_write`, `truncate`, `reset`). In an empty log
-        # the term is `NO_TERM`, and the others are those that the first entry will follow.
+        # the term is `NO_TERM`, and the others are the values that the first entry will follow.
         self.last_term = log.last_term
         self.end_position = log.end_position
         self._chain_crc = log.chain_crc
@@ -106,7 +105,7 @@ class EntryStore:
         # Index units before these were synced at the last roll, or are part of a ticket:
         # `_rolled_index <= _flushed_index <= last_index + 1`. Units after the last roll can be rebuilt by recovery.
         self._rolled_index = self._flushed_index = log.last_index + 1
-        # As last given to `begin_checkpoint`; only `close` uses it.
+        # The last argument of `begin_checkpoint`; only `close` uses it.
         self._committed_index = NO_INDEX
 
     # ------------------------------------------------------------------------------------------ opening and closing
@@ -120,9 +119,10 @@ class EntryStore:
         codec: EntryCodec = RAW_ENTRY_CODEC,
         give_up: GiveUp = keep_damaged_tail,
     ) -> Self:
-        """Lock and recover the log in `directory`, which is created if need be; finish an interrupted deletion.
+        """Lock and recover the log in `directory`, which is created if missing; finish an interrupted deletion.
 
-        `give_up` is called before a damaged tail is cut: it raises, or returns what it did (`damaged_tail`).
+        `give_up` is called before a damaged tail is cut: it raises, or returns a description of its measures
+        (`damaged_tail`).
 
         Raises:
             store.errors.StoreError: it is open in another process, damaged, or the disk is full: see the message.
@@ -133,10 +133,10 @@ class EntryStore:
         """Make everything durable, save a checkpoint, and unlock the directory.
 
         Args:
-            committed_index: all entries up to this one are committed; a checkpoint may have a higher index.
+            committed_index: all entries up to this one are committed; the last checkpoint may have a higher index.
 
         Raises:
-            store.errors.StorageFailed: what was not acknowledged before may be lost; the directory is unlocked.
+            store.errors.StorageFailed: unacknowledged entries may be lost; the directory is unlocked.
         """
         try:
             self._data.sync_all()
@@ -152,7 +152,7 @@ class EntryStore:
         self._index.queue.close()
         self._parts.lock.release()
 
-    # ---------------------------------------------------------------------------------------------- what it holds
+    # ---------------------------------------------------------------------------------------------- its content
 
     @property
     def durable_index(self) -> int:
@@ -165,10 +165,10 @@ class EntryStore:
         return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
     def term_before(self, index: int) -> int:
-        """Return the term of the entry before `index`; unknown unless the log has it or begins after it.
+        """Return the term of the entry before `index`; `UNKNOWN_TERM` unless the log has it or begins after it.
 
         Raises:
-            store.errors.CorruptData: index and data disagree; opening the store again rebuilds the index.
+            store.errors.CorruptData: index and data differ; opening the store again rebuilds the index.
         """
         if index == self.begin_index:
             return self.begin_prev_term
@@ -191,8 +191,8 @@ class EntryStore:
     def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
         """Return the longest span from `first_index` to at most `last_index_max` that can be sent in one push.
 
-        That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
-        always counts.
+        That is: of one term, in one data file, and together at most `size_bytes_max` bytes; the first entry is always
+        included.
 
         Raises:
             EntryNotFound: `first_index` is not in the log.
@@ -221,7 +221,7 @@ class EntryStore:
 
     def end_position_of(self, index: int) -> int:
         """Return the position after an entry; raises as `position_of`."""
-        # At the log's end it is known without a read.
+        # Fast path at the log's end, without a read.
         if index == self.last_index >= self.begin_index:
             return self.end_position
         _, position, size, _, _ = self._confirmed(index)
@@ -246,7 +246,7 @@ class EntryStore:
             store.errors.CorruptData: as `position_of`.
         """
         index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
-        # If a wrong unit misled the search, it is next to the result.
+        # A wrong unit that misled the search is next to the result.
         for at in range(max(index, self.begin_index), min(index + 1, self.last_index) + 1):
             self._confirmed(at)
         return index
@@ -264,7 +264,7 @@ class EntryStore:
         """Return the entry before the next one after `index`, for comparison; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
             return Predecessor(self.begin_position, self.begin_chain_crc)
-        # At the log's end it is known without a read.
+        # Fast path at the log's end, without a read.
         if index == self.last_index:
             return Predecessor(self.end_position, self._chain_crc)
         return Predecessor(self.end_position_of(index), self.chain_crc_before(index + 1))
@@ -284,14 +284,14 @@ class EntryStore:
 
         Raises:
             EntryNotFound: they are not all in the log.
-            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+            store.errors.CorruptData: the file's content has changed since it was written; do not use it.
         """
         return decode_all(self.read_checked(self.span_of(first_index, last_index)))
 
     def read_channel(self, first_index: int, last_index: int, channel: int) -> list[Entry]:
         """Return those of these entries that have `channel`, checked and decoded; raises as `read_entries`.
 
-        The others are not read: each costs about ten nanoseconds. All of them must be in one file.
+        Other entries are not read, which costs about ten nanoseconds each. All entries must be in one file.
         """
         self._check_held(first_index, last_index)
         found = self._reader.entries_of_channel(first_index, last_index, channel)
@@ -300,23 +300,23 @@ class EntryStore:
     def read_checked(self, span: Span) -> bytes:
         """Return the entries of a span that `fit` or `span_of` returned, as stored in the file.
 
-        All of their checksums are checked, which takes about a microsecond an entry.
+        All checksums are checked, which takes about a microsecond per entry.
 
         Raises:
-            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+            store.errors.CorruptData: the file's content has changed since it was written; do not use it.
         """
         return self._reader.read_checked(span, self.chain_crc_before(span.first_index))
 
     def read_span(self, span: Span) -> bytes:
-        """Return a span like `read_checked`; entries that are not durable yet were just written, and not checked."""
+        """Return a span like `read_checked`; recent entries that are not durable yet are not checked."""
         return self._reader.read(span) if span.last_index > self._flush.durable_index else self.read_checked(span)
 
     def data_file(self, position: int) -> MappedFile | None:
-        """Return the data file of the byte at `position`, if there is one; only to read."""
+        """Return the data file of the byte at `position`, if there is one, for reading only."""
         return self._data.find(position)
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """Return (path, end index) of the oldest data files, at most that number; entries of a file are below its end.
+        """Return (path, end index) of the oldest data files, at most `count_max`; the end index is exclusive.
 
         The file of the last entry is not among them.
 
@@ -337,7 +337,7 @@ class EntryStore:
     # ------------------------------------------------------------------------------------------------- appending
 
     def reserve(self, sizes_of_bodies: Sequence[int]) -> list[EntryRun]:
-        """Reserve space for entries with bodies of these sizes; return their positions, if they are appended next.
+        """Reserve space for entries with bodies of these sizes; return the positions that they will have.
 
         Args:
             sizes_of_bodies: at least one; must not change afterwards, because `append` compares its bodies with them.
@@ -357,11 +357,11 @@ class EntryStore:
         channel: int = 0,
         stamp_at: int | None = None,
     ) -> list[int]:
-        """Append an entry for each body into the page cache; return their positions.
+        """Write an entry for each body to the page cache; return their positions.
 
         Args:
             bodies: at least one; space is reserved here unless `reserve` was just called with their sizes.
-            first_index: must be `last_index + 1`; a check of the caller's state.
+            first_index: must be `last_index + 1`; checked as an assertion about the caller.
             term: of all of them; not below `last_term`.
             magic: of all of them.
             channel: of all of them.
@@ -394,7 +394,7 @@ class EntryStore:
         """Check entries of a peer before the core decides about them; return the memberships in them.
 
         Args:
-            span: what the peer says of them.
+            span: the peer's description of them.
             payload: their bytes.
             prev_term: the peer's term of the entry before them; if the local log agrees, position and chain checksum of
                 the first entry are checked against the local entry before it.
@@ -412,7 +412,7 @@ class EntryStore:
         return self._next.check_push(span, payload, before)
 
     def reserve_span(self, span: Span) -> None:
-        """Make room for entries of a peer.
+        """Reserve space for entries of a peer.
 
         Raises:
             store.errors.DiskFull: refuse the push; the log is unchanged.
@@ -421,12 +421,12 @@ class EntryStore:
         self._next.reserve_span(span, log_begin, (self.last_index + 1, self.end_position))
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
-        """Append the entries of a peer from `first_index` on, as they are, into the page cache.
+        """Write the entries of a peer from `first_index` on, unchanged, to the page cache.
 
         Args:
-            span: what the peer says of them.
+            span: the peer's description of them.
             payload: their bytes; checked here unless `check_push` did, and space is reserved unless `reserve_span` did.
-            first_index: must be `last_index + 1`; entries of the push before it are here already.
+            first_index: must be `last_index + 1`; earlier entries of the push are already in the log.
 
         Raises:
             CorruptPush, store.errors.DiskFull: nothing was appended.
@@ -455,7 +455,7 @@ class EntryStore:
         self._next.drop()
 
     def _leave_file(self, next_position: int) -> None:
-        """Fill the last data file with a blank; make the log durable: recovery trusts all files before the last."""
+        """Fill the last data file with a blank and sync the log: recovery trusts all files before the last."""
         self._data.write(self.end_position, encode_blank(next_position - self.end_position))
         self._data.sync(self.end_position, next_position)
         end_index = self.last_index + 1
@@ -465,7 +465,7 @@ class EntryStore:
     # --------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, first_index: int) -> None:
-        """Truncate the log from `first_index` on, durably; also a blank before it.
+        """Truncate the log from `first_index` on, durably, including a blank before it.
 
         Raises:
             store.errors.CorruptData: nothing was changed; the index is damaged, and opening the store rebuilds it.
@@ -474,7 +474,8 @@ class EntryStore:
         assert self.begin_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
         if first_index > self.last_index:
             return
-        # Index and header must agree before anything is changed: else one bit in the index could truncate too much.
+        # Index and header must agree before anything is changed: else a changed bit in the index could truncate too
+        # much.
         last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
@@ -490,10 +491,10 @@ class EntryStore:
         self._chain_crc = before.chain_crc
 
     def delete_before(self, index: int) -> None:
-        """Delete, durably, those data files all of whose entries are below `index`, and the index files of these.
+        """Delete, durably, the data files all of whose entries are below `index`, and their index files.
 
-        The file of the last entry is never deleted. `begin_index` is updated, to at most `index`. Memory that
-        readers have mapped of a deleted file stays valid until they release it.
+        The file of the last entry is never deleted. `begin_index` is updated, to at most `index`. Memory that readers
+        have mapped of a deleted file stays valid until they release it.
 
         Raises:
             store.errors.DiskFull: nothing was deleted (only if space for `loghead` could never be reserved).
@@ -506,7 +507,7 @@ class EntryStore:
         if begin_position <= self.begin_position:
             return
         begin_index = self.index_at_position(begin_position)
-        if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
+        if begin_index == self.begin_index:  # the first entry did not fit into the first file, which has none
             return
         prev_term, chain_crc = self._proven_before(begin_index)
         head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=chain_crc)
@@ -518,7 +519,7 @@ class EntryStore:
     def reset(
         self, begin_index: int, begin_position: int, prev_term: int, prev_chain_crc: int = -1, caught_up_index: int = -1
     ) -> None:
-        """Set all entries aside, durably, and begin an empty log.
+        """Set all entries aside, durably, and start an empty log.
 
         Args:
             begin_index: of its first entry.
@@ -559,17 +560,17 @@ class EntryStore:
     # -------------------------------------------------------------------------------------------------- flushing
 
     def begin_flush(self) -> EntriesTicket:
-        """Return a ticket whose `sync` makes everything written so far durable."""
+        """Return a ticket whose `sync` makes all entries written so far durable."""
         files = self._data.take_dirty()
-        # Not every time, because the index can be rebuilt; but often enough that little is left to sync at the end of a
-        # file.
+        # The index is synced only sometimes, because it can be rebuilt, but often enough that little is left to sync at
+        # the end of a file.
         if self.last_index - self._flushed_index >= _UNSYNCED_UNITS_MAX:
             files += self._index.queue.take_dirty()
             self._flushed_index = self.last_index + 1
         return self._flush.begin(self.last_index, files)
 
     def end_flush(self, ticket: EntriesTicket) -> None:
-        """Record that a ticket was synced; `durable_index` advances, but not over entries truncated meanwhile."""
+        """Record that a ticket was synced; `durable_index` advances, but not over truncated entries."""
         self._flush.end(ticket)
 
     def begin_checkpoint(self, committed_index: int) -> CheckpointTicket:
@@ -588,7 +589,7 @@ class EntryStore:
         term = UNKNOWN_TERM
         with suppress(CorruptData):
             term = self.term_before(index)
-            self.get(index)  # fits the chain
+            self.get(index)  # matches the chain checksum
             return term, self.chain_crc_before(index)
         return term, UNKNOWN
 

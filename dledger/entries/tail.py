@@ -1,7 +1,7 @@
 """Distinguishes a torn tail, which recovery may cut, from damage.
 
-If all bytes after the last good entry are zero, that is the end of the log. Otherwise the question is whether the bad
-entry was ever durable, because then it may have been acknowledged:
+If all bytes after the last valid entry are zero, that is the end of the log. Otherwise the question is whether the
+invalid entry was ever durable, because then it may have been acknowledged:
 
 | the bad place                                  | good entries after it | it is        | what is done             |
 | ---------------------------------------------- | --------------------- | ------------ | ------------------------ |
@@ -15,18 +15,18 @@ A power cut takes unsynced writes sector by sector, in any order: later ones may
 not. Before an entry is written, its range is zero (our logs are zero from their end on), and it is written with one
 call, so each of its sectors has either all bytes of the entry or zeros from the entry's begin (or the sector's) to the
 sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros and everything else
-that can be checked is correct. Damage looks different: it leaves wrong bytes, or zeros that end in the middle of a
-sector. If the entry's own data has a sector of zeros, one changed bit elsewhere in its body is recognised by the
-checksum, which shows whether one bit explains the difference. So are a few changed bits in the header of an empty entry
-whose last fields, zeros, begin the next sector. What cannot be distinguished from a lost write: more damage in the body
-of an entry with a sector of zeros, and a changed bit that was the only one in its sector.
+that can be checked is correct. Damage, in contrast, leaves wrong bytes, or zeros that end in the middle of a sector. If
+the entry's own data has a sector of zeros, one changed bit elsewhere in its body is recognised by the checksum, which
+shows whether one bit explains the difference. So are a few changed bits in the header of an empty entry whose last
+fields, zeros, begin the next sector. Two kinds of damage cannot be distinguished from a lost write: more than one
+changed bit in the body of an entry with a sector of zeros, and a changed bit that was the only one set in its sector.
 
-Java writes no checksums and leaves stale bytes after the end of the log, so its tails are cut as Java cuts them.
+Java writes no checksums and leaves stale bytes after the end of the log, so its tails are cut as in Java.
 
-"Good entries after it" must exclude stale bytes of truncated entries (Java leaves them; this program overwrites
-them) and bodies that look like entries: an entry counts only with a possible index, a term not
-below the last good one, correct checksums, and its own position in its header. Of Java's entries,
-which have no checksums, position field and position must differ as much as those of the last good entry.
+"Good entries after it" must exclude stale bytes of truncated entries (Java leaves them; this program overwrites them)
+and bodies that look like entries: an entry counts only if its index is possible, its term is not below the last valid
+one, its checksums are correct, and its header has its own position. Of Java's entries, which have no checksums,
+position field and position must differ by the same amount as those of the last valid entry.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from dledger.entries.format.walk import WalkState
     from store.fs.mapped_file import MappedFile
 
-# A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
+# Matches a header: a magic of 1 to 3 and a small channel; with the lookahead, matches may overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
 _MAGIC_SIZE = 4
 # Offsets of the chain checksum in a header, and of the term in the bytes that the checksum covers (`CHAIN`).
@@ -94,23 +94,23 @@ class BadEntryPlace:
 
     @property
     def position(self) -> int:
-        """Its position in the log."""
+        """The position in the log."""
         return self.file.begin_offset + self.offset
 
     def may_be(self, magic: int, channel: int) -> bool:
-        """Return whether the log may have entries of this kind."""
+        """Return whether the log may contain entries of this kind."""
         return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
 
 
 def holds_data(place: BadEntryPlace) -> bool:
-    """Return whether any byte from the bad place on is not zero."""
+    """Return whether any byte from the place on is not zero."""
     if place.file.find_data(place.position) < place.file.end_offset:
         return True
     return any(file.find_data(file.begin_offset) < file.end_offset for file in place.files[1:])
 
 
 def find_good_after(place: BadEntryPlace) -> int | None:
-    """Return the position of a good entry after the bad place, if there is one."""
+    """Return the position of a valid entry after the place, if there is one."""
     for file in place.files:
         begin = _skip_stated_size(place) if file is place.file else file.begin_offset
         data_end = file.find_data_end(begin)
@@ -124,12 +124,12 @@ def find_good_after(place: BadEntryPlace) -> int | None:
 
 
 def is_ours(place: BadEntryPlace) -> bool:
-    """Return whether this program wrote the log at the bad place: then everything not written yet is zero."""
+    """Return whether this program wrote the log at the place, so that all unwritten bytes are zero."""
     return place.is_after_ours or _gives_right_chain(place)
 
 
 def is_unfinished_step(place: BadEntryPlace) -> bool:
-    """Return whether only the blank at the end of a file follows, or what a lost sector left of it."""
+    """Return whether only the blank at the end of a file follows, or the remains of it after a lost sector."""
     view, begin = place.file.view(), place.offset
     blank = BLANK.pack(BLANK_MAGIC, len(view) - begin)
     end = begin + BLANK_SIZE_MIN
@@ -141,11 +141,10 @@ def is_unfinished_step(place: BadEntryPlace) -> bool:
 
 
 def is_lost_write(place: BadEntryPlace) -> bool:
-    """Return whether the bytes at the bad place can be the result of a write that did not reach the disk completely.
+    """Return whether the bytes at the place can be the result of a write that did not reach the disk completely.
 
-    That is: of the entry that should be there, everything up to some sector is correct, and that sector is zero (its
-    part after the entry's begin, for the sector in which it begins); and one changed bit in another sector does not
-    explain it.
+    That is: the expected entry is correct up to some sector, and that sector is zero (its part after the entry's begin,
+    for the sector in which it begins); and one changed bit in another sector does not explain it.
     """
     view, begin = place.file.view(), place.offset
     sector_end = _sector_end(begin, len(view))
@@ -175,7 +174,7 @@ def is_lost_write(place: BadEntryPlace) -> bool:
 
 
 def _skip_stated_size(place: BadEntryPlace) -> int:
-    """Return the begin of the search: after the bad entry if its header is correct, to exclude its body."""
+    """Return the begin of the search: after the invalid entry if its header is correct, to exclude its body."""
     view, offset = place.file.view(), place.offset
     if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
         size: int = HEADER.unpack_from(view, offset)[1]
@@ -192,7 +191,7 @@ def _is_good(place: BadEntryPlace, file: MappedFile, offset: int) -> bool:
         return False
     if offset + size > len(view) or term < state.term or index < max(state.index, 0):
         return False
-    # Entries between the bad place and this one have at least a header each.
+    # Each entry between the place and this one has at least a header.
     if state.index != UNKNOWN and index - state.index > (position - place.position) // HEADER_SIZE:
         return False
     if not chain_crc and not body_crc:
@@ -201,7 +200,7 @@ def _is_good(place: BadEntryPlace, file: MappedFile, offset: int) -> bool:
 
 
 def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
-    """Return whether everything that can be checked of `header`, complete or only its begin, is correct."""
+    """Return whether all checkable fields of `header`, which may be incomplete, are correct."""
     visible = len(header)
     fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
     magic, size, _, term, position, channel, chain_crc, body_crc, body_size = fields
@@ -223,9 +222,9 @@ def _is_header_right(place: BadEntryPlace, header: bytes) -> bool:
 
 
 def _is_damaged_empty_entry(place: BadEntryPlace, header: bytes) -> bool:
-    """Return whether `header`, the begin of one, is that of an empty entry except for a few changed bits.
+    """Return whether `header`, possibly incomplete, is that of an empty entry except for a few changed bits.
 
-    The bytes after it are zeros in an empty entry, too: then nothing was lost. Only the chain checksum shows that.
+    The bytes after it are zeros in an empty entry, too: then no sector was lost. Only the chain checksum shows that.
     """
     if len(header) <= _CHAIN_OFFSET or place.state.chain_crc == UNKNOWN:
         return False
@@ -242,13 +241,13 @@ def _kinds(place: BadEntryPlace) -> set[tuple[int, int]]:
 
 
 def _chain_at(place: BadEntryPlace, fields: tuple[int, ...]) -> int:
-    """Return the chain checksum of an entry with these header fields at the bad place."""
+    """Return the chain checksum of an entry with these header fields at the place."""
     magic, _, index, term, _, _, _, body_crc, _ = fields
     return crc32c(_chained(place, magic, index, term, body_crc))
 
 
 def _chained(place: BadEntryPlace, magic: int, index: int, term: int, body_crc: int) -> bytes:
-    """Return the bytes that the chain checksum of such an entry at the bad place covers."""
+    """Return the bytes covered by the chain checksum of such an entry at the place."""
     return CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc)
 
 

@@ -1,7 +1,7 @@
 """The port `EntryCodec`, which distinguishes a leader's own entries from those of clients; and raw logs.
 
 A leader itself appends some entries: a no-op when its term begins, a membership when the group changes. In a log of raw
-bytes their magic shows it:
+bytes the magic distinguishes them:
 
 | entry         | magic | channel | body |
 | ------------- | ----: | ------: | ---- |
@@ -45,18 +45,18 @@ class SystemEntry(NamedTuple):
 
 
 class EntryChecks(Protocol):
-    """Recognises a leader's own entries."""
+    """Validates a leader's own entries."""
 
     @property
     def kinds(self) -> frozenset[tuple[int, int]]:
-        """(magic, channel) of every entry that is not a client's; magic 1 with channel 0 is always a client's."""
+        """The (magic, channel) pairs of a leader's own entries; magic 1 with channel 0 is always a client's entry."""
         ...
 
     @property
     def tell_tale_at(self) -> int:
-        """Offset in a body of a byte in which a leader's own entries have bits 0x0C set to 0x04; -1: there is none.
+        """Offset of a body byte in which a leader's own entries have bits 0x0C set to 0x04; -1: there is none.
 
-        A client's entry that has them, too, is checked by `find_fault`: its channel may be damaged.
+        A client's entry with the same bits is checked by `find_fault`: its channel may be damaged.
         """
         ...
 
@@ -74,11 +74,11 @@ class EntryCodec(EntryChecks, Protocol):
 
     @property
     def applied_channel(self) -> int:
-        """The channel of the entries (magic 1) that a state machine gets."""
+        """The channel of the entries (magic 1) that are passed to a state machine."""
         ...
 
     def no_op(self) -> SystemEntry:
-        """Return the entry with which a leader begins its term."""
+        """Return the no-op with which a leader begins its term."""
         ...
 
     def membership(self, membership: Membership) -> SystemEntry:
@@ -102,11 +102,11 @@ class RawEntryCodec:
     tell_tale_at = -1
 
     def no_op(self) -> SystemEntry:
-        """Return the entry with which a leader begins its term: of magic 2, without a body."""
+        """Return the no-op with which a leader begins its term: magic 2, no body."""
         return SystemEntry(ENTRY_NOOP, 0, b"")
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """Return the entry for `membership`: of magic 3, its body JSON."""
+        """Return the entry for `membership`: magic 3, a JSON body."""
         return SystemEntry(ENTRY_CONFIG_CHANGE, 0, to_json(membership_to_object(membership)).encode())
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
@@ -116,17 +116,17 @@ class RawEntryCodec:
         return decode_membership(body, "an entry of magic 3")
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return None: header and checksums of a raw entry have no contradiction to find."""
+        """Return None: header and body of a raw entry are not redundant."""
 
 
 RAW_ENTRY_CODEC: EntryCodec = RawEntryCodec()
 
 
 def decode_membership(body: bytes, where: str) -> Membership:
-    """Return the membership that `body` has as JSON.
+    """Return the membership in the JSON of `body`.
 
     Raises:
-        MembershipUnreadable: it is no membership, or one of another version.
+        MembershipUnreadable: it is not a membership, or has another version.
     """
     try:
         return membership_from_object(foreign_json(body))

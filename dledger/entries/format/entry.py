@@ -1,7 +1,6 @@
 """The bytes of one entry, of its index unit and of a blank: layouts, encoding, decoding.
 
-Not here: scanning and checking entries in files or from the network
-(`dledger.entries.format.walk`).
+Not here: scanning and checking entries in files or from the network (`dledger.entries.format.walk`).
 
 All integers are big-endian; all but the checksums are signed. An entry, `HEADER` and then the body:
 
@@ -18,8 +17,8 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |     44 |    4 | i32   | body_size | bytes of the body |
 
 The index unit of entry i is stored at byte 32 * i of the index files. The chain checksum covers (the chain_crc field of
-the entry before, magic, index, term, body_crc) and so ties an entry to all earlier ones; at the log's begin, and
-after an entry that Java wrote (with 0 in both checksums), it starts with 0.
+the entry before, magic, index, term, body_crc) and so links an entry to all earlier ones; at the log's begin, and after
+an entry written by Java (with 0 in both checksums), it starts with 0.
 
 Source: DLedger `DLedgerEntryCoder`, `DLedgerEntryType`, `MmapFileList` (blank); the checksums are our own use of two
 fields that DLedger reserves and ignores.
@@ -44,7 +43,7 @@ INDEX_UNIT = struct.Struct(">iqiqq")
 CHAIN = struct.Struct(">IiqqI")
 # magic (-1), bytes of the blank including these eight; zeros follow
 BLANK = struct.Struct(">ii")
-# What is written into a body at `stamp_at`: the physical offset of its own first byte.
+# The value that is written into a body at `stamp_at`: the physical offset of the body's first byte.
 STAMP = struct.Struct(">q")
 
 HEADER_SIZE = 48
@@ -66,13 +65,13 @@ ENTRY_MAGICS = frozenset({ENTRY_NORMAL, ENTRY_NOOP, ENTRY_CONFIG_CHANGE})
 
 NO_CHAIN = 0
 
-# DLedger encodes into a buffer of 4 MiB. Eight bytes less, so that such an entry and the blank that must be
-# after it also fit into a data file of exactly 4 MiB.
+# DLedger encodes into a buffer of 4 MiB. Eight bytes less, so that the largest entry and the blank after it fit into a
+# data file of exactly 4 MiB.
 ENTRY_SIZE_MAX = (4 << 20) - BLANK_SIZE_MIN
 MAX_BODY_BYTES = ENTRY_SIZE_MAX - HEADER_SIZE
 
 
-# Not frozen: every entry that is read becomes one, and a frozen one takes four times as long to make.
+# Not frozen: one is created for every entry read, and creating a frozen one takes four times as long.
 @dataclass(slots=True)
 class Entry:
     """One entry, as stored in the log; the fields are those of the header."""
@@ -127,8 +126,8 @@ def encode_batch(
         first_index: index of the first entry.
         term: of all of them.
         position: of the first entry in the log.
-        chain_crc: the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
-            the chain starts again, with a first entry without a chain checksum (0).
+        chain_crc: the chain_crc field of the entry before; 0 at the beginning; -1: not known; the chain then restarts,
+            and the first entry has no chain checksum (0).
         magic: of all of them.
         channel: of all of them.
         stamp_at: position in each body at which its physical offset (entry position + 48) is written before the
@@ -160,13 +159,13 @@ def encode_batch(
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the head of a blank of `size` (>= 8) bytes; the zeros after it are in the file already."""
+    """Return the head of a blank of `size` (>= 8) bytes; the file already has zeros after it."""
     assert size >= BLANK_SIZE_MIN, size
     return BLANK.pack(BLANK_MAGIC, size)
 
 
 def decode(buffer: bytes | memoryview, offset: int) -> Entry:
-    """Return the entry whose header begins at `offset` of `buffer`; nothing is checked.
+    """Return the entry whose header begins at `offset` of `buffer`, without any check.
 
     Raises:
         struct.error: the header does not fit into the buffer.

@@ -1,7 +1,7 @@
-"""Positions of entries: back to back, or at the begin of the next data file if an entry does not fit.
+"""Positions of entries: contiguous, or at the begin of the next data file if an entry does not fit.
 
 An entry fits into a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
-replicas use this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.
+replicas apply this rule, so they agree on every position. Source: DLedger `MmapFileList.preAppend`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EntryRun:
-    """Entries of a batch that are stored back to back in one data file.
+    """Entries of a batch that are contiguous in one data file.
 
     Attributes:
         begin: number of its first body in the batch.
@@ -43,7 +43,7 @@ def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: i
     count = len(sizes_of_bodies)
     begin_position = place(end_position, sizes_of_bodies[0] + HEADER_SIZE, data_file_size)
     total = sum(sizes_of_bodies) + HEADER_SIZE * count
-    # If the whole batch fits, each part does: this is so for nearly every batch.
+    # Fast path: nearly every batch fits as a whole.
     if place(begin_position, total, data_file_size) == begin_position:
         return [EntryRun(0, count, begin_position, begin_position + total)]
     runs: list[EntryRun] = []

@@ -1,9 +1,9 @@
-"""Scans entries that are back to back, in a file or in a push, and checks each one: one loop for both.
+"""Scans contiguous entries, in a file or in a push, and checks each one.
 
-Checked are: a known kind (magic and channel), sizes that agree and fit, the next index, a term not
-below the one before, the content of a leader's own entry by the log's codec, and, if they are present (not 0), the
-body checksum, the chain checksum and the position. An entry without checksums was written by Java; its position field
-may legally differ from its position (DLedger 0.4 keeps the leader's), so it is not compared.
+Each entry must have a known kind (magic and channel), consistent sizes, the next index and a term not below the
+previous one; the log's codec checks the content of a leader's own entry; if they are present (not 0), the body
+checksum, the chain checksum and the position must match. An entry without checksums was written by Java; its position
+field may legally differ from its position (DLedger 0.4 keeps the leader's), so it is not compared.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNKNOWN: Final = -1
 WALK_COUNT_MAX = 4096
 # A disk writes whole sectors: a power cut tears a write only at multiples of this.
 SECTOR_SIZE_BYTES: Final = 512
-# The last offset in a sector at which a header has its chain checksum (bytes 36 to 40) in the same sector.
+# The last offset in a sector at which the chain checksum of a header (bytes 36 to 40) is in the same sector.
 _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
 # The bytes after the last entry in a file, where a magic would be.
 _END: Final = bytes(4)
@@ -39,12 +39,12 @@ def walk(
     count_max: int = WALK_COUNT_MAX,
     codec: EntryChecks = RAW_ENTRY_CODEC,
 ) -> EntryWalk:
-    """Check entries of `buffer[offset:end]`, one after the other, until one is bad.
+    """Check the entries of `buffer[offset:end]` in order, up to the first invalid one.
 
     Args:
         buffer: the entries.
-        offset: where the first one begins.
-        end: where the last one must end.
+        offset: begin of the first one.
+        end: end of the last one.
         position: of the first entry in the log.
         state: the constraints on the first one.
         count_max: stop after this number of entries.
@@ -53,7 +53,7 @@ def walk(
     index, term, chain_crc = state.index, state.term, state.chain_crc
     units: list[bytes] = []
     special: list[int] = []
-    # The hot loop of followers and of recovery: names are bound once, nothing is computed twice.
+    # The hot loop of followers and recovery, so lookups are hoisted out of it.
     add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
     checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN
     header_end, displacement = end - header_size, position - offset
@@ -86,13 +86,13 @@ def walk(
         index, term, chain_crc, is_index_known = at_index + 1, at_term, at_chain, True
         offset = next_offset
         count_max -= 1
-    if special and special[-1] == len(units):  # the bad entry
+    if special and special[-1] == len(units):  # the invalid entry
         special.pop()
     is_stopped = offset < end and count_max > 0
     return EntryWalk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
 
 
-# Not frozen: every read of entries makes some, and a frozen one takes four times as long to make.
+# Not frozen: every read of entries creates some, and creating a frozen one takes four times as long.
 @dataclass(slots=True)
 class WalkState:
     """The constraints on the next entry.
@@ -108,17 +108,17 @@ class WalkState:
     chain_crc: int
 
 
-# Not frozen: every read of entries makes one, and a frozen one takes four times as long to make.
+# Not frozen: every read of entries creates one, and creating a frozen one takes four times as long.
 @dataclass(slots=True)
 class EntryWalk:
-    """The end of a walk.
+    """The result of a walk.
 
     Attributes:
-        units: index units of the good entries.
-        special: the numbers, among them, of entries that are not clients'.
-        offset: in the buffer, after the last good entry.
-        state: what the next entry must agree with.
-        is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
+        units: index units of the valid entries.
+        special: the numbers, within `units`, of entries that are not clients'.
+        offset: in the buffer, after the last valid entry.
+        state: the constraints on the next entry.
+        is_stopped: True: the bytes at `offset` are not a valid entry; False: the end or the count was reached.
     """
 
     units: list[bytes]
@@ -129,12 +129,12 @@ class EntryWalk:
 
 
 def chain_before(begin_index: int) -> int:
-    """Return the chain value before a log's first entry: 0 for entry 0, else UNKNOWN: the one before is deleted."""
+    """Return the chain value before a log's first entry: 0 for entry 0, else UNKNOWN (the entry before is deleted)."""
     return UNKNOWN if begin_index else NO_CHAIN
 
 
 def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
-    """Return whether the header of an empty entry may have lost only its checksums, and so looks like one of Java's."""
+    """Return whether an empty entry may have lost its checksums only, and so looks like one of Java's."""
     is_checksum_apart = offset % SECTOR_SIZE_BYTES > _LAST_WHOLE_CHECKSUM
     return is_checksum_apart and buffer[next_offset : next_offset + len(_END)] == _END
 
