@@ -1,6 +1,6 @@
-"""`python -m dledger.testing`: run simulated clusters, one line a seed.
+"""`python -m dledger.testing`: run simulated clusters and print one line per seed.
 
-Exit status: 0 when no invariant was violated; 1 otherwise, with the seeds and how to replay each.
+Exit status: 0 when no invariant was violated; 1 otherwise, with the failed seeds and the command that replays each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for and return the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m dledger.testing", description="Run simulated clusters.")
     parser.add_argument("--shell", action="store_true", help="run clients, gRPC's place, connections and nodes, too")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
@@ -94,7 +94,7 @@ def _run_batch(options: argparse.Namespace) -> bool:
 def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Iterable[Result]:
     """Run the seeds one by one if their events or history are printed, else in `--jobs` processes."""
     if options.shell:
-        # Only here: it loads gRPC and the whole node, which takes its time in each worker process.
+        # Imported only here, because it loads gRPC and the whole node, which is slow in each worker process.
         from dledger.testing.shell.runner import run_shell_seed, run_shell_seeds  # noqa: PLC0415
 
         if options.trace:

@@ -1,6 +1,6 @@
 """Administrators of a running group: transfers, membership changes, deletion of old files. Drawn from the seed.
 
-Most of it is asked at bad moments and of the wrong node, as it happens; what is refused is counted, too.
+Requests are sent at arbitrary times and also to wrong nodes; refusals are counted, too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _VOTERS_MAX = 5
 
 
 class Administrator:
-    """Orders operations of administrators until it is stopped.
+    """Schedules operations of administrators until it is stopped.
 
     Args:
-        world: what the run shares.
-        machines: all nodes' machines.
+        world: the shared state of the run.
+        machines: the machines of all nodes.
     """
 
     def __init__(self, world: World, machines: Mapping[str, SimMachine]) -> None:
@@ -45,12 +45,12 @@ class Administrator:
         }
 
     def start(self) -> None:
-        """Order the first operation after a while, if this run has any."""
+        """Schedule the first operation, if this run has any."""
         if self._world.options.admin_ops:
             self._wait()
 
     def stop(self) -> None:
-        """Order nothing any more."""
+        """Schedule no further operations."""
         self._is_stopped = True
 
     def _wait(self) -> None:
@@ -68,7 +68,7 @@ class Administrator:
         self._wait()
 
     def _choose(self) -> SimProcess | None:
-        """Return the leader, as a rule, else any running node."""
+        """Return the leader in most cases, else a random running node."""
         running = [machine.process for machine in self._machines.values() if machine.process is not None]
         leaders = [process for process in running if process.raft.role is Role.LEADER]
         if leaders and self._random.random() < 0.9:
@@ -85,18 +85,18 @@ class Administrator:
         possible = [(MembershipAction.ADD, node_id) for node_id in strangers]
         possible += [(MembershipAction.REMOVE, node_id) for node_id in learners]
         if len(membership.voters) < _VOTERS_MAX:
-            # An administrator waits for learners to be promoted, and asks again and again.
+            # An administrator repeats the promotion of learners until it succeeds.
             possible += [(MembershipAction.PROMOTE, node_id) for node_id in learners for _ in range(5)]
-        # No voter is removed while others lost something: too few might be left.
+        # No voter is removed while others have lost data: too few voters might be left.
         if len(membership.voters) > _VOTERS_MIN and not self._world.checks.damage.lost:
             possible += [(MembershipAction.REMOVE, node_id) for node_id in membership.voters]
         if possible:
             self._change(process, *self._random.choice(possible))
 
     def _confuse_members(self, process: SimProcess) -> None:
-        """Ask for anything: what is so already, what makes no sense, and what takes all voters away but one.
+        """Request arbitrary changes: redundant ones, invalid ones, and the removal of all voters but one.
 
-        Members have another address than the founders' none now and then, so that addresses are compared, too.
+        Some members get an address, unlike the founders, so that addresses are compared, too.
         """
         action = self._random.choice(tuple(MembershipAction))
         if action is not MembershipAction.REMOVE or not self._world.checks.damage.lost:
@@ -111,7 +111,7 @@ class Administrator:
         others = [machine.process for machine in self._machines.values() if machine.process is not None]
         chosen = process if self._random.random() < 0.5 else self._random.choice(others)
         floor = chosen.retention_floor
-        # Mostly all that may be deleted: a lagging node must then reset its log.
+        # In most cases everything that may be deleted, so that a lagging node must reset its log.
         chosen.delete_before(floor if self._random.random() < 0.7 else self._random.randint(0, max(0, floor)))
 
     def _request_id(self, *, is_transfer: bool) -> int:

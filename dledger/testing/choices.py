@@ -1,6 +1,6 @@
 """The operations of a run: of the nemesis, and of administrators.
 
-Their random streams are still named after "troubles" and "chores": other names would change the run of every seed.
+Their random streams keep the former names "troubles" and "chores": other names would change the run of every seed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class NemesisOp(StrEnum):
-    """What the plan of a run can order; what of it takes effect is counted as `Fault`."""
+    """The operations of the nemesis; those that take effect are counted as `Fault`."""
 
     KILL = "kill"
     STOP = "stop"
@@ -44,7 +44,7 @@ class NemesisOp(StrEnum):
 
 
 class AdminOp(StrEnum):
-    """What administrators do in a run."""
+    """The operations of administrators."""
 
     TRANSFER = "transfer"
     CHANGE_MEMBERS = "change_members"
@@ -52,9 +52,9 @@ class AdminOp(StrEnum):
     CONFUSE_MEMBERS = "confuse_members"
 
 
-# What operators do to directories (`dledger.testing.nemesis.directories`).
+# Operators' mistakes with directories (`dledger.testing.nemesis.directories`).
 DIRECTORY_OPS = (NemesisOp.EXCHANGE, NemesisOp.LOSE_IDENTITY, NemesisOp.PUT_FOREIGN)
-# Drawn apart from the others, or brought by a focus: the draws of all other runs are those of before they existed.
+# Drawn from a separate stream, or added by a focus, so that the draws of older operations do not change.
 LATER_OPS = (
     NemesisOp.CUT_HEAD,
     NemesisOp.MUTE,

@@ -1,4 +1,4 @@
-"""Simulated clients: each calls the node that it believes to lead, waits for the answer, pauses, and repeats."""
+"""Simulated clients: each calls the presumed leader, waits for the answer, pauses, and repeats."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _STAMPED_SIZE_MIN_BYTES = 2 * ID_SIZE_BYTES
 
 
 class Client:
-    """One client with one operation under way.
+    """One client with at most one operation in flight.
 
     Args:
-        world: what the run shares.
-        machines: the nodes that it can talk to.
-        name: for its random numbers.
+        world: the shared state of the run.
+        machines: the nodes that it can call.
+        name: of its random stream.
         think_max_us: pause between an answer and the next operation.
 
     Attributes:
-        is_stopped: it begins nothing any more.
+        is_stopped: it begins no further operation.
         appended_count: operations that were acknowledged as appended.
     """
 
@@ -84,8 +84,8 @@ class Client:
             size = random.randint(size_min, options.body_size_max_bytes)
             pattern = body_id.to_bytes(ID_SIZE_BYTES, "big")
             body = (pattern * (size // ID_SIZE_BYTES + 1))[:size]
-            # Zeros at the end, alone in a sector, look like a write that was lost: there a damaged entry costs no vote
-            # (ADR 21), and the checks do not know that.
+            # Zeros at the end that fill a sector look like a lost write: a damaged entry there costs no vote (ADR 21),
+            # which the checks do not model.
             bodies.append(body if size == ID_SIZE_BYTES else body[:-1] + _LAST_BYTE)
         return Operation(first_id, tuple(bodies), stamp_at)
 
@@ -98,7 +98,7 @@ class Client:
             process.propose(operation, partial(self._answer, number))
 
     def _process_of(self, node_id: str) -> SimProcess | None:
-        """Return a node that runs; None: it does not, or this client cannot reach it."""
+        """Return the running process of a node; None: it is down, or this client cannot reach it."""
         machine = self._machines.get(node_id)
         return None if machine is None else machine.process
 
@@ -119,7 +119,7 @@ class Client:
         self._answer(number, OperationOutcome.OPEN, process.raft.leader_id if is_served else None)
 
     def _answer(self, number: int, outcome: OperationOutcome, leader_id: str | None) -> None:
-        """Send an answer back; called by the node in the middle of its event batch, so it is only scheduled here."""
+        """Send an answer back; the node calls this during its event batch, so the answer is only scheduled here."""
         latency_us = int(self._random.random() * _LATENCY_MAX_US)
         self._world.scheduler.after(latency_us, self._take_answer, number, outcome, leader_id)
 

@@ -1,7 +1,7 @@
 """The clocks of a simulated machine: a monotonic one and the time of day.
 
-The monotonic one has a rate of its own and can stop, as in a suspended virtual machine; the time of day can be set at
-any moment.
+The monotonic clock has its own rate and can stop, as in a suspended virtual machine; the time of day can be set at any
+time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SimClock:
         rate_ppm: microseconds of the monotonic clock in a second of true time.
 
     Attributes:
-        is_set: the time of day was set by hand.
+        is_set: the time of day was changed.
     """
 
     __slots__ = ("_rate_ppm", "_scheduler", "_stopped_at_us", "_stopped_us", "_wall_offset_us", "is_set")
@@ -50,11 +50,11 @@ class SimClock:
         return -(-duration_us * _PPM // self._rate_ppm)
 
     def wall_us(self) -> int:
-        """Return the time of day: microseconds since the epoch, as this machine believes."""
+        """Return the time of day: microseconds since the epoch by this machine's clock."""
         return _WALL_EPOCH_US + self._scheduler.now_us + self._wall_offset_us
 
     def set_wall(self, offset_us: int) -> None:
-        """Set the time of day to `offset_us` away from the true one."""
+        """Set the time of day to the true one plus `offset_us`."""
         self._wall_offset_us = offset_us
         self.is_set = True
 

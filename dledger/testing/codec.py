@@ -1,7 +1,7 @@
-"""Leaders' entries as a log of messages has them, for runs that are drawn to have such a log.
+"""Leaders' entries in the form of a log of messages, for runs with such a log.
 
-As there (`commitlog.record.system_records`, which this package must not import) they are of magic 1, the channel says
-what they are, and the store stamps their place into their bodies.
+As in `commitlog.record.system_records`, which this package must not import, they have magic 1, the channel gives their
+kind, and the store stamps their positions into their bodies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BODY_AT = len(_FRAME) + 1
 
 
 class ChannelEntryCodec:
-    """`EntryCodec`; a body is a frame of 36 bytes, the channel and, of a membership, JSON."""
+    """`EntryCodec`; a body consists of a frame of 36 bytes, the channel and, for a membership, JSON."""
 
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NORMAL, _NO_OP_CHANNEL), (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL)})
     applied_channel = 0
@@ -32,21 +32,21 @@ class ChannelEntryCodec:
     tell_tale_at = 3
 
     def no_op(self) -> SystemEntry:
-        """Return the entry with which a leader begins its term: of magic 1, in channel 2."""
+        """Return the no-op with which a leader begins its term: magic 1, channel 2."""
         return _entry(_NO_OP_CHANNEL, b"")
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """Return the entry that brings `membership`: of magic 1, in channel 3."""
+        """Return the entry for `membership`: magic 1, channel 3."""
         return _entry(_MEMBERSHIP_CHANNEL, to_json(membership_to_object(membership)).encode())
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """Return the membership that an entry of channel 3 brings; None for any other entry."""
+        """Return the membership in an entry of channel 3; None for any other entry."""
         if (magic, channel) != (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL):
             return None
         return decode_membership(body[_BODY_AT:], "an entry of channel 3")
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return (expected, found) if the body's frame contradicts channel and position; None: it agrees."""
+        """Return (expected, found) if the body's frame contradicts channel and position; None if it agrees."""
         if (magic, channel) == (ENTRY_NORMAL, 0):
             is_own = body[:_STAMP_AT] == _FRAME[:_STAMP_AT]
             return ("an entry of a client in channel 0", "one of a leader") if is_own else None

@@ -1,8 +1,8 @@
-"""Shapes of runs that dwell where few others come: half of all seeds draw one of these on top of their own.
+"""Shapes of runs for rare situations: half of all seeds draw one of these in addition to their own.
 
-Drawn independently, the ingredients of a rare situation seldom meet: a transfer while members change, a snapshot on its
-way when the leader's log moves on, a lease while answers are late. A focus brings the ingredients of one such place
-together and often. What it leaves open stays as drawn.
+Independent draws rarely combine the ingredients of a rare situation: a transfer during a membership change, a snapshot
+in flight while the leader's log advances, a lease with delayed answers. A focus combines the ingredients of one such
+situation, and often. All other options stay as drawn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def with_focus(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _leases(options: SimOptions, random: Random) -> SimOptions:
-    """Trust leases, on clocks with the largest permitted drift, with delayed answers and suspended processes.
+    """Use leases, on clocks with the largest permitted drift, with delayed answers and suspended processes.
 
     Clients soon try another node, so that they reach the new leader, and the old one while its lease may last.
     """
@@ -73,7 +73,7 @@ def _leases(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _snapshots(options: SimOptions, random: Random) -> SimOptions:
-    """Save snapshots all the time and delete what is before them, so that a node that was down must reset its log."""
+    """Save snapshots and delete the entries before them all the time, so that a lagging node must reset its log."""
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((3, 8)),
@@ -102,9 +102,10 @@ def _snapshots(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _members(options: SimOptions, random: Random) -> SimOptions:
-    """Change the members all the time, often in ways without sense, down to one voter, while leaders come and go.
+    """Change the members all the time, also by invalid requests, down to one voter, while leaders change.
 
-    Where clients say little, a membership is the first entry that a leader alone holds, and that the next one cuts.
+    With few client requests, a membership is often the first entry that only the leader has, and that the next leader
+    truncates.
     """
     rates_ppm = (*options.clock_rates_ppm[: options.node_count], _TRUE_PPM, _TRUE_PPM)
     return replace(
@@ -119,19 +120,19 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
             AdminOp.DELETE_HEAD,
         ),
         admin_interval_us=15_000,
-        # A leader that dies between the file and the entry leaves a membership that its log does not hold.
+        # A leader that dies between saving the file and writing the entry leaves a membership that is not in its log.
         nemesis_ops=(NemesisOp.ISOLATE, NemesisOp.CUT_ONE_WAY, NemesisOp.KILL, NemesisOp.SPLIT, NemesisOp.DIE_IN_STEP),
         nemesis_interval_us=random.choice((60_000, 150_000)),
         downtime_max_us=200_000,
         think_max_us=random.choice((options.think_max_us, 400_000)),
-        # What a removed node had sent, or was sent, comes late.
+        # Messages from and to a removed node arrive late.
         network=replace(options.network, replay_rate=0.05, spike_rate=0.05, spike_latency_us=200_000),
         is_founded_in_peace=True,
     )
 
 
 def _deposed(options: SimOptions, random: Random) -> SimOptions:
-    """Depose leaders with entries that no other node holds, bring them back, and replace disks meanwhile."""
+    """Depose leaders with entries that no other node has, let them return, and replace disks in between."""
     return replace(
         options,
         nemesis_ops=(NemesisOp.WIPE, NemesisOp.ISOLATE, NemesisOp.BRIDGE, NemesisOp.SPLIT, NemesisOp.KILL),
@@ -173,7 +174,7 @@ def _foreign_heads(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _full_disks(options: SimOptions, random: Random) -> SimOptions:
-    """Fill disks and slow them down, while leaders change."""
+    """Fill disks and slow them down while leaders change."""
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((0, 5, 20)),
@@ -191,7 +192,7 @@ def _full_disks(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _handovers(options: SimOptions, random: Random) -> SimOptions:
-    """Hand the leadership on all the time, while what was said before comes once more."""
+    """Transfer the leadership all the time, while earlier messages are replayed."""
     return replace(
         options,
         admin_ops=(AdminOp.TRANSFER,),
@@ -203,7 +204,7 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
             preferred_leader_ids=("n1", "s0"),
             max_leadership_transfer_wait_index=random.choice((2, 1_000)),
         ),
-        # The request to start an election (TimeoutNow) comes late, too: another node leads by then, or the target.
+        # TimeoutNow is delayed, too: by then another node leads, or the target does.
         network=replace(
             options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.1, spike_latency_us=150_000
         ),
@@ -212,7 +213,7 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _damage(options: SimOptions, random: Random) -> SimOptions:
-    """Flip bits, misdirect writes, fail reads and damage what is on its way, one after the other."""
+    """Flip bits, misdirect writes, fail reads and damage messages, one after the other."""
     return replace(
         options,
         snapshot_threshold=random.choice((0, 5, 20)),

@@ -1,4 +1,4 @@
-"""Garbage collection in a process that runs seeds. It imports nothing of the product, which may still get probes."""
+"""Garbage collection in a process that runs seeds. It must not import the product, which may still get probes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def collect_garbage_rarely() -> None:
-    """Never examine again what is imported, and what runs make seldom: it took a tenth of the processor's time."""
+    """Freeze imported objects and collect rarely: collections took a tenth of the processor's time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

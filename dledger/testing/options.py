@@ -1,7 +1,7 @@
 """The options of one run, drawn from its seed: number of nodes, speeds, sizes, faults.
 
-Not every fault is on in every run ("swarm testing"): if everything fails all the time, little progress is made, and few
-defects are found. Each seed turns on some faults and draws their rates.
+Each seed enables only some faults and draws their rates ("swarm testing"): if everything fails all the time, the
+cluster makes little progress, and few defects are found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dledger.testing.network.network import NetworkOptions
 __all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_terms"]
 
 _INDEX_UNIT_SIZE_BYTES = 32
-# The share of runs without faults until the first commit: a group needs all its voters to begin, so with faults many
+# The share of runs without faults until the first commit: founding a group needs all its voters, so with faults many
 # runs would never begin.
 _PEACE_SHARE = 0.8
 _MESSAGE_LOG_SHARE = 0.4
@@ -25,7 +25,7 @@ _STRANGE_SHARE = 0.15
 _DAMAGED_FRAMES_SHARE = 0.15
 _TRUE_PPM = 1_000_000
 _DRIFT_MAX_PPM = 60_000
-# True clocks, clocks with the error of bad hardware, and clocks that nothing may depend on.
+# Exact clocks, clocks with the error of bad hardware, and arbitrarily wrong ones.
 _CLOCK_RATES_PPM = (
     (1_000_000,),
     (950_000, 1_000_000, 1_050_000),
@@ -34,42 +34,43 @@ _CLOCK_RATES_PPM = (
 )
 
 
-# What is acknowledged from the page cache does not outlive these.
+# Entries acknowledged from the page cache may be lost by these.
 _DURABILITY_OPS = (NemesisOp.CUT_POWER, NemesisOp.CUT_POWER_OF_ALL, NemesisOp.FAIL_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
 class SimOptions:
-    """The whole shape of a run.
+    """The options of a run.
 
     Attributes:
-        seed: everything random follows from it.
-        node_count: members that found the group.
-        spare_count: further nodes, which wait to be added.
+        seed: determines all random choices.
+        node_count: founding members.
+        spare_count: further nodes, to be added later.
         snapshot_threshold: entries between two snapshots of the state machine; 0: there is no state machine.
-        admin_ops: what administrators do.
+        admin_ops: operations of administrators.
         admin_interval_us: mean time between two of them.
-        is_message_log: leaders' entries are as in a log of messages: of magic 1, with a channel of their own.
-        is_founded_in_peace: nothing goes wrong until the first leader has committed something.
-        lease_share: part of the reads that may be answered by a lease; 0 where clocks keep to no bound.
+        is_message_log: leaders' entries are as in a log of messages: magic 1 and a special channel.
+        is_founded_in_peace: no faults until the first leader has committed an entry.
+        lease_share: part of the reads that may use the lease; 0 if clocks have no bound on drift.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
-        raft: timings of the core, some ten times faster than in production, so that idle time is short.
-        tick_us: how often a node looks at its clock.
+        raft: timings of the core, about ten times faster than in production, so that idle time is short.
+        tick_us: interval of a node's ticks.
         turn_delay_max_us: events of a node are batched for up to this time; 0: each is a batch.
         sync_min_us, sync_max_us: how long an ordinary sync takes.
         checkpoint_interval_us: how often a node saves its checkpoint.
         clock_rates_ppm: each node's clock against true time, in parts per million.
-        network: its behaviour while faults are on.
-        client_count, think_max_us, bodies_max, body_size_max_bytes, read_share: what clients do.
-        client_time_out_us: a client gives up waiting; the outcome is unknown.
-        nemesis_ops: what the nemesis may order.
-        nemesis_interval_us: mean time between two orders.
-        downtime_max_us: a dead node comes back within this.
+        network: its behaviour during faults.
+        client_count, think_max_us, bodies_max, body_size_max_bytes, read_share: the load of the clients.
+        client_time_out_us: time after which a client stops waiting; the outcome is then unknown.
+        nemesis_ops: possible operations of the nemesis.
+        nemesis_interval_us: mean time between two of them.
+        downtime_max_us: a dead node restarts within this time.
         safety_us: length of the phase with faults.
-        liveness_us: within this time of peace a write must be accepted and all logs be equal.
-        focus: what the run dwells on (`dledger.testing.focus`); "" when on nothing.
-        dead_max: at most this many voters, a minority, stay down or faulty for good: the others must work without them.
+        liveness_us: time without faults within which a write must be accepted and all logs must be equal.
+        focus: the rare situation of the run (`dledger.testing.focus`); "": none.
+        dead_max: number of voters, a minority, that may stay down or faulty permanently: the others must work without
+            them.
     """
 
     seed: int
@@ -146,12 +147,12 @@ class SimOptions:
 
 
 def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool = True) -> SimOptions:
-    """Draw the shape of run `seed`.
+    """Draw the options of run `seed`.
 
     Args:
         seed: any integer.
-        node_count: overrides the drawn number of founders; all else stays as drawn.
-        is_focused: the run may dwell on something rare, and some nodes may stay dead.
+        node_count: overrides the drawn number of founders; the other options stay as drawn.
+        is_focused: the run may have a focus, and some nodes may stay dead.
     """
     random = Random(f"{seed}/options")
     options = _with_admin_ops(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
@@ -165,7 +166,7 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
 
 
 def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
-    """Enable mistaken directories and changed bytes of messages, each in some runs of any shape."""
+    """Enable wrong directories and damaged messages, each in some runs."""
     if random.random() < _STRANGE_SHARE:
         options = replace(options, nemesis_ops=(*options.nemesis_ops, *DIRECTORY_OPS))
     if random.random() < _DAMAGED_FRAMES_SHARE:
@@ -174,7 +175,7 @@ def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _with_admin_ops(options: SimOptions, random: Random) -> SimOptions:
-    """Add what belongs to a group that changes: spare nodes, snapshots, retention, transfers, leases."""
+    """Add administration: spare nodes, snapshots, retention, transfers, leases."""
     spare_count = random.choice((0, 0, 1, 2))
     admin_ops = tuple(op for op in AdminOp if op not in LATER_ADMIN_OPS and random.random() < 0.4)
     drift_ppm = max(abs(rate_ppm - _TRUE_PPM) for rate_ppm in options.clock_rates_ppm)
@@ -209,7 +210,7 @@ def _with_admin_ops(options: SimOptions, random: Random) -> SimOptions:
 
 
 def quick_elections(raft: RaftConfig) -> RaftConfig:
-    """Return a configuration with elections within moments, and small pushes, one at a time."""
+    """Return a configuration with very short election timeouts, and small pushes, one at a time."""
     return replace(
         raft,
         heart_beat_time_interval_ms=20,
@@ -222,9 +223,9 @@ def quick_elections(raft: RaftConfig) -> RaftConfig:
 
 
 def with_short_terms(options: SimOptions, random: Random) -> SimOptions:
-    """Make a run in which most leaders die within moments of their election, and the next ones too.
+    """Make most leaders die shortly after their election.
 
-    Entries then stay uncommitted over many terms, on changing nodes: the ground of Raft's figure 8.
+    Entries then stay uncommitted over many terms, on changing nodes: the situation of Raft's figure 8.
     """
     return replace(
         options,
@@ -273,7 +274,7 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
 
 
 def _draw_each(possible: tuple[int, ...], random: Random, seed: int, drawn_count: int, count: int) -> tuple[int, ...]:
-    """Draw a clock rate for each of `count` nodes; their number does not change what is drawn for the rest."""
+    """Draw a clock rate for each of `count` nodes; their number does not affect the other draws."""
     drawn = [random.choice(possible) for _ in range(drawn_count)]
     more = Random(f"{seed}/clocks")
     return (*drawn[:count], *(more.choice(possible) for _ in range(count - drawn_count)))

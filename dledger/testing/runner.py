@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dledger.testing.options import SimOptions
     from dledger.testing.world import Parts
 
-# Seeds that a worker process takes at a time: few, so that all workers end together, and enough to amortise the cost.
+# Seeds per task of a worker process: few, so that all workers end together, but enough to amortise the overhead.
 _CHUNK_SEEDS = 4
 
 
@@ -36,7 +36,8 @@ class Result:
         shape: the options that shaped the run.
         summary: None when it failed.
         failure: the violation, with the last lines of the trace; "" without one.
-        branches: which were taken, one byte each (`dledger.testing.coverage.branches`); b"" when they are not measured.
+        branches: the branches taken, one byte each (`dledger.testing.coverage.branches`); b"" when they are not
+            measured.
         is_shell: it is a run of the shell's simulator (`dledger.testing.shell`).
     """
 
@@ -57,7 +58,7 @@ class Result:
 
     @property
     def line(self) -> str:
-        """The run in one line."""
+        """The result as one line."""
         summary = self.summary
         if summary is None:
             reason = self.failure.splitlines()[0]
@@ -74,10 +75,10 @@ class Result:
 def run_options(
     options: SimOptions, parts: Parts | None = None, emit: Callable[[str], None] | None = None
 ) -> tuple[SimulationSummary | None, str]:
-    """Run one shape to its end or to its first violation; return its summary, or the violation.
+    """Run to the end or to the first violation; return the summary, or the violation.
 
     Args:
-        options: the shape.
+        options: of the run.
         parts: faulty parts to use; None: production code.
         emit: receives the trace line by line.
     """
@@ -98,7 +99,7 @@ def run_seed(
     """Run one seed.
 
     Args:
-        seed: which run.
+        seed: of the run.
         node_count: 3 or 5; None: drawn by the seed.
         emit: receives the trace line by line.
         parts: parts to use, such as a core that records its history; None: production code.
@@ -114,7 +115,7 @@ def run_seeds(
     """Run many seeds and yield their results in the order of the seeds.
 
     Args:
-        seeds: which runs.
+        seeds: of the runs.
         node_count: as in `run_seed`.
         jobs: worker processes; 1 runs them here, unless their branches are measured.
         is_measured: results contain the branches that their runs took.

@@ -1,7 +1,7 @@
-"""The simulated clock: one heap of actions, run one after the other in the order of their times.
+"""The simulated clock: a heap of actions, run in the order of their times.
 
-Nothing here reads a real clock. Two actions of the same time run in the order in which they were asked for, so that
-a run depends on its seed alone.
+No real clock is read. Actions of the same time run in the order in which they were scheduled, so that a run depends on
+its seed alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Scheduler:
 
     Attributes:
         now_us: simulated microseconds since the run began.
-        event_count: actions run so far.
+        event_count: number of actions run.
     """
 
     __slots__ = ("_heap", "_sequence", "event_count", "now_us")
@@ -36,7 +36,7 @@ class Scheduler:
         heappush(self._heap, (self.now_us + delay_us, self._sequence, action, arguments))
 
     def run_until(self, end_us: int, is_done: Callable[[], bool] | None = None) -> bool:
-        """Run actions up to and including `end_us`, or until `is_done` says so (asked after each action).
+        """Run actions up to and including `end_us`, or until `is_done` returns True (called after each action).
 
         Returns:
             Whether `is_done` ended the run.

@@ -64,10 +64,10 @@ class SimulationSummary:
 
 
 class Simulation:
-    """A cluster that is about to run.
+    """A simulated cluster.
 
     Args:
-        options: the shape of the run.
+        options: of the run.
         parts: the production code; tests use faulty parts.
         emit: receives the trace line by line; None: only its last lines are kept, in `trace`.
     """
@@ -110,7 +110,7 @@ class Simulation:
 
         Raises:
             Violation: an invariant does not hold.
-            Exception: whatever the code under test raised where it must not.
+            Exception: an unexpected exception of the code under test.
         """
         for machine in self._machines.values():
             machine.boot()
@@ -126,7 +126,7 @@ class Simulation:
         self._heal()
         self._await_liveness()
         self._await_deletions()
-        # Meanwhile there may have been an election, of which not all members have the first entry.
+        # An election in between is possible, after which not all members have the leader's first entry yet.
         self._await_equal_logs()
         self._world.checks.clients.check_log()
         self._compare_files()
@@ -179,7 +179,7 @@ class Simulation:
                 raise Violation(
                     "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {non_voting}"
                 )
-            # A long log may take long, but there must be progress.
+            # A long log may take long, as long as there is progress.
             end_us += _PROGRESS_US
 
     def _await_deletions(self) -> None:
@@ -204,7 +204,7 @@ class Simulation:
         }
 
     def _has_converged(self) -> bool:
-        """Return whether all members have equal logs, all of it committed, and their votes."""
+        """Return whether all members have equal, completely committed logs, and count as voters."""
         members = self._members
         last_index = max(process.raft.last_index for process in members)
         if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
@@ -215,7 +215,7 @@ class Simulation:
 
     @property
     def _members(self) -> list[SimProcess]:
-        """Processes of the members, by the newest leader, or else by the node with the highest commit index."""
+        """Processes of the members according to the newest leader, or else the node with the highest commit index."""
         knowing = max(
             self._running,
             key=lambda process: (process.raft.role is Role.LEADER, process.raft.term, process.raft.commit_index),

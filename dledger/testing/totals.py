@@ -30,8 +30,8 @@ class Totals:
     Attributes:
         first_seed, last_seed: what was run; None before the first result.
         seed_count: results so far.
-        failed: those that violated something.
-        event_count, simulated_us: of the others together.
+        failed: runs with a violation.
+        event_count, simulated_us: totals of the others.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Totals:
         return self._digest.hexdigest()[:16]
 
     def add(self, result: Result) -> None:
-        """Take the next result."""
+        """Add the next result."""
         self.first_seed = result.seed if self.first_seed is None else self.first_seed
         self.last_seed = result.seed
         self.seed_count += 1
@@ -68,10 +68,10 @@ class Totals:
                 sums[name] = sums.get(name, 0) + count
 
     def table(self, wall_s: float, jobs: int) -> Table:
-        """Return everything as a table, in the form of Markdown.
+        """Return all totals as a Markdown table.
 
         Args:
-            wall_s: how long the runs took.
+            wall_s: duration of the runs, in seconds.
             jobs: the number of processes.
         """
         table = Table(box=box.MARKDOWN)
@@ -103,7 +103,7 @@ class Totals:
 
 
 def append_to_ledger(path: str, totals: Totals, wall_s: float) -> None:
-    """Append the line of a batch to the ledger, which is created if need be."""
+    """Append the line of a batch to the ledger, which is created if missing."""
     with open(path, "a", encoding="utf-8") as ledger:  # noqa: PTH123 - as it is named on the command line
         if ledger.tell() == 0:
             ledger.write(_HEAD)

@@ -1,4 +1,4 @@
-"""The story of a run: each event with its time and node; the last lines for a failure, or all as they happen."""
+"""The story of a run: each event with its time and node; all lines during the run, or the last ones after a failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Trace:
     """Collects lines, which are formatted only when they are printed.
 
     Args:
-        scheduler: gives the time.
+        scheduler: provides the time.
         emit: called with every line at once; None: only the last lines are kept.
 
     Attributes:
@@ -31,7 +31,7 @@ class Trace:
         self._kept: deque[tuple[int, str, str, tuple[object, ...]]] = deque(maxlen=KEPT_LINES_MAX)
 
     def note(self, who: str, text: str, *values: object) -> None:
-        """Add a line: `text % values`, in the words of the one that it happened to."""
+        """Add a line: `text % values`, about the node `who`."""
         line = (self._scheduler.now_us, who, text, values)
         if self._emit is None:
             self._kept.append(line)

@@ -1,4 +1,4 @@
-"""Counts of the work that a cluster did in a run, so that a run without work is noticed."""
+"""Counts the work of a cluster in a run, so that a run without work is detected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class SimWork(StrEnum):
-    """Something that a cluster did; the value is its name in the line of a run."""
+    """A kind of work; the value is its name in the line of a run."""
 
     COMMITTED = "commits"
     ELECTED = "elections"
@@ -28,7 +28,7 @@ class SimWork(StrEnum):
 
 
 class WorkCounts:
-    """How much of each was done in one run."""
+    """The amount of each kind of work in one run."""
 
     __slots__ = ("_counts",)
 
@@ -36,7 +36,7 @@ class WorkCounts:
         self._counts = dict.fromkeys(SimWork, 0)
 
     def add(self, work: SimWork, count: int = 1) -> None:
-        """Note that `work` was done `count` times more."""
+        """Add `count` to `work`."""
         self._counts[work] += count
 
     def as_dict(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Objects that all simulated nodes of a run share, and the production code that they are built from."""
+"""Objects shared by all simulated nodes of a run, and the production code that they are built from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The production code that a node is built from; a test inserts a faulty part to see whether the checks detect it.
+    """The production code that a node is built from; a test inserts a faulty part to verify that the checks detect it.
 
     `make_message_codec` creates the codec of a leader's internal entries in runs whose log contains messages.
     """
@@ -41,7 +41,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all nodes of a run share."""
+    """The objects shared by all nodes of a run."""
 
     options: SimOptions
     scheduler: Scheduler
@@ -54,7 +54,7 @@ class World:
 
 
 class MachinePort(Protocol):
-    """The properties and methods of a machine that the process on it uses."""
+    """The port of a machine for the process on it."""
 
     sync_delay_us: int
     clock: SimClock

@@ -26,7 +26,7 @@ def node_directory(node_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """The checks of logs, elections, answers to clients, and states; and which disks are damaged."""
+    """The checks of logs, elections, answers to clients and states, and the record of damaged disks."""
 
     log: LogChecks
     elections: ElectionChecks
@@ -36,7 +36,7 @@ class Checks:
 
 
 def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
-    """Return the checks of a run that has just begun."""
+    """Return the checks for a new run."""
     book = LogBook()
     views = {
         node_id: LogView(node_id, disk, f"{node_directory(node_id)}/data", options.data_file_size_bytes, book)

@@ -1,7 +1,7 @@
 """Checks of the answers to clients.
 
-An acknowledged append stays at the index of its answer (I3, I5), a refused one is nowhere (I13), nothing is twice (I7),
-and no linearizable read misses what was acknowledged, or read, before it began (I6).
+An acknowledged append stays at the index of its answer (I3, I5), a refused one is not in the log (I13), none is in the
+log twice (I7), and no linearizable read misses an entry that was acknowledged or read before it began (I6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STAMP_SIZE_BYTES = 8
 
 
 class OperationOutcome(Enum):
-    """What is known of an append."""
+    """The known outcome of an append."""
 
     OPEN = "open"
     APPENDED = "appended"
@@ -31,13 +31,13 @@ class OperationOutcome(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """An append of one client: `bodies[i]` begins with `first_id + i`: each entry is unique.
+    """An append of one client: `bodies[i]` begins with `first_id + i`: so each entry is unique.
 
     Attributes:
         first_id: id of the first body.
         bodies: what the client sent.
-        stamp_at: where the store writes the physical offset into each body; None: nowhere.
-        outcome: what the client knows by now.
+        stamp_at: position in each body at which the store writes the physical offset; None: nowhere.
+        outcome: known to the client.
     """
 
     first_id: int
@@ -47,7 +47,7 @@ class Operation:
 
 
 class ClientChecks:
-    """All operations of a run, and what was promised for them.
+    """All operations of a run and their outcomes.
 
     Args:
         committed: the committed entries, as `LogChecks` collects them.
@@ -58,7 +58,7 @@ class ClientChecks:
         self._operations: dict[int, tuple[Operation, int]] = {}
         self._read_floors: dict[int, int] = {}
         self._next_id = 1
-        # The greatest index that a read was served, by whichever node.
+        # The greatest read index served by any node.
         self._read_index = -1
         self.acknowledged_index = -1
         self.acknowledged_count = 0
@@ -100,11 +100,11 @@ class ClientChecks:
         operation.outcome = OperationOutcome.NOT_APPENDED
 
     def begin_read(self, read_id: int) -> None:
-        """Note that a client asks for a linearizable read: it sees what was acknowledged, or read, before it began."""
+        """Record the begin of a linearizable read: it must see every entry acknowledged or read before."""
         self._read_floors[read_id] = max(self.acknowledged_index, self._read_index)
 
     def end_read(self, read_id: int, index: int) -> None:
-        """Note that a node lets the client read up to `index`; reads that begin from now on see at least that."""
+        """Record a served read up to `index`; later reads must see at least that."""
         floor = self._read_floors.pop(read_id)
         if index < floor:
             detail = f"a read sees up to {index}; {floor} was acknowledged or read before it began"
@@ -117,11 +117,11 @@ class ClientChecks:
         self._read_floors.pop(read_id)
 
     def check_log(self) -> None:
-        """Look at the whole committed log once, at the end of a run."""
+        """Check the whole committed log, at the end of a run."""
         seen: dict[int, int] = {}
         for record in self._committed:
             if not record.is_of_client:
-                # A leader's own: a no-op, or a membership.
+                # A leader's own entry: a no-op or a membership.
                 continue
             body_id = int.from_bytes(record.body[:ID_SIZE_BYTES], "big")
             operation, offset = self._operations.get(body_id, (None, 0))

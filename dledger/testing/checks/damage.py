@@ -1,9 +1,9 @@
-"""Bits that disks flip and disks that are replaced: on which nodes, so that a minority at most is hit, and which were.
+"""Chooses the nodes for flipped bits and replaced disks, at most a minority at a time, and records them.
 
-A flip may destroy any data on the damaged node's disk, and a new disk all of it; other nodes lose nothing, and the
-group nothing that it acknowledged. This holds while the nodes that lost something, and are not readmitted yet, are a
-minority of the voters: every majority of the others then intersects every majority that acknowledged something. It
-holds at any moment, whatever the damaged node acknowledged just before, and whichever other nodes hold it.
+A flip may destroy any data on the damaged node's disk, and a new disk loses all of it; other nodes lose no data, and
+the group loses no acknowledged entry. This holds while the nodes with a loss that are not readmitted yet are a minority
+of the voters: every majority of the others then intersects every majority that acknowledged an entry. It holds at any
+time, regardless of the damaged node's last acknowledgements.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LOCK_NAME = "lock"
 
 
 class Damage:
-    """What is broken on which disk.
+    """The record of damaged and replaced disks.
 
     Args:
         disks: by node.
-        founders: the nodes that the settings name.
+        founders: the nodes in the settings.
 
     Attributes:
-        changing: nodes with a membership change under way: the next majorities are not known then.
+        changing: nodes with a membership change in progress, during which the next majorities are not known.
     """
 
     def __init__(self, disks: dict[str, SimDisk], founders: tuple[str, ...]) -> None:
@@ -46,12 +46,12 @@ class Damage:
         self._founders = founders
         self._damaged: set[str] = set()
         self._repaired: set[str] = set()
-        # Wiped, or without a vote because of a damaged tail, and not readmitted to the group yet.
+        # Nodes that were wiped, or gave up their vote because of a damaged tail, and are not readmitted yet.
         self._non_voting: set[str] = set()
         self._memberships: dict[str, Membership] = {}
-        # What each node knows to be committed.
+        # The commit index known to each node.
         self._settled: dict[str, Membership] = {}
-        # The group of which each node believes leaders and candidates.
+        # The group id from which each node accepts leaders and candidates.
         self._believed: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._former_incarnations: dict[str, int] = {}
@@ -60,17 +60,17 @@ class Damage:
         self._founded: set[str] = set()
 
     def is_damaged(self, node_id: str) -> bool:
-        """Whether bits of this node's disk were flipped and not repaired since."""
+        """Whether this node's disk has unrepaired flipped bits."""
         return node_id in self._damaged
 
     def may_have_sent_damage(self, node_id: str) -> bool:
-        """Whether entries of this node's disk that are still under way may be damaged: since its repair, too."""
+        """Whether messages in flight from this node may contain damaged entries, also after a repair."""
         return node_id in self._damaged or node_id in self._repaired
 
     def can_lose(self, node_id: str) -> bool:
-        """Return whether the nodes that lost something stay a minority with this one, whichever membership is in force.
+        """Return whether the nodes with losses and this one are a minority in every membership that may be in force.
 
-        Learners count as if they voted: they may be promoted before their loss is found.
+        Learners count as voters, because they may be promoted before their loss is found.
         """
         if node_id in self.lost or self.changing or not self._is_founded():
             return False
@@ -80,31 +80,31 @@ class Damage:
 
     @property
     def lost(self) -> list[str]:
-        """Nodes with a damaged disk, those that lost what they had and have no vote again yet, and those taken away."""
+        """Nodes with a damaged disk, nodes with a loss that are not readmitted yet, and nodes that are taken away."""
         gone = self._damaged | self._non_voting | self._absent
         return [node_id for node_id in self._disks if node_id in gone]
 
     def take_away(self, node_id: str) -> bool:
-        """Return whether the group can do without this node; then it must, from now on, until it is given back."""
+        """Take this node away until it is given back, if the group can work without it; return whether it can."""
         is_spared = self.can_lose(node_id)
         if is_spared:
             self._absent.add(node_id)
         return is_spared
 
     def is_group_known(self) -> bool:
-        """Return whether every founder has stored the group id: before, it trusts all nodes of its settings."""
+        """Return whether every founder has stored the group id; until then it trusts all nodes in its settings."""
         return all(self._believed.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
 
     def give_back(self, node_id: str) -> None:
-        """Note that a node that was taken away is there again, with all that it had."""
+        """Record that a node that was taken away is back with all its data."""
         self._absent.discard(node_id)
 
     def runs(self, node_id: str, raft: Raft) -> list[str]:
-        """Look at what a running node believes of the group and of itself; return which nodes count again by that."""
+        """Record a running node's group id and voting status; return the nodes that count again."""
         state = raft.state
         self._memberships[node_id] = state.memberships[-1].membership
         self._settled[node_id] = state.memberships[0].membership
-        # Read where it is kept: what the core makes of it is what the run is to find out.
+        # Read from the state, not through the core's own rules, which are under test.
         self._believed[node_id] = state.committed_group_id or (0 if state.is_founding else state.founding_group_id)
         if state.is_founding:
             self._incarnations.pop(node_id, None)
@@ -115,14 +115,15 @@ class Damage:
         self._founded.add(node_id)
         member = self._settled[node_id].get(node_id)
         if member is not None and member.is_voter and member.incarnation != state.incarnation:
-            # It came to the founding too late and has to be readmitted as if it had been wiped.
+            # It missed the founding and must be readmitted like a wiped node.
             self._non_voting.add(node_id)
         return self._readmit() if self._non_voting else []
 
     def _readmit(self) -> list[str]:
-        """Find the nodes whose return is committed, as every other voter knows that lost nothing.
+        """Find the nodes whose readmission every voter without a loss knows to be committed.
 
-        A voter that does not know it cannot count their votes: if another one were lost now, a vote could not be won.
+        A voter without that knowledge does not count their votes: after another loss no candidate could win an
+        election.
         """
         readmitted = []
         for node_id in self.non_voting:
@@ -140,7 +141,7 @@ class Damage:
         return readmitted
 
     def _is_founded(self) -> bool:
-        """Return whether every founder has met the group: before, a wiped one would forget a vote that others count."""
+        """Return whether no founder is founding; until then a wiped founder would forget a vote that others count."""
         return all(node_id in self._founded for node_id in self._founders)
 
     @property
@@ -156,13 +157,13 @@ class Damage:
         self._memberships.pop(node_id, None)
 
     def gave_up_vote(self, node_id: str) -> None:
-        """Note that a node took what its log ends with for damaged; a crash alone must never look so."""
+        """Record that a node treated the end of its log as damaged, which a crash alone must never cause."""
         if node_id not in self._damaged:
             raise Violation("vote given up", f"{node_id} gave its vote up, and its disk has changed no bit")
         self.lose_vote(node_id)
 
     def lose_vote(self, node_id: str) -> None:
-        """Note that a node lost something that it promised: it must not count until it is readmitted."""
+        """Record that a node lost acknowledged data: it must not count until it is readmitted."""
         self._non_voting.add(node_id)
         self._settled.pop(node_id, None)
         self._believed.pop(node_id, None)
@@ -171,12 +172,12 @@ class Damage:
             self._former_incarnations[node_id] = former
 
     def came_back(self, node_id: str, raft: Raft, *, has_lost: bool) -> bool:
-        """Note that a node with a damaged disk has started; say whether it must be readmitted, as far as is known.
+        """Record the start of a node with a damaged disk; return whether it must be readmitted, as far as is known.
 
         Args:
             node_id: the node.
             raft: its core.
-            has_lost: it lost something that it promised. If it did not, it may give its vote up all the same.
+            has_lost: it lost acknowledged data. Even without a loss it may give up its vote.
         """
         former = self._incarnations.get(node_id)
         if has_lost or (former is not None and raft.state.incarnation != former):
@@ -188,21 +189,21 @@ class Damage:
         """Flip a few bits of one file of a node; return its path.
 
         Args:
-            node_id: whose disk.
-            random: which bits.
+            node_id: owner of the disk.
+            random: chooses the bits.
             counts: counts them.
-            is_cached: the page cache, too, holds the flipped bits.
+            is_cached: also flip the bits in the page cache.
 
         Returns:
-            None when nothing was done: too many others have lost something, or the disk is empty.
+            None when nothing was done: too many others have losses, or the disk is empty.
         """
-        # The end of the log as often as others: what becomes of its last entry is decided by other rules.
+        # The end of the log is chosen as often as all other places, because special rules apply to the last entry.
         is_at_end = random.random() < _AT_END_SHARE
         chosen = self._choose_file(node_id, random, is_at_end=is_at_end)
         if chosen is None:
             return None
         path, inode = chosen
-        # Where the file holds something, as a rule: most of a file is empty.
+        # In most cases a place with data, because most of a file is empty.
         used = len(bytes(inode.durable).rstrip(b"\0")) if random.random() < 0.9 else len(inode.durable)
         begin = random.randrange(max(0, used - _END_SIZE_BYTES) if is_at_end else 0, max(1, used))
         for _ in range(random.randint(1, _BYTES_MAX)):
@@ -213,9 +214,9 @@ class Damage:
         return path
 
     def misdirect(self, node_id: str, random: Random, counts: FaultCounts) -> str | None:
-        """Write a sector of one file to the place of another one, on the disk and in the page cache.
+        """Copy a sector of one file over a sector of another one, on the disk and in the page cache.
 
-        The sector's own place keeps it: if the newest write were missing there, that would look like one never done.
+        The source sector is kept: a missing newest write there would look like a write that never happened.
 
         Returns:
             The path of the file that was overwritten; None when nothing was done, as in `flip`.
@@ -226,7 +227,7 @@ class Damage:
         written, inode = _sector_of(source[1], random), target[1]
         begin = random.randrange(len(inode.durable)) // SECTOR_SIZE_BYTES * SECTOR_SIZE_BYTES
         if not any(written):
-            # Zeros over the last entry look like a write that was never done.
+            # Zeros over the last entry look like a write that never happened.
             return None
         changes = [was ^ now for was, now in zip(inode.durable[begin : begin + len(written)], written, strict=False)]
         if not any(changes):
@@ -239,16 +240,16 @@ class Damage:
         return target[0]
 
     def _choose_file(self, node_id: str, random: Random, *, is_at_end: bool = False) -> tuple[str, Inode] | None:
-        """Return a file of this node that may be damaged, with its path; None: no file may.
+        """Choose a file of this node to damage and return it with its path; None: there is none.
 
         Args:
-            node_id: whose.
-            random: which.
-            is_at_end: the last data file that holds anything, if there is one.
+            node_id: owner of the file.
+            random: chooses it.
+            is_at_end: choose the last data file with data, if there is one.
         """
         if not self.can_lose(node_id):
             return None
-        # Each kind of file as often as any other, however many there are.
+        # Each kind of file is chosen equally often, whatever the number of files.
         kinds = [
             [
                 (f"{path}/{name}", inode)
@@ -264,7 +265,7 @@ class Damage:
         return random.choice(random.choice(kinds))
 
     def look_again(self, node_id: str) -> bool:
-        """Return whether the node has just overwritten all that was damaged: then it is whole again."""
+        """Return whether the node has overwritten all damage, so that its disk is intact."""
         disk = self._disks[node_id]
         if node_id in self._damaged and not any(inode.cache_flips or inode.durable_flips for inode in disk.inodes()):
             self._damaged.remove(node_id)
@@ -273,7 +274,7 @@ class Damage:
         return False
 
     def repair(self, node_id: str) -> None:
-        """Put the files back as they were: the operator had a copy."""
+        """Restore the files, as from an operator's copy."""
         if node_id in self._damaged:
             self._damaged.remove(node_id)
             self._repaired.add(node_id)
@@ -286,7 +287,7 @@ def _is_data(path: str) -> bool:
 
 
 def _sector_of(inode: Inode, random: Random) -> bytes:
-    """Return a sector of a file, as a rule one that holds something."""
+    """Return a sector of a file, in most cases one with data."""
     used = len(bytes(inode.durable).rstrip(b"\0"))
     begin = random.randrange(max(1, used)) // SECTOR_SIZE_BYTES * SECTOR_SIZE_BYTES
     return bytes(inode.durable[begin : begin + SECTOR_SIZE_BYTES])

@@ -1,10 +1,10 @@
-"""Checks of elections: one leader a term (I1), one vote a term, and terms that never go back (I10).
+"""Checks of elections: one leader per term (I1), one vote per term, and terms that never decrease (I10).
 
-Promises are derived from the messages of a node, on which others rely: a message proves that its sender's term,
-and a granted vote that the vote, is durable; both are read back from the simulated disk at the moment of sending.
+The checks start from the messages of a node, on which others rely: when it sends a message, its term must be durable,
+and when it grants a vote, the vote must be durable; both are read from the simulated disk at that moment.
 
 A node whose disk was wiped forgets its votes. Its messages say that it is founding, and candidates do not count its
-vote towards a majority (ADR 7): such a vote binds it only in this life of its disk, any other vote permanently.
+vote towards a majority (ADR 7): such a vote is binding only until the disk is wiped again, any other vote permanently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ElectionChecks:
-    """The leaders, the votes, and the terms that nodes have shown.
+    """The leaders, the votes, and the terms that nodes have sent.
 
     Args:
         disks: by node.
@@ -39,11 +39,11 @@ class ElectionChecks:
 
     @property
     def election_count(self) -> int:
-        """Terms that had a leader."""
+        """The number of terms with a leader."""
         return len(self._leaders)
 
     def started(self, node_id: str, saved: HardState) -> None:
-        """Look at the term and vote with which a node comes back."""
+        """Check the term and vote with which a node restarts."""
         if saved.term < self._shown_terms[node_id]:
             raise Violation("term", f"{node_id} came back in {saved.term} after it showed {self._shown_terms[node_id]}")
         vote = self._votes[node_id].get(saved.term)
@@ -54,12 +54,12 @@ class ElectionChecks:
         self._terms[node_id] = 0
 
     def wiped(self, node_id: str) -> None:
-        """Record that a node's directory is lost, with its state; its promises still count."""
+        """Record that a node's directory is lost, with its state; its earlier votes still count."""
         self._shown_terms[node_id] = 0
         self._votes[node_id].clear()
 
     def after_turn(self, node_id: str, term: int) -> None:
-        """Look at a running node's term."""
+        """Check a running node's term."""
         if term < self._terms[node_id]:
             raise Violation("term", f"{node_id} went back from {self._terms[node_id]} to {term}")
         self._terms[node_id] = term
@@ -71,7 +71,7 @@ class ElectionChecks:
             raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
 
     def send(self, node_id: str, peer: str, message: Message, *, is_founding: bool) -> None:
-        """Check a message that a node sends; `is_founding`: the node says that it is."""
+        """Check a message that a node sends; `is_founding`: the node reports that it is founding."""
         if isinstance(message, VoteRequest):
             if not message.is_pre_vote:
                 self._vote(node_id, message.term, node_id, is_founding=is_founding)

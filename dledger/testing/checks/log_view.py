@@ -1,11 +1,11 @@
-"""The checkers' view of each node's log, read from its simulated disk and not from the code under test.
+"""The checkers' view of each node's log, read from its simulated disk, independently of the code under test.
 
-`LogBook` keeps every entry that was ever on any node, once. Each refers to the entry before it, so that two
-logs with the same last entry are the same log: prefixes are compared by identity, in no time (log matching, Raft
-§5.3, is checked when an entry is first met on a node). `LogView` follows one node's log by reading only what is new.
+`LogBook` keeps every entry that was ever on any node, once. Each refers to the entry before it, so that two logs with
+the same last entry are equal: prefixes are compared by identity, in constant time (log matching, Raft §5.3, is checked
+when an entry is first read on a node). `LogView` tracks one node's log by reading only new entries.
 
-The walk below is a second, independent reading of the format: entry after entry, blank fillers hopped over. It sees
-through flipped bits to what the node wrote: noticing them is the node's business.
+The walk below is a second, independent implementation of the format: entry by entry, skipping blanks. It ignores
+flipped bits and reads the bytes that the node wrote: detecting the flips is the node's task.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ HEADER_SIZE_BYTES = _HEADER.size
 assert HEADER_SIZE_BYTES == 48
 
 
-# Not frozen: each entry on each node becomes one, and a frozen one takes four times as long to make.
+# Not frozen: one is created for each entry on each node, and creating a frozen one takes four times as long.
 @dataclass(eq=False, slots=True)
 class LogEntry:
-    """An entry, once for all nodes; compared by identity.
+    """An entry, shared by all nodes; compared by identity.
 
     Attributes:
         position: byte position in the log, of the header.
         content: header and body.
-        blank: head of the blank filler between the entry before and this one; b"" when they are neighbours.
-        previous: the entry before it in every log that holds it; None for the first.
+        blank: head of the blank between the entry before and this one; b"" when they are adjacent.
+        previous: the entry before it in every log that contains it; None for the first.
     """
 
     index: int
@@ -56,13 +56,13 @@ class LogEntry:
 
     @property
     def kind(self) -> tuple[int, int]:
-        """Magic and channel, which say what the entry is."""
+        """Magic and channel, which determine the kind of entry."""
         header = _HEADER.unpack_from(self.content)
         return header[0], header[5]
 
     @property
     def is_of_client(self) -> bool:
-        """Whether a client appended it: magic 1 and channel 0; no no-op, no membership."""
+        """Whether a client appended it: magic 1 and channel 0; not a no-op or a membership."""
         header = _HEADER.unpack_from(self.content)
         return bool(header[0] == 1 and header[5] == 0)
 
@@ -81,15 +81,15 @@ class LogBook:
         self._records: dict[tuple[int, int], LogEntry] = {}
 
     def meet(self, node_id: str, found: LogEntry, *, is_first: bool = False) -> LogEntry:
-        """Return the one record of this entry.
+        """Return the shared record of this entry.
 
         Args:
-            node_id: the node that holds it.
-            found: the entry as it is there.
-            is_first: the entries before it on this node are not known; they were committed and dropped.
+            node_id: the node that has it.
+            found: the entry as read there.
+            is_first: the entries before it on this node are unknown; they were committed and deleted.
 
         Raises:
-            Violation: another node holds the same index and term with other bytes, or after another prefix.
+            Violation: another node has the same index and term with other bytes, or after another prefix.
         """
         key = (found.index, found.term)
         known = self._records.get(key)
@@ -118,12 +118,12 @@ def _verify_checksum(node_id: str, found: LogEntry) -> None:
 
 
 class LogView:
-    """One node's log as its disk shows it.
+    """One node's log as read from its disk.
 
     Attributes:
-        begin_index, begin_position: where it begins.
-        records: the entries from `begin_index` on; in step with the page cache after `refresh`.
-        durable_index: entries up to here were found durable, byte for byte; more may be.
+        begin_index, begin_position: the begin of the log.
+        records: the entries from `begin_index` on; equal to the page cache after `refresh`.
+        durable_index: entries up to this one were found durable, byte for byte; more may be.
     """
 
     def __init__(self, node_id: str, disk: SimDisk, data_directory: str, file_size: int, book: LogBook) -> None:
@@ -149,16 +149,16 @@ class LogView:
         return self.records[index - self.begin_index] if self.begin_index <= index <= self.last_index else None
 
     def holds(self, record: LogEntry) -> bool:
-        """Return whether the log is known to hold, at this very place, this very entry."""
+        """Return whether the log is known to have this record at its index."""
         return self.get(record.index) is record
 
     def second_file(self) -> LogEntry | None:
-        """Return the first entry that is in another data file than the first one."""
+        """Return the first entry of the second data file."""
         first_end = self.begin_position - self.begin_position % self._file_size + self._file_size
         return next((record for record in self.records if record.position >= first_end), None)
 
     def begin(self, begin_index: int, begin_position: int) -> None:
-        """Forget everything: the log begins here, or the process is a new one, and the disk may have lost things."""
+        """Forget all entries: the log begins here, or a new process started and the disk may have lost data."""
         self.begin_index, self.begin_position = begin_index, begin_position
         self.records.clear()
         self.durable_index = begin_index - 1
@@ -172,15 +172,15 @@ class LogView:
         self._base = -1
 
     def cut(self, first_index: int) -> None:
-        """Forget `first_index` and all after it."""
+        """Forget the entries from `first_index` on."""
         del self.records[first_index - self.begin_index :]
         self.durable_index = min(self.durable_index, first_index - 1)
 
     def refresh(self, last_index: int) -> None:
-        """Read the entries up to `last_index` that are not known yet.
+        """Read the entries up to `last_index` that were not read yet.
 
         Raises:
-            Violation: the bytes there are no such entry, or not what other nodes hold at its place.
+            Violation: the bytes are not that entry, or differ from those of other nodes.
         """
         records = self.records
         for index in range(self.begin_index + len(records), last_index + 1):
@@ -189,7 +189,7 @@ class LogView:
             records.append(self._book.meet(self.node_id, found, is_first=previous is None and self.begin_index > 0))
 
     def is_durable(self, index: int) -> bool:
-        """Return whether the entries up to `index` would survive a power cut now, as far as bytes go."""
+        """Return whether the bytes of the entries up to `index` would survive a power cut now."""
         while self.durable_index < index:
             record = self.get(self.durable_index + 1)
             if record is None or not self._stands_durable(record):

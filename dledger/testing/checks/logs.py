@@ -1,4 +1,4 @@
-"""Checks of the replicated log, after every event batch of a node and incrementally: only new entries are checked.
+"""Checks of the replicated log, after every event batch of a node; only new entries are checked.
 
 Checked here (numbers of the project's list of invariants): log matching (I2, in `log_view`), leader completeness (I3),
 state-machine safety (I4), a committed entry is durable on a majority (I5), positions equal on all nodes (I8), the
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """How a node went down, since it was last up.
+    """How a node's last process ended.
 
     Attributes:
-        is_in_step: inside an operation, so that the last change may be there or not.
-        is_lossy: unsynced writes may be gone; else everything must be there.
-        is_damaged: bits of its disk are flipped; what it lost by that, others hold.
+        is_in_step: inside an operation, so that the last change may have happened or not.
+        is_lossy: unsynced writes may be lost; else no write may be lost.
+        is_damaged: bits of its disk are flipped; other nodes have the entries that it lost by that.
     """
 
     is_in_step: bool = False
@@ -41,26 +41,26 @@ class Fall:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a node held durably before its disk lost it; others count it until the node is readmitted.
+    """The durable log of a node before its disk lost data; others count it until the node is readmitted.
 
-    A majority that promised something continues to bind every later one, as long as those that lost it do not vote.
+    A majority that acknowledged an entry intersects every later majority as long as nodes that lost it do not vote.
     """
 
     begin_index: int
     records: list[LogEntry]
 
     def holds(self, record: LogEntry) -> bool:
-        """Return whether it held this entry, or had dropped it as old."""
+        """Return whether it had this entry, or had deleted it as old."""
         offset = record.index - self.begin_index
         return offset < 0 or (offset < len(self.records) and self.records[offset] is record)
 
 
 class LogChecks:
-    """Everything that was ever committed, and what each node owes to it.
+    """All committed entries, and the checks of each node against them.
 
     Args:
-        views: one for each node.
-        is_flush_sync: committed means durable on a majority; else only written on a majority.
+        views: one per node.
+        is_flush_sync: committed means durable on a majority, else written on a majority.
 
     Attributes:
         committed: the committed entries by index; none is ever removed.
@@ -76,7 +76,7 @@ class LogChecks:
         self._lost: dict[str, Copy] = {}
 
     def after_turn(self, node_id: str, raft: Raft, last_index: int) -> None:
-        """Look at a node that has just executed all effects of what it was fed; its store ends at `last_index`."""
+        """Check a node that has executed all effects of an event batch; its store ends at `last_index`."""
         view = self._views[node_id]
         seen_index = view.last_index
         if seen_index != last_index:
@@ -85,29 +85,29 @@ class LogChecks:
             view.refresh(last_index)
         if raft.last_index != last_index:
             raise Violation("core and store", f"{node_id}: core ends at {raft.last_index}, store at {last_index}")
-        # `commit` refuses one that went back.
+        # `commit` rejects a decreased one.
         if raft.commit_index != self._commit_index[node_id]:
             self.commit(node_id, raft, raft.commit_index, last_index)
 
     def died_in_step(self, node_id: str, raft: Raft) -> None:
-        """Judge what the core of a node took for committed in a step that the node did not survive.
+        """Check the commit index of a core that died in a step.
 
-        The file of memberships may name it already, and the next life of the node believes the file. The step may have
-        ended before the entries were written that it took for committed: then this node has promised nothing new.
+        The file of memberships may already contain it, and the next process of the node trusts the file. If the step
+        ended before the committed entries were written, this node has acknowledged nothing new.
         """
         index = raft.commit_index
-        # The store is not asked: it may have died in a truncation.
+        # The store is not read: it may have died in a truncation.
         record = self._views[node_id].get(index)
         is_news = index > self._commit_index[node_id]
         if is_news and record is not None and record.term == raft.state.log.term_at(index):
             self.commit(node_id, raft, index, index)
 
     def written(self, node_id: str, index: int) -> LogEntry | None:
-        """Return an entry of a node as the node wrote it, whatever its disk has made of it; None: it holds none."""
+        """Return an entry of a node as written, without flipped bits; None: it has none."""
         return self._views[node_id].get(index)
 
     def promise(self, node_id: str, durable_index: int) -> None:
-        """Check that what a node reports durable to its core, up to `durable_index`, is durable."""
+        """Check that entries up to `durable_index`, reported as durable to the core, are durable."""
         view = self._views[node_id]
         if durable_index > view.durable_index and not view.is_durable(durable_index):
             raise Violation(
@@ -116,7 +116,7 @@ class LogChecks:
         self._promised_index[node_id] = durable_index
 
     def accept(self, node_id: str, *, match_index: int, last_index: int) -> None:
-        """Check what a node acknowledges to a leader: it holds everything up to `match_index`, which may be counted."""
+        """Check an acknowledgement to a leader: the node must have all entries up to `match_index`, durably."""
         view = self._views[node_id]
         view.refresh(last_index)
         if match_index > last_index:
@@ -155,7 +155,7 @@ class LogChecks:
             )
 
     def _holders(self, record: LogEntry, node_ids: Sequence[str]) -> list[str]:
-        """Return the nodes that have an entry: durably, if durability is promised."""
+        """Return the nodes that have an entry, durably if `is_flush_sync`."""
         if unknown := [node_id for node_id in node_ids if node_id not in self._views]:
             raise Violation("strangers", f"entries are counted on {unknown}, which are not of this group")
         return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
@@ -184,11 +184,11 @@ class LogChecks:
         self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
 
     def holds_entries(self, node_id: str) -> bool:
-        """Return whether a node's log held any entry when this was looked at last."""
+        """Return whether a node's log had any entry at the last check."""
         return bool(self._views[node_id].records)
 
     def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:
-        """Check that a node may drop its whole log and restart it at `begin_index`."""
+        """Check that a node may replace its whole log by one that begins at `begin_index`."""
         view = self._views[node_id]
         if begin_index > len(self.committed):
             raise Violation(
@@ -208,11 +208,11 @@ class LogChecks:
         self._views[node_id].drop_head(begin_index, begin_position)
 
     def second_file(self, node_id: str) -> LogEntry | None:
-        """Return the first entry of a node's second data file; None: it has one file."""
+        """Return the first entry of a node's second data file; None: it has only one file."""
         return self._views[node_id].second_file()
 
     def wiped(self, node_id: str) -> None:
-        """Note that a node's directory is gone; nothing is owed any more."""
+        """Record that a node's directory is lost; no entry is required to be present any more."""
         view = self._views[node_id]
         self._lost[node_id] = self._copy(view.begin_index, list(view.records), self._promised_index[node_id])
         view.begin(0, 0)
@@ -223,11 +223,11 @@ class LogChecks:
         return Copy(begin_index, records[: max(0, count)])
 
     def forget_loss(self, node_id: str) -> None:
-        """Note that a node lost nothing, or was readmitted: it counts for what it holds now only."""
+        """Record that a node lost nothing or was readmitted: only its present log counts."""
         self._lost.pop(node_id, None)
 
     def lead(self, node_id: str, *, term: int, last_index: int) -> None:
-        """Check that the leader of `term` holds all that was committed in terms before (Raft §5.4)."""
+        """Check that the leader of `term` has all entries committed in earlier terms (Raft §5.4)."""
         view = self._views[node_id]
         view.refresh(last_index)
         needed = bisect_left(self._commit_terms, term) - 1
@@ -235,10 +235,10 @@ class LogChecks:
             raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
 
     def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> bool:
-        """Look at the log that a node found at its start, after it went down as `fall` says.
+        """Check the log that a node recovered at its start; `fall` describes how its last process ended.
 
         Returns:
-            Whether damage to its disk lost entries that it had acknowledged as durable.
+            Whether damage to the disk lost entries that the node had acknowledged as durable.
         """
         view = self._views[node_id]
         before, before_begin = list(view.records), view.begin_index
@@ -255,7 +255,7 @@ class LogChecks:
         owed = self._owed(before, promised, fall)
         is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
         if fall.is_damaged:
-            # Kept until it is known that nothing was lost, or that the node is readmitted.
+            # Kept until it is certain that nothing was lost, or until the node is readmitted.
             self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
         elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
@@ -266,17 +266,16 @@ class LogChecks:
         return not is_held and owed is not None and owed.index <= promised
 
     def _check_floor(self, node_id: str, view: LogView, floor: int) -> None:
-        """What a checkpoint forbids to cut must be committed, and here."""
+        """Entries up to a checkpoint's commit floor must be committed and present."""
         if floor >= len(self.committed):
             raise Violation("commit floor", f"{node_id} keeps up to {floor}; committed are {len(self.committed)}")
         if floor >= view.begin_index and not view.holds(self.committed[floor]):
             raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
     def _owed(self, before: list[LogEntry], promised: int, fall: Fall) -> LogEntry | None:
-        """Return the last entry that recovery must give back; all before it are implied.
+        """Return the last entry that recovery must find, with all entries before it.
 
-        A node that died in a step may have been cutting a suffix: of what it promised only the committed part is
-        owed for certain.
+        A node that died in a step may have been truncating a suffix: only its committed entries are certainly required.
         """
         owed = [record for record in before if record.index <= promised or not fall.is_lossy]
         if fall.is_in_step:

@@ -1,7 +1,7 @@
-"""A small state machine for simulated nodes, and the check that it is the same everywhere (I4; regression R24).
+"""A small state machine for simulated nodes, and the check that it is equal on all nodes (I4; regression R24).
 
-Its state is a hash over every entry of a client that it was given, in order, and the last body of each of a few keys:
-a node that misses an entry, or applies one twice, ends with another hash than the log gives.
+Its state is a hash over all applied client entries in order, and the last body of each of a few keys: a node that
+misses an entry, or applies one twice, has another hash than the one computed from the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _KEYS = 8
 _CHUNK_SIZE_BYTES = 100
 _INITIAL = ""
-# The digest of a state of which a part is loaded: no log gives it.
+# The digest of a partly loaded state: no log produces it.
 _HALF_LOADED = "half loaded"
 
 
@@ -30,7 +30,7 @@ class SimStateMachine:
     """`dledger.node.state_machine.StateMachine`, and `LoadsInPieces`.
 
     Attributes:
-        digest: over all that was applied.
+        digest: over all applied entries.
         values: the last body of each key, in hexadecimal.
     """
 
@@ -49,18 +49,18 @@ class SimStateMachine:
         return results
 
     def snapshot_save(self) -> Iterable[bytes]:
-        """Return everything, in many pieces."""
+        """Return the state in many pieces."""
         content = json.dumps([self.digest, self.values]).encode()
         for begin in range(0, len(content), _CHUNK_SIZE_BYTES):
             yield content[begin : begin + _CHUNK_SIZE_BYTES]
 
     def snapshot_load(self, content: bytes) -> None:
-        """Put back what `snapshot_save` returned."""
+        """Restore the state that `snapshot_save` returned."""
         for _ in self.snapshot_loading(content):
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Load a snapshot in pieces; what is applied or saved in between is wrong, and the checks find it."""
+        """Load a snapshot in pieces; an apply or a save in between produces a wrong state, which the checks find."""
         self.digest = _HALF_LOADED
         yield
         digest, values = json.loads(content)
@@ -70,7 +70,7 @@ class SimStateMachine:
 
 
 class MachineChecks:
-    """Knows what every state must be: computed from the committed log by itself.
+    """Computes the expected states independently from the committed log.
 
     Args:
         committed: the committed entries, as `LogChecks` collects them.
@@ -86,7 +86,7 @@ class MachineChecks:
         self._applied.pop(node_id, None)
 
     def applied(self, node_id: str, index: int, digest: str) -> None:
-        """Look at a node's state: that is what the log up to `index` makes of it."""
+        """Check a node's state against the log up to `index`."""
         if index < self._applied.get(node_id, -1):
             raise Violation("applied index", f"{node_id} went back from {self._applied[node_id]} to {index}")
         self._applied[node_id] = index

@@ -2,8 +2,8 @@
 
 The sources are compiled with probes at their first import, in worker processes only. A probe marks its branch as taken;
 it draws no random numbers and changes no state, so that a seed gives the same run without probes. A tracer of the
-interpreter would see less (a condition of several parts is one line for it) and cost many times as much, so that only
-few seeds could be measured; with probes `make test` measures all of its thousand.
+interpreter would record less (it sees a condition of several parts as one line) and cost many times as much; with
+probes `make test` measures all of its thousand seeds.
 
 Branches are named by module, function and text, not by line: a name stays the same while other lines change.
 """
@@ -70,7 +70,7 @@ class BranchHits:
         self.count = 0
 
     def probe(self, number: int, value: _T) -> _T:
-        """Mark the branch that a condition of this value takes: `number` when it is true, else the next one."""
+        """Mark the branch of a condition with this value: `number` if it is true, else the next one."""
         self.taken[number if value else number + 1] = True
         return value
 

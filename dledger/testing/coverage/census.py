@@ -1,4 +1,4 @@
-"""In how many runs each branch was taken, held against the committed list of those that few runs or none take.
+"""Counts the runs that take each branch, and compares the rare ones with the committed list.
 
 The list is a text: a line that begins with "#" gives the reason for all names under it, up to the next such line.
 """
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dledger.testing.coverage.prober import Branch
     from dledger.testing.runner import Result
 
-# A branch that fewer of a thousand runs take is as good as not tried.
+# A branch that fewer of a thousand runs take counts as untested.
 RUNS_MIN_PER_THOUSAND = 10
 
 
@@ -19,7 +19,7 @@ class Census:
     """Counts runs by branch.
 
     Args:
-        branches: all that there are, in the order of their numbers in results.
+        branches: all branches, in the order of their numbers in results.
 
     Attributes:
         run_count: runs that were counted.
@@ -38,7 +38,7 @@ class Census:
             self._counts[number] += is_taken
 
     def rare(self) -> dict[str, int]:
-        """Return the branches that fewer runs took than must, and how many did."""
+        """Return the branches that fewer runs took than required, with the number of runs."""
         runs_min = max(1, RUNS_MIN_PER_THOUSAND * self.run_count // 1_000)
         counted = zip(self._branches, self._counts, strict=True)
         return {branch.name: count for branch, count in counted if count < runs_min}
@@ -46,7 +46,7 @@ class Census:
     def unlisted(self, listed: dict[str, str]) -> list[str]:
         """Return the rare branches that are not `listed`, each with its count, as lines.
 
-        Of rare branches that are nested only the outermost one is returned: the others cannot be taken more often.
+        Of nested rare branches only the outermost is returned: the others cannot be taken more often.
         """
         rare = self.rare()
         outermost = [
@@ -55,14 +55,14 @@ class Census:
         return [f"{rare[name]} of {self.run_count} runs: {name}" for name in outermost if name not in listed]
 
     def describe(self, listed: dict[str, str]) -> str:
-        """Return, as text, how many branches are taken, and which of the rare ones are not `listed`."""
+        """Return a report: the number of branches taken, and the rare ones that are not `listed`."""
         lines = self.unlisted(listed)
         head = f"{len(self._branches)} branches, {len(self.rare())} of them rare, {len(lines)} of these not listed"
         return "\n".join([head, *lines])
 
 
 def read_list(text: str) -> dict[str, str]:
-    """Return the reason for each branch of the text of a committed list, by name.
+    """Parse a committed list; return the reason for each branch, by name.
 
     Raises:
         ValueError: a name has no reason before it, or is listed twice.

@@ -1,4 +1,4 @@
-"""Puts probes into the source of a module: what its branches are, and which of them lie within each other.
+"""Inserts probes into the source of a module, and determines its branches and their nesting.
 
 See `dledger.testing.coverage.branches`.
 """
@@ -28,10 +28,10 @@ class Branch:
 
     Attributes:
         module: its name.
-        function: with the class in front.
+        function: qualified with its class.
         text: the condition or the statement, in one line, and the outcome.
-        line: where it is now.
-        within: names of branches that every run takes which takes this one, as far as they are known.
+        line: its present line.
+        within: names of the branches known to be taken by every run that takes this one.
     """
 
     module: str
@@ -42,23 +42,23 @@ class Branch:
 
     @property
     def name(self) -> str:
-        """What the committed list calls it."""
+        """Its name in the committed list."""
         return f"{self.module}:{self.function}: {self.text}"
 
 
 def put_probes(tree: ast.Module, module: str, found: list[Branch]) -> None:
-    """Put probes into a module.
+    """Insert probes into a module.
 
     Args:
         tree: changed in place.
         module: its name.
-        found: takes its branches; the number of each is its place there.
+        found: receives its branches; the number of each is its position.
     """
     _Prober(module, found).visit(tree)
 
 
 class _Prober(ast.NodeTransformer):
-    """Puts probes into one module and appends its branches to `found`."""
+    """Inserts probes into one module and appends its branches to `found`."""
 
     def __init__(self, module: str, found: list[Branch]) -> None:
         self._module = module
@@ -70,9 +70,10 @@ class _Prober(ast.NodeTransformer):
         # The branch of each mark, by the identity of the mark, and the marks, so that no identity is used twice.
         self._numbers: dict[int, int] = {}
         self._marks: list[ast.stmt] = []
-        # For conditions of several parts: the first branch of each part, and which of its two outcomes decides alone.
+        # For conditions of several parts: the first branch of each part, and the outcome that decides the whole
+        # condition.
         self._parts: dict[int, tuple[Sequence[int], int]] = {}
-        # Conditions of which nothing but their truth is used.
+        # Conditions of which only the truth value is used.
         self._decisions: dict[int, ast.expr] = {}
 
     # ------------------------------------------------------------------------------------------- definitions
@@ -92,7 +93,7 @@ class _Prober(ast.NodeTransformer):
     def _function(self, node: _Function) -> ast.AST:
         has_docstring = ast.get_docstring(node) is not None
         if all(isinstance(statement, ast.Expr) for statement in node.body) and _is_ellipsis(node.body[-1]):
-            # A protocol's: there is nothing to call.
+            # A method of a protocol has no body.
             return node
         self._names.append(node.name)
         around, self._around = self._around, []
@@ -104,7 +105,7 @@ class _Prober(ast.NodeTransformer):
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        """Leave assertions alone: their other outcome is never reached."""
+        """Skip assertions: their other outcome is never reached."""
         return node
 
     # ------------------------------------------------------------------------------------------- statements
@@ -183,7 +184,7 @@ class _Prober(ast.NodeTransformer):
             self._parts[id(node)] = (numbers, decisive)
             for value, number in zip(values, numbers, strict=True):
                 self._relate(value, number, number + 1)
-            # A part is looked at only when those before it did not decide.
+            # A part is evaluated only if the earlier parts did not decide.
             for before, number in pairwise(numbers):
                 for outcome in (0, 1):
                     self._lies_within(number + outcome, before + 1 - decisive)
@@ -222,9 +223,9 @@ class _Prober(ast.NodeTransformer):
             self._around.pop()
 
     def _relate(self, test: ast.expr, yes: int, no: int) -> None:
-        """Note what the outcomes of the parts of a condition say of the outcome of all of it, and the other way round.
+        """Record which outcomes of the parts of a condition imply an outcome of the whole, and the reverse.
 
-        One true part of an `or` makes all of it true, and one false part of an `and`, false.
+        One true part of an `or` makes the whole true, and one false part of an `and` makes it false.
         """
         numbers, decisive = self._parts.get(id(test), ((), 0))
         for number in numbers:
@@ -247,7 +248,7 @@ class _Prober(ast.NodeTransformer):
         self._decisions.update((id(test), test) for test in tests)
 
     def _probe(self, test: ast.expr, text: str, *, is_decision: bool) -> ast.expr:
-        """Return `test`, which marks both of its outcomes; `is_decision`: any other value of the same truth will do."""
+        """Return `test`, which marks both of its outcomes; `is_decision`: only its truth value is used."""
         if not self._names:
             return test
         number = self._add(test, f"{text} -> true")
@@ -273,7 +274,7 @@ def _call(function: str, number: int, value: bool) -> ast.expr:
 
 
 def _is_ellipsis(statement: ast.stmt) -> bool:
-    """Return whether nothing is done: `...`, or a docstring alone."""
+    """Return whether the statement does nothing: `...`, or a docstring."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(value, ast.Constant) and (value.value is ... or isinstance(value.value, str))
 

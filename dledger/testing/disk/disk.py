@@ -1,16 +1,16 @@
-"""A simulated disk: for each file what programs see (the page cache) and what a power cut leaves (the durable copy).
+"""A simulated disk: for each file the page cache, which programs see, and the durable copy, which survives a power cut.
 
 A write changes the page cache at once and waits in a list until a sync covers it; creating, replacing and removing a
-name waits until its directory is synced. So does the name of a new directory: without it, a power cut takes all that is
-below it, however often that was synced. A killed process loses nothing of this. A power cut settles each waiting
-thing by the seed: the disk may have written a 512-byte sector at any time since its last sync, so that a sector
-survives in the state after any number of the writes that touched it, each sector on its own, in no common order.
-Directory changes survive as a prefix (a journal) or as any part (POSIX promises no more).
+name waits until its directory is synced. So does the name of a new directory: without it, a power cut loses everything
+below it, even if that was synced. A killed process loses none of this. A power cut decides each waiting change by the
+seed: the disk may have written a 512-byte sector at any time since its last sync, so each sector survives in the state
+after any number of the writes that touched it, independently of other sectors. Directory changes survive as a prefix (a
+journal) or as any subset (POSIX guarantees no more).
 
-After a failed sync the writes that it covered wait no more, as on Linux: some reached the disk, the others are only in
-the page cache, and the next sync succeeds without them ("fsyncgate").
+After a failed sync the writes that it covered are no longer dirty, as on Linux: some reached the disk, the others are
+only in the page cache, and the next sync succeeds without them ("fsyncgate").
 
-The content of this disk outlives the simulated processes; `disk.files` is how one process sees it.
+The content of this disk outlives the simulated processes; `disk.files` is the interface for one process.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ UNLIMITED_BYTES = 1 << 60
 
 
 class Digest(Protocol):
-    """What `hashlib` makes."""
+    """The interface of `hashlib` objects."""
 
     def update(self, data: bytes | bytearray, /) -> None:
-        """Take these bytes in."""
+        """Add these bytes."""
         ...
 
 
 class Survival(Enum):
-    """What a power cut leaves of the waiting writes."""
+    """How a power cut treats the waiting writes."""
 
     NOTHING = 0
     ALL = 1
@@ -52,9 +52,9 @@ class Survival(Enum):
 
 @dataclass(slots=True)
 class Directory:
-    """Names of one directory: as programs see them, as they are durable, and the changes between the two.
+    """Names of one directory: the cached and the durable ones, and the changes between the two.
 
-    A change maps each name to its new inode, or to None when it is removed. It happens whole or not at all.
+    A change maps each name to its new inode, or to None when it is removed. It is atomic.
     """
 
     cached: dict[str, Inode] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Directory:
         self._change({name: inode})
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a file another name now, and durably after the next sync."""
+        """Rename a file now, and durably after the next sync."""
         self._change({name: None, new_name: self.cached[name]})
 
     def _change(self, change: dict[str, Inode | None]) -> None:
@@ -81,7 +81,7 @@ class Directory:
 
 
 class IoFault:
-    """Says which operations of one kind the disk refuses (EIO): none; or one to come, and perhaps all after it."""
+    """Selects the operations of one kind that fail with EIO: none, or a later one, and optionally all after it."""
 
     __slots__ = ("_is_lasting", "_remaining")
 
@@ -90,22 +90,22 @@ class IoFault:
         self._is_lasting = False
 
     def arm(self, operations: int, *, is_lasting: bool) -> None:
-        """Refuse the `operations`-th (>= 1) operation from now on, and (`is_lasting`) every one after it."""
+        """Fail the `operations`-th (>= 1) operation from now on, and (`is_lasting`) every one after it."""
         assert operations >= 1, operations
         self._remaining = operations
         self._is_lasting = is_lasting
 
     @property
     def is_armed(self) -> bool:
-        """Whether an operation to come is refused."""
+        """Whether a later operation will fail."""
         return self._remaining > 0
 
     def heal(self) -> None:
-        """Refuse nothing any more."""
+        """Stop failing operations."""
         self._remaining = 0
 
     def strikes(self) -> bool:
-        """Count one operation and say whether it is refused."""
+        """Count one operation; return whether it fails."""
         if self._remaining == 0:
             return False
         if self._remaining == 1:
@@ -120,13 +120,12 @@ class SimDisk:
 
     Attributes:
         directories: by absolute path.
-        made: directories whose names wait until the directories above them are synced, in the order in which they
-            were made.
-        moves: (old path, new path) of directories that were renamed and whose new parent was not synced since.
+        made: directories whose names wait for a sync of their parents, in the order of their creation.
+        moves: (old path, new path) of renamed directories whose new parent was not synced since.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
-        others_ratio: part of the disk, from 0 to 1, that files of other programs are said to take.
-        spares: paths for whose replacement room was set aside.
-        read_fault, write_fault, sync_fault: decide which reads, writes and syncs fail.
+        others_ratio: part of the disk, from 0 to 1, that is reported as used by other programs.
+        spares: paths for whose replacement space was reserved.
+        read_fault, write_fault, sync_fault: select the reads, writes and syncs that fail.
     """
 
     __slots__ = (
@@ -158,7 +157,7 @@ class SimDisk:
 
     @property
     def used_bytes(self) -> int:
-        """Sizes of all files that have a name."""
+        """Total size of all files that have a name."""
         return sum(len(inode.cache) for directory in self.directories.values() for inode in directory.cached.values())
 
     def has_room(self, size: int) -> bool:
@@ -172,27 +171,27 @@ class SimDisk:
         return None if entries is None else entries.cached.get(name)
 
     def lookup_durable(self, path: str) -> Inode | None:
-        """Return the file that would be at `path` if every waiting directory change were lost."""
+        """Return the file at `path` if every waiting directory change is lost."""
         directory, _, name = path.rpartition("/")
         entries = self.directories.get(directory)
         return None if entries is None else entries.durable.get(name)
 
     def wipe(self) -> None:
-        """Become a new disk with nothing on it."""
+        """Become a new, empty disk."""
         self.directories.clear()
         self.made.clear()
         self.moves.clear()
         self.spares.clear()
 
     def forget(self, path: str, position: int) -> None:
-        """Lose, durably, those data files in a directory that begin before `position`: another program deletes them."""
+        """Delete, durably, the data files in a directory that begin before `position`, as another program would."""
         directory = self.directories[path]
         for name in [name for name in directory.cached if int(name) < position]:
             directory.change(name, None)
         directory.sync()
 
     def move(self, path: str, new_path: str) -> None:
-        """Rename a directory that has no directories in it."""
+        """Rename a directory without subdirectories."""
         self.directories[new_path] = self.directories.pop(path)
         self.moves.append((path, new_path))
         if path in self.made:
@@ -200,18 +199,18 @@ class SimDisk:
             self.made[new_path] = None
 
     def lose_directory(self, path: str) -> None:
-        """Lose a directory, durably, and all that is in it and below it."""
+        """Delete a directory with its whole content, durably."""
         for lost in [each for each in self.directories if f"{each}/".startswith(f"{path}/")]:
             del self.directories[lost]
             self.made.pop(lost, None)
 
     def settle_directories(self, parent: str) -> None:
-        """Make names of new and of renamed directories durable: the directory that they are in was synced."""
+        """Make names of new and of renamed directories durable, after a sync of their parent."""
         self.made = {path: None for path in self.made if posixpath.dirname(path) != parent}
         self.moves = [move for move in self.moves if posixpath.dirname(move[1]) != parent]
 
     def undo_moves(self) -> None:
-        """Lose the renames that are not durable, and whatever was created under the old path since."""
+        """Undo the renames that are not durable, and drop later files under the old path."""
         for path, new_path in reversed(self.moves):
             if new_path in self.directories:
                 self.directories[path] = self.directories.pop(new_path)
@@ -241,7 +240,7 @@ class SimDisk:
     def fail_sync(self, inode: Inode, written_count: int) -> None:
         """Lose writes of a file that a sync covered, or some sectors of them, without any error.
 
-        A sector that was written to after the sync began still waits, with all that the page cache holds of it.
+        A sector that was written after the sync began is still dirty, with its whole content in the page cache.
         """
         count = max(0, written_count - (inode.written_count - len(inode.pending)))
         covered, later = inode.pending[:count], inode.pending[count:]
@@ -308,7 +307,7 @@ class SimDisk:
         inode.cache_flips = dict(inode.durable_flips)
 
     def _keep_prefix(self, inode: Inode) -> None:
-        """Keep the oldest writes whole, and of the next one the first sectors."""
+        """Keep the oldest writes, and the first sectors of the next one."""
         kept = self._random.randint(0, len(inode.pending))
         inode.make_durable(inode.written_count - len(inode.pending) + kept)
         if not inode.pending:
@@ -346,7 +345,7 @@ def _bind(names: dict[str, Inode], change: dict[str, Inode | None]) -> None:
 
 
 def _parts(position: int, size: int) -> list[tuple[int, int, int]]:
-    """Cut a write at the sector boundaries: (sector, begin, end) with file positions."""
+    """Split a write at the sector boundaries: (sector, begin, end) with file positions."""
     end = position + size
     first = position // SECTOR_SIZE_BYTES
     last = (end - 1) // SECTOR_SIZE_BYTES
@@ -357,7 +356,7 @@ def _parts(position: int, size: int) -> list[tuple[int, int, int]]:
 
 
 def _widened(image: bytearray, position: int, data: bytes) -> tuple[int, bytes]:
-    """Put a write into the image of a file and return it widened to whole sectors."""
+    """Apply a write to the image of a file and return it widened to whole sectors."""
     end = position + len(data)
     image[position:end] = data
     begin = position - position % SECTOR_SIZE_BYTES

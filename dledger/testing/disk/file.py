@@ -54,7 +54,7 @@ class SimFile:
         return self._view
 
     def allocate(self, position: int, size: int) -> None:
-        """Do nothing: `SimFiles.create` gives every byte its room."""
+        """Do nothing: `SimFiles.create` allocates every byte."""
         assert 0 <= position <= position + size <= self.size, (self.path, position, size, self.size)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ class SimFile:
         """Do nothing."""
 
     def sync(self) -> None:
-        """Make durable what was written before this call began."""
+        """Make the writes before this call durable."""
         files, inode = self._files, self._inode
         is_dying = files.crash_point.reach()
         if files.open_sync is not None and not is_dying:
@@ -82,10 +82,10 @@ class SimFile:
             raise SimulatedCrash
 
     def close(self) -> None:
-        """Give the file back; nothing becomes durable by it."""
+        """Close the file; no write becomes durable by it."""
 
     def discard(self) -> None:
-        """Give a removed file back."""
+        """Close a removed file."""
 
 
 class SimLock:
@@ -103,5 +103,5 @@ class SimLock:
 
 
 def io_error() -> OSError:
-    """Return the error of a disk that refuses something."""
+    """Return the EIO error of a failing disk."""
     return OSError(errno.EIO, "input/output error")

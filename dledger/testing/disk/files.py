@@ -1,7 +1,7 @@
-"""The file-system port as one simulated process sees it: `store.fs.ports.Files` over a `SimDisk`.
+"""The file-system port of one simulated process: `store.fs.ports.Files` on a `SimDisk`.
 
-Every operation that changes something passes a `CrashPoint`, so that the process can die before, in the middle of, or
-after any of them. After its death nothing that it still tries (a `finally`, a destructor) reaches the disk.
+Every operation that changes the disk passes a `CrashPoint`, so that the process can die before, during or after any of
+them. Operations after its death (in a `finally`, a destructor) do not reach the disk.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from dledger.testing.clock import SimClock
     from dledger.testing.faults import FaultCounts
 
-# (path, file, writes it had when the sync began): what a sync under way will have made durable when it ends.
+# (path, file, writes it had when the sync began): the part that a sync in progress makes durable when it ends.
 SyncedWrites = list[tuple[str, Inode, int]]
 
 
 class SimFiles:
-    """All that one process does with its disk: `store.fs.ports.Files`.
+    """The disk operations of one process: `store.fs.ports.Files`.
 
     Attributes:
         crash_point: where this process dies.
-        random: settles how much of the last operation happens.
-        open_sync: while not None, `SimFile.sync` only notes here what it covers: the simulated syncer lets time pass
+        random: decides how much of the last operation takes effect.
+        open_sync: while not None, `SimFile.sync` only records here what it covers: the simulated syncer lets time pass
             before it becomes durable.
-        locked: directories that this process holds.
+        locked: directories locked by this process.
         clock: of the machine, for the modification times of files; None: there are none.
-        after_sync: is called when a file was synced, so that simulated time passes; None: a sync takes no time.
+        after_sync: called after a file was synced, to let simulated time pass; None: a sync takes no time.
     """
 
     def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts, clock: SimClock | None = None) -> None:
@@ -53,7 +53,7 @@ class SimFiles:
         self._counts = counts
 
     def is_write_refused(self) -> bool:
-        """Count a write; say whether the disk refuses it."""
+        """Count a write; return whether it fails."""
         if not self._disk.write_fault.strikes():
             return False
         self._counts.add(Fault.WRITE_ERROR)
@@ -63,7 +63,7 @@ class SimFiles:
         """Count a read.
 
         Raises:
-            StorageFailed: the disk refuses it.
+            StorageFailed: the read fails.
         """
         if self._disk.read_fault.strikes():
             self._counts.add(Fault.READ_ERROR)
@@ -73,7 +73,7 @@ class SimFiles:
         """Make the first `written_count` writes of a file durable.
 
         Raises:
-            StorageFailed: the disk refused; what of them is durable is not known.
+            StorageFailed: the sync failed; any part of the writes may be durable.
         """
         if self._disk.sync_fault.strikes():
             self._counts.add(Fault.SYNC_ERROR)
@@ -84,7 +84,7 @@ class SimFiles:
             self.after_sync()
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """Create `path` and its missing parents; the sync of the last name is an operation of its own to die in."""
+        """Create `path` and its missing parents; the sync of the last name is a separate operation and crash point."""
         is_dying = self.crash_point.reach()
         disk, missing = self._disk, [path]
         while (missing[-1] or "/") != "/" and missing[-1] not in disk.directories:
@@ -115,7 +115,7 @@ class SimFiles:
         return [(name, self.is_directory(posixpath.join(path, name))) for name in self.list_directory(path)]
 
     def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Look at the files of directories, one after the other."""
+        """Return the properties of the files of directories, in order."""
         for directory in directories:
             yield [
                 self._glance(posixpath.join(directory, name), name, is_cache_trusted=is_cache_trusted)
@@ -144,11 +144,11 @@ class SimFiles:
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> SimFile:
         """Create a file of `size` zero bytes; a process that dies here may leave an empty one.
 
-        One that is sparse takes its room all the same, but a power cut before its first sync may leave it empty.
+        A sparse file also allocates its space, but a power cut before its first sync may leave it empty.
 
         Raises:
-            StorageFailed: there is one already, or the disk refused.
-            DiskFull: no room; no file remains.
+            StorageFailed: the file exists, or the operation failed.
+            DiskFull: no space; no file remains.
         """
         directory, name = self._parent(path)
         if name in directory.cached:
@@ -174,14 +174,14 @@ class SimFiles:
         raise SimulatedCrash
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks` as `create` does; a process that dies here may leave it empty or whole."""
+        """Create a file with the content `chunks`; a process that dies here may leave it empty or complete."""
         content = b"".join(chunks)
         inode = self.create(path, len(content))
         inode.write(content, 0)
         inode.sync()
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> SimFile:
-        """Open a file for reading and writing; pages that wait for no sync are read again, unless they are trusted."""
+        """Open a file for reading and writing; clean pages are read again, unless they are trusted."""
         inode = self._existing(path)
         if not is_cache_trusted:
             inode.drop_clean_pages()
@@ -194,10 +194,10 @@ class SimFiles:
         return None if inode is None else bytes(inode.cache)
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
-        """Set aside the room that `replace` needs; it is taken once for each path.
+        """Reserve the space for `replace`, once per path.
 
         Raises:
-            DiskFull: there is none.
+            DiskFull: there is no space.
         """
         is_dying = self.crash_point.reach()
         self._take_spare_room(path, size)
@@ -208,8 +208,8 @@ class SimFiles:
         """Replace a small file: a process that dies here leaves the old content, or the new one not yet durable.
 
         Raises:
-            DiskFull: no room was set aside and there is none.
-            StorageFailed: the disk refused; the old content remains.
+            DiskFull: no space was reserved and none is free.
+            StorageFailed: the operation failed; the old content remains.
         """
         self._take_spare_room(path, max(len(content), SMALL_FILE_SIZE_BYTES))
         if self.crash_point.reach():
@@ -232,7 +232,7 @@ class SimFiles:
         self._disk.spares[path] = None
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name in its directory, or a directory another path, whole or not at all."""
+        """Rename a file within its directory, or a directory, atomically."""
         if not self.is_directory(path):
             self._existing(path)
         directory, name = self._parent(path)
@@ -248,7 +248,7 @@ class SimFiles:
             raise SimulatedCrash
 
     def remove(self, path: str) -> None:
-        """Remove a file's name; its content goes with it."""
+        """Remove a file's name and its content."""
         self._existing(path)
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
@@ -272,7 +272,7 @@ class SimFiles:
         """Make the names in `path` durable.
 
         Raises:
-            StorageFailed: the disk refused; the changes wait for the next sync, or for a power cut.
+            StorageFailed: the sync failed; the changes wait for the next sync, or for a power cut.
         """
         is_dying = self.crash_point.reach()
         if not is_dying and self._disk.sync_fault.strikes():
@@ -285,14 +285,14 @@ class SimFiles:
             raise SimulatedCrash
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync them one after the other; those after one that the disk refused are not tried."""
+        """Sync them in order; stop at the first failure."""
         for file in files:
             file.sync()
         for path in directories:
             self.sync_directory(path)
 
     def sync_tree(self, path: str) -> None:
-        """Sync all files and directories in and below `path`, one after the other."""
+        """Sync all files and directories below `path`, one after the other."""
         below = [each for each in self._disk.directories if each == path or each.startswith(f"{path}/")]
         for directory in below:
             for name, inode in self._disk.directories[directory].cached.items():
@@ -300,19 +300,19 @@ class SimFiles:
             self.sync_directory(directory)
 
     def modified_time(self, path: str) -> float:
-        """Return when a file was last written, as the clock of the machine said; 0 without one."""
+        """Return the time of a file's last write by the clock of the machine; 0 without one."""
         return self._existing(path).modified_us / 1_000_000
 
     def disk_used_ratio(self, path: str) -> float:
-        """Return the part of the capacity that is taken by files."""
+        """Return the used part of the capacity."""
         assert path in self._disk.directories, path
         return min(1.0, self._disk.others_ratio + self._disk.used_bytes / self._disk.capacity_bytes)
 
     def lock(self, path: str) -> SimLock:
-        """Hold a directory for this process.
+        """Lock a directory for this process.
 
         Raises:
-            DirectoryLocked: this process holds it already; the locks of a dead one are free.
+            DirectoryLocked: this process has locked it already; the locks of a dead process are free.
         """
         if path in self.locked:
             raise DirectoryLocked(path, "simulated")
@@ -323,7 +323,7 @@ class SimFiles:
         """Lock the file `path` for this process.
 
         Raises:
-            DirectoryLocked: this process holds it already; the locks of a dead one are free.
+            DirectoryLocked: this process has locked it already; the locks of a dead process are free.
         """
         if not self.exists(path):
             self.create_from(path, [content])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class Inode:
-    """One file without its name: equal sizes of page cache and durable copy, and the writes between the two.
+    """One file without its name: page cache and durable copy, of equal size, and the writes between the two.
 
     Attributes:
         cache: the content that programs see.
-        durable: the content after a power cut, were every waiting write lost.
+        durable: the content after a power cut that loses every waiting write.
         pending: (position, bytes) of writes that no sync has covered, oldest first.
-        written_count: writes since creation; `written_count - len(pending)` of them are durable, or lost by a sync
-            that failed.
+        written_count: writes since creation; `written_count - len(pending)` of them are durable, or lost by a failed
+            sync.
         modified_us: time of day of the last write.
-        is_size_durable: a power cut leaves the file its size; not so of one that was created sparse and never synced.
+        is_size_durable: the file keeps its size after a power cut; False for a sparse file that was never synced.
         cache_flips, durable_flips: bits that the disk changed by itself, as position -> mask of the byte there.
     """
 
@@ -49,7 +49,7 @@ class Inode:
         self.written_count += 1
 
     def make_durable(self, written_count: int) -> None:
-        """Make the first `written_count` writes since creation durable: those that a sync found when it began."""
+        """Make the first `written_count` writes since creation durable: those before the sync began."""
         self.is_size_durable = True
         covered = written_count - (self.written_count - len(self.pending))
         if covered <= 0:
@@ -59,7 +59,7 @@ class Inode:
         del self.pending[:covered]
 
     def lose_size(self) -> None:
-        """Become empty: the power was cut before the size was durable, let alone anything in it."""
+        """Become empty: the power was cut before the size was durable."""
         self.cache, self.durable = bytearray(), bytearray()
         self.pending.clear()
         self.cache_flips.clear()
@@ -72,7 +72,7 @@ class Inode:
             _forget_overwritten(self.durable, self.durable_flips, position, data)
 
     def drop_clean_pages(self) -> None:
-        """Read the page cache again from the disk, except for what waits to be written."""
+        """Read the page cache again from the disk, except for dirty data."""
         self.cache[:] = self.durable
         self.cache_flips = dict(self.durable_flips)
         for position, data in self.pending:
@@ -86,11 +86,11 @@ class Inode:
             _flip(self.cache, self.cache_flips, position, mask)
 
     def written_cache(self) -> bytearray:
-        """Return the page cache as the node wrote it; do not change it."""
+        """Return the page cache as written by the node; do not change it."""
         return _unflipped(self.cache, self.cache_flips) if self.cache_flips else self.cache
 
     def written_durable(self) -> bytearray:
-        """Return the durable copy as the node wrote it; do not change it."""
+        """Return the durable copy as written by the node; do not change it."""
         return _unflipped(self.durable, self.durable_flips) if self.durable_flips else self.durable
 
     def unflip(self) -> None:
@@ -111,8 +111,8 @@ def _flip(content: bytearray, flips: dict[int, int], position: int, mask: int) -
 def _forget_overwritten(content: bytearray, flips: dict[int, int], position: int, data: bytes) -> None:
     """Forget the flips that `data`, just written into `content` at `position`, overwrites.
 
-    Zeros up to the end of what the file holds are a cut. The program has found the bytes after it to be zero: a disk
-    that restored what they were before would put back what was cut off.
+    Zeros up to the end of the file's data are a truncation. The program has checked that the bytes after it are zero:
+    restoring the original bytes would restore truncated entries.
     """
     end = position + len(data)
     is_cut = not any(data) and not any(content[end:])

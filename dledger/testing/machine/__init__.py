@@ -1,5 +1,5 @@
-"""A simulated machine: a disk that stays, and the node processes that run on it one after the other.
+"""A simulated machine: a persistent disk, and the node processes that run on it one after the other.
 
-Production core, driver and storage on simulated ports. Which faults happen is decided in `dledger.testing.nemesis`.
-Only the simulators import it.
+Production core, driver and storage on simulated ports. `dledger.testing.nemesis` decides which faults happen. Only the
+simulators import this package.
 """

@@ -1,6 +1,6 @@
-"""Checks of a simulated node after each batch of events: all that inspect core and log.
+"""Checks of a simulated node after each batch of events: those that inspect core and log.
 
-Not here: what each check means (`dledger.testing.checks.all_checks` and the modules that it joins).
+Not here: the checks themselves (`dledger.testing.checks`).
 """
 
 from __future__ import annotations

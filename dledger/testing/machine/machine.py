@@ -1,4 +1,4 @@
-"""A simulated machine: a disk that stays, and the processes that live on it one after the other."""
+"""A simulated machine: a persistent disk, and the processes that run on it one after the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dledger.testing.machine.stranger import Stranger
     from dledger.testing.world import World
 
-# Longer than any run: the sync ends only with the process.
+# Longer than any run, so that the sync ends only with the process.
 STUCK_FOR_EVER_US = 1 << 40
 
 
@@ -31,17 +31,17 @@ class SimMachine:
     """One node's machine.
 
     Args:
-        world: what all machines share.
-        node_id: the node that lives here.
+        world: shared by all machines.
+        node_id: of the node on this machine.
         disk: its disk.
-        on_down: called when the process has ended, for any reason.
+        on_down: called after the process has ended, for any reason.
 
     Attributes:
         process: the running node; None while it is down.
-        sync_delay_us: how much longer a sync takes now.
+        sync_delay_us: additional duration of a sync at present.
         clock: its clocks; they outlive its processes.
-        is_adopting: the operator says that the directory is this node's, although it does not say so itself.
-        stranger: runs under this node's name, which is down meanwhile; as a rule None.
+        is_adopting: the operator declares that a directory without identity belongs to this node.
+        stranger: a foreign node with this node's name, which runs while this node is down; usually None.
     """
 
     def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
@@ -61,15 +61,15 @@ class SimMachine:
 
     @property
     def listener(self) -> SimProcess | None:
-        """The process that gets what is sent to this node."""
+        """The process that receives this node's messages."""
         return self.process if self.stranger is None else self.stranger.process
 
     def boot(self, *, die_after: int = 0) -> None:
         """Start a process if none runs; `die_after` > 0: it dies in that file operation of its start.
 
         Raises:
-            store.errors.StoreError: recovery refuses what is on the disk.
-            Violation: what recovery found is not what was promised.
+            store.errors.StoreError: recovery refuses the files.
+            Violation: the recovered state violates an invariant.
         """
         if self.process is not None or self.stranger is not None:
             return
@@ -103,20 +103,20 @@ class SimMachine:
         process.run()
 
     def _cannot_start(self, error: Exception) -> None:
-        """Retry later if the disk is full, failing or damaged, after a repair: then the refusal to start is right.
+        """After a justified refusal to start (the disk is full, failing or damaged), retry later, after a repair.
 
         Raises:
-            Exception: `error`; there is nothing wrong with the disk.
+            Exception: `error`, if the disk has no fault.
         """
         self._world.trace.note(self.node_id, "cannot start: %s", error)
         self._fall(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
         self._blame(error)
 
     def failed(self, error: Exception) -> None:
-        """Record that the process stopped because its disk failed; some machines are then restarted.
+        """Record that the process stopped because of a failed disk; some machines are then restarted.
 
         Raises:
-            Exception: `error`; there is nothing wrong with the disk.
+            Exception: `error`, if the disk has no fault.
         """
         self._world.counts.add(Fault.NODE_FAILED)
         self._world.trace.note(self.node_id, "has stopped: %s", error)
@@ -138,7 +138,7 @@ class SimMachine:
             self.wipe()
 
     def must_refuse(self) -> None:
-        """Try to start on a directory that is not known to be this node's.
+        """Check that the node refuses to start on a directory that is not known to be its own.
 
         Raises:
             Violation: the node starts.
@@ -154,7 +154,7 @@ class SimMachine:
         raise Violation("identity", f"{self.node_id} starts on a directory that is not known to be its own")
 
     def wipe(self) -> None:
-        """Put an empty disk in place of the one there is; the process, if one runs, dies."""
+        """Replace the disk by an empty one; a running process dies."""
         world = self._world
         self.kill()
         world.counts.add(Fault.WIPED)
@@ -166,7 +166,7 @@ class SimMachine:
         self._fall_since = Fall()
 
     def cut_head(self) -> None:
-        """Delete the oldest data file, as an operator may, if no node needs it; the process is killed first."""
+        """Kill the process and delete the oldest data file, as an operator may, if no node needs it."""
         process, checks = self.process, self._world.checks
         if process is None or process.is_paused or checks.damage.is_damaged(self.node_id):
             return
@@ -180,14 +180,14 @@ class SimMachine:
         )
         directory = node_directory(self.node_id)
         self.disk.forget(f"{directory}/data", found.position)
-        # Without it, the node takes the files for lost.
+        # Without it, the node treats the files as lost.
         SimFiles(self.disk, self._random, self._world.counts, self.clock).replace(
             f"{directory}/begin-at.{found.position}", b""
         )
         checks.log.drop_head(self.node_id, found.index, found.position)
 
     def stop(self) -> None:
-        """Stop the process in good order."""
+        """Stop the process cleanly."""
         process = self.process
         if process is None:
             return
@@ -203,11 +203,11 @@ class SimMachine:
             self._fall(is_in_step=False, is_power_cut=False)
 
     def cut_power(self) -> None:
-        """End the process, if one runs, and lose what was not durable."""
+        """End the process, if one runs, and lose all data that is not durable."""
         self._fall(is_in_step=False, is_power_cut=True)
 
     def arm(self, operations: int) -> None:
-        """Kill the process in its `operations`-th operation on disk or network from now."""
+        """Kill the process in its `operations`-th operation on disk or network from now on."""
         if self._files is not None and self.process is not None:
             self._is_death_a_power_cut = self._may_lose_power()
             self._files.crash_point.arm(operations)
@@ -218,7 +218,7 @@ class SimMachine:
         self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
 
     def pause(self, *, is_clock_stopped: bool = False) -> None:
-        """Stop the process in its tracks; its events wait, and perhaps its monotonic clock, too."""
+        """Suspend the process with its pending events, and optionally its monotonic clock."""
         if self.process is not None and not self.process.is_paused:
             self._world.counts.add(Fault.CLOCK_STOPPED if is_clock_stopped else Fault.PAUSE)
             self._world.trace.note(self.node_id, "is paused")
@@ -234,13 +234,13 @@ class SimMachine:
             self.process.resume()
 
     def set_clock(self, offset_us: int) -> None:
-        """Set the time of day to `offset_us` away from the true one."""
+        """Set the time of day to the true one plus `offset_us`."""
         self.clock.set_wall(offset_us)
         if self.process is not None:
             self._world.counts.add(Fault.CLOCK_SET)
 
     def bury(self) -> None:
-        """Stay dead, or so ill that nothing more comes of it."""
+        """Leave the machine dead or stalled for the rest of the run."""
         self._world.counts.add(Fault.LEFT_DEAD)
         self._world.trace.note(self.node_id, "stays dead or ill")
         illness = self._random.randrange(3)
@@ -252,7 +252,7 @@ class SimMachine:
             self.sync_delay_us = STUCK_FOR_EVER_US
 
     def heal(self) -> None:
-        """Repair everything and start the process if it is down; restart it if its disk does not answer."""
+        """Repair everything and start the process if it is down; restart it if a sync hangs."""
         self.sync_delay_us = 0
         self.disk.capacity_bytes = UNLIMITED_BYTES
         self.disk.read_fault.heal()
@@ -266,7 +266,7 @@ class SimMachine:
             self.kill()
         damage = self._world.checks.damage
         if damage.is_damaged(self.node_id):
-            # It must start once more on the damaged disk before the damage is repaired.
+            # The node must start once on the damaged disk before the repair.
             self.kill()
             self.boot()
         if damage.is_damaged(self.node_id):

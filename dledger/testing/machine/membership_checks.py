@@ -1,8 +1,8 @@
-"""Checks of memberships: the one that a node uses must be in its log, and all members must agree in the end.
+"""Checks of memberships: a membership in use must be in the log, and all members must agree in the end.
 
-A membership that was cut off with its entry, or that came with one and was not taken, shows in votes and commits only
-when that node leads and the wrong majority meets; here it shows at once. The same holds for one that a node takes to
-be committed, as the file, the log or a reset said: nothing ever cuts it again.
+A membership that should have been truncated with its entry, or adopted with it, affects votes and commits only when
+that node leads and a wrong majority occurs; this check detects it at once. The same holds for one that a node treats as
+committed because of the file, the log or a reset: it is never truncated again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MembershipWatch:
-    """Checks the memberships of one life of a node after each of its event batches.
+    """Checks the memberships of one process of a node after each of its event batches.
 
     Args:
         node_id: of the node.
@@ -33,18 +33,18 @@ class MembershipWatch:
         self._node_id = node_id
         self._log = log
         self._settled: MembershipEntry | None = None
-        # What was compared last, and found equal: (memberships, the entries that brought them).
+        # The last successful comparison: (memberships, their entries).
         self._held: tuple[Sequence[MembershipEntry], list[LogEntry | None]] = ((), [])
 
     def trust(self, entry: MembershipEntry) -> None:
-        """Record that `entry` was committed where these checks did not see it: in a group of its own."""
+        """Record that `entry` was committed in another group, which these checks do not observe."""
         self._settled = entry
 
     def look(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:
-        """Check what the node knows: the newest membership that is committed, and all after it.
+        """Check the node's memberships: the newest committed one, and all after it.
 
         Raises:
-            Violation: one of them is not what the log holds.
+            Violation: one of them differs from the log.
         """
         settled = memberships[0]
         if settled is not self._settled:
@@ -54,7 +54,7 @@ class MembershipWatch:
             self._check_held(memberships[1:], codec)
 
     def _check_held(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:
-        """Compare as `check_held`, unless memberships and entries are those of the last time: entries never change."""
+        """Compare as `check_held`, unless memberships and entries are unchanged: entries are immutable."""
         records = [self._log.written(self._node_id, entry.index) for entry in memberships]
         if self._held != (memberships, records):
             check_held(self._node_id, memberships, records, codec)
@@ -64,16 +64,16 @@ class MembershipWatch:
 def check_held(
     node_id: str, memberships: Sequence[MembershipEntry], records: Sequence[LogEntry | None], codec: EntryCodec
 ) -> None:
-    """Compare the memberships that are not known to be committed with the entries that brought them.
+    """Compare the memberships that are not known to be committed with their entries.
 
     Args:
-        node_id: whose they are.
+        node_id: of the node.
         memberships: all after the newest committed one.
-        records: the entries that the node holds at their indexes; None: it holds none.
+        records: the node's entries at their indexes; None: it has none.
         codec: of the log.
 
     Raises:
-        Violation: one of them is not what its entry says.
+        Violation: one of them differs from its entry.
     """
     for entry, record in zip(memberships, records, strict=True):
         found = None if record is None else codec.decode(*record.kind, bytes(record.body))
@@ -82,16 +82,16 @@ def check_held(
 
 
 def check_settled(node_id: str, entry: MembershipEntry, committed: Sequence[LogEntry], codec: EntryCodec) -> None:
-    """Compare the membership that a node takes to be committed with what is committed at its index.
+    """Compare a membership that a node treats as committed with the committed entry at its index.
 
     Args:
-        node_id: whose it is.
-        entry: the oldest one that the node knows; one before index 0 comes from the settings.
+        node_id: of the node.
+        entry: the oldest membership of the node; one before index 0 is from the settings.
         committed: all committed entries by index.
         codec: of the log.
 
     Raises:
-        Violation: nothing is committed there, or something else.
+        Violation: no entry is committed there, or a different one.
     """
     if entry.index < 0:
         return
@@ -102,7 +102,7 @@ def check_settled(node_id: str, entry: MembershipEntry, committed: Sequence[LogE
 
 
 def check_equal(processes: Sequence[SimProcess]) -> None:
-    """Compare the memberships of nodes that hold the same log and know all of it to be committed.
+    """Compare the memberships of nodes with equal, completely committed logs.
 
     Raises:
         Violation: two of them differ.

@@ -1,6 +1,6 @@
-"""The driver's observer in a simulated node: keeps appends and reads of clients, and shows everything to the checks.
+"""The driver's observer in a simulated node: manages appends and reads of clients, and calls the checks.
 
-It takes the place of `dledger.node.observer`.
+It replaces `dledger.node.observer`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class SimObserver:
     """`dledger.driver.driver.Observer`.
 
     Args:
-        world: what the run shares.
-        node_id: whose.
-        clock: its machine's.
+        world: the shared state of the run.
+        node_id: of the node.
+        clock: of its machine.
 
     Attributes:
-        appends, reads: of clients, on their way.
+        appends, reads: pending ones of clients.
     """
 
     def __init__(self, world: World, node_id: str, clock: SimClock) -> None:
@@ -61,7 +61,7 @@ class SimObserver:
         )
 
     def watch(self, store: EntryStore, raft: Raft, applier: Applier | None) -> None:
-        """Know the parts that answers are taken from, and the state machine's host."""
+        """Set the parts that provide answers, and the applier of the state machine."""
         self._store = store
         self._raft = raft
         self._applier = applier
@@ -71,7 +71,7 @@ class SimObserver:
     def take_append(
         self, operation: Operation, answer: Callable[[OperationOutcome, str | None], None]
     ) -> PendingAppend | None:
-        """Accept an append and return it; None: there are too many, and the client was refused."""
+        """Accept an append and return it; None: there are too many, and it was refused."""
         reply = SimReply(operation, self._world.checks.clients, lambda outcome: answer(outcome, self._raft.leader_id))
         size_bytes = sum(map(len, operation.bodies))
         future = cast("Future[AppendResult]", reply)
@@ -83,7 +83,7 @@ class SimObserver:
         return pending
 
     def take_read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
-        """Accept a read; the core is asked with the next event batch, with an id that begins at 1 in each life."""
+        """Accept a read; the next event batch passes it to the core, with an id that starts at 1 in each process."""
 
         def answer(index: int | None) -> None:
             self._end_read(read_id, index, is_lease_allowed=is_lease_allowed)
@@ -104,13 +104,13 @@ class SimObserver:
             self._world.work.add(SimWork.LEASE_READ)
 
     def expire(self) -> None:
-        """Answer the requests whose time limit is over."""
+        """Answer requests whose deadline has passed."""
         now_s = self._now_s()
         self.appends.expire(now_s)
         self.reads.expire(now_s)
 
     def end(self) -> None:
-        """Answer all requests that wait, for the node has stopped."""
+        """Answer all pending requests: the node has stopped."""
         self.appends.end(AppendResult(ResponseCode.DISK_ERROR))
         self.reads.end(RequestRefused(ResponseCode.DISK_ERROR, "the node has stopped"))
 
@@ -128,7 +128,7 @@ class SimObserver:
         self.appends.refused(proposal.token, AppendResult(code))
 
     def on_commit(self, commit_index: int) -> None:
-        """Answer the appends that are decided now, by the entries at their indexes."""
+        """Answer the appends whose outcome is now decided by the entries at their indexes."""
         checks, store = self._world.checks, self._store
         checks.log.commit(self._node_id, self._raft, commit_index, store.last_index)
         self.appends.committed(commit_index, store.term_at, self._now_s())
@@ -136,13 +136,13 @@ class SimObserver:
             self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
-        """Pass on to the checks and to the appends that were cut."""
+        """Forward to the checks and to the truncated appends."""
         self._world.trace.note(self._node_id, "truncates its log from %d on", first_index)
         self._world.checks.log.truncate(self._node_id, first_index)
         self.appends.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Pass on to the checks, to the appends that were cut, and to the state machine."""
+        """Forward to the checks, to the truncated appends, and to the state machine."""
         world = self._world
         world.trace.note(self._node_id, "resets its log to begin at %d, snapshot %d", begin_index, snapshot_index)
         world.work.add(SimWork.LOG_RESET)
@@ -157,7 +157,7 @@ class SimObserver:
             self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Trace the change; the core must count the votes of the newest membership from now on."""
+        """Trace the change; from now on the core must use the newest membership."""
         self._world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
         state = self._raft.state
         expected = state.memberships[-1].membership.voters
@@ -165,7 +165,7 @@ class SimObserver:
             raise Violation("memberships", f"{self._node_id} counts {state.voters}, its log names {expected}")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Count what administrators wanted and got."""
+        """Count the result of an administrator's request."""
         self._world.trace.note(self._node_id, "ends request %d: %s %s", request_id, code.name, message)
         is_transfer = request_id % 2 == 0
         if not is_transfer:
@@ -176,7 +176,7 @@ class SimObserver:
             self._world.work.add(SimWork.TRANSFER_REFUSED if is_transfer else SimWork.CHANGE_REFUSED)
 
     def on_role(self, change: RoleChanged) -> None:
-        """Pass on to the checks."""
+        """Forward to the checks."""
         self._world.trace.note(
             self._node_id, "%s in term %d, leader %s", change.role.value, change.term, change.leader_id
         )
@@ -185,7 +185,7 @@ class SimObserver:
             self._world.checks.log.lead(self._node_id, term=change.term, last_index=self._store.last_index)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
-        """Serve the read: everything up to `index` must be committed here."""
+        """Serve the read: all entries up to `index` must be committed here."""
         if index > self._raft.commit_index:
             raise Violation("read", f"{self._node_id} serves up to {index}, commit index {self._raft.commit_index}")
         self.reads.ready(read_id, index)
@@ -207,19 +207,19 @@ class SimObserver:
         self.reads.refused(read_id)
 
     def on_message_rejected(self, message: MessageRejected) -> None:
-        """Every message of this world comes from a node of the group: only what it says of the group may differ.
+        """All simulated messages come from nodes of the group, so only a different group id is a valid reason.
 
-        Nodes that know a committed group drop messages of a node that knows another one, never committed, or none.
+        Nodes with a committed group id drop messages of a node that has another, uncommitted one, or none.
         """
         if message.reason not in (RejectReason.NO_GROUP, RejectReason.GROUP):
             raise Violation("trust", f"{self._node_id} does not believe {message}")
         self._world.work.add(SimWork.DISTRUSTED)
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
-        """Whether that may be is judged where it arrived."""
+        """Do nothing: the receiver's observer checks whether this may happen."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Where nothing changes bytes on their way, one of the two disks is damaged, or the sender is wrong."""
+        """Without damage in transit, one of the two disks must be damaged, or the sender has a bug."""
         damage, options = self._world.checks.damage, self._world.options
         if not (options.network.damage_rate or damage.may_have_sent_damage(peer) or damage.is_damaged(self._node_id)):
             raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")

@@ -1,8 +1,8 @@
-"""One life of a simulated node: the production core, driver, entry store and hard state, from start to death.
+"""One process of a simulated node: the production core, driver, entry store and hard state, from start to end.
 
-It takes the place of `dledger.node.node.Node`: it owns the inbox and the timers, and is the driver's
-transport; its syncer and observer are `machine.syncer` and `machine.observer`. Everything that it does to its disk and
-to the network passes the crash point of its `SimFiles`, so that it can die between any two effects of a step.
+It replaces `dledger.node.node.Node`: it owns the inbox and the timers, and is the driver's transport; its syncer and
+observer are `machine.syncer` and `machine.observer`. All its operations on disk and network pass the crash point of its
+`SimFiles`, so that it can die between any two effects of a step.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from dledger.testing.disk.files import SimFiles
     from dledger.testing.world import MachinePort, World
 
-# What keeps a node from starting: its own data is not what it must be, or the disk does not do its work.
+# Valid reasons for a refusal to start: damaged data, or a failing disk.
 STARTING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
 FLUSH_INTERVAL_US = 10_000
 RETENTION_INTERVAL_US = 500_000
@@ -66,12 +66,12 @@ class SimProcess:
     """A running node.
 
     Raises:
-        SimulatedCrash: from the constructor: it died while it started.
+        SimulatedCrash: from the constructor: the process died during its start.
 
     Attributes:
-        is_dead: nothing happens in it any more.
+        is_dead: the process has ended.
         is_paused: events wait in the inbox (SIGSTOP).
-        memberships: looks at what this life knows of them.
+        memberships: checks the memberships of this process.
     """
 
     def __init__(self, world: World, machine: MachinePort, node_id: str, files: SimFiles, random: Random) -> None:
@@ -94,7 +94,7 @@ class SimProcess:
         self._open()
 
     def _open(self) -> None:
-        """Recover what the disk holds and put the parts together, as `Node.start` does."""
+        """Recover the files and compose the parts, as `Node.start` does."""
         world, parts, options = self._world, self._world.parts, self._world.options
         directory = node_directory(self.node_id)
         config = EntryStoreConfig(
@@ -165,7 +165,7 @@ class SimProcess:
         return Applier(self._state_machine, self.store, self._snapshots, threshold) if threshold else None
 
     def run(self) -> None:
-        """Begin to tick."""
+        """Start the timers."""
         options, after = self._world.options, self._world.scheduler.after
         after(int(self._random.random() * options.tick_us), self._tick)
         after(options.checkpoint_interval_us, self._begin_checkpoint)
@@ -173,10 +173,10 @@ class SimProcess:
         if not options.is_flush_sync:
             after(FLUSH_INTERVAL_US, self._flush)
 
-    # ---------------------------------------------------------------------------------------------- what comes in
+    # ---------------------------------------------------------------------------------------------- input
 
     def receive(self, sender: str, message: Message) -> None:
-        """Take a message of a peer."""
+        """Receive a message of a peer."""
         if self._world.trace.is_emitting:
             self._world.trace.note(self.node_id, "<- %s %s", sender, _short(message))
         self._inbox.append(Received(sender, message))
@@ -188,9 +188,9 @@ class SimProcess:
         self._ask_turn()
 
     def propose(self, operation: Operation, answer: Callable[[OperationOutcome, str | None], None]) -> None:
-        """Take a client's append; `answer` gets its outcome and the leader's id, unless the process dies.
+        """Accept a client's append; `answer` receives its outcome and the leader's id, unless the process dies.
 
-        A paused process reads no request and so refuses none, either: it takes them when it is resumed.
+        A paused process reads no requests, so it does not refuse them, either: it processes them when it is resumed.
         """
         if self.is_paused:
             self._unread.append(partial(self.propose, operation, answer))
@@ -201,7 +201,7 @@ class SimProcess:
             self._ask_turn()
 
     def read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
-        """Take a client's linearizable read, if need be after a pause; `reply` is called with whether it was served."""
+        """Accept a client's linearizable read, if paused after the pause; `reply` receives whether it was served."""
         if self.is_paused:
             self._unread.append(partial(self.read, read_id, reply, is_lease_allowed=is_lease_allowed))
             return
@@ -209,12 +209,12 @@ class SimProcess:
         self._ask_turn()
 
     def transfer(self, request_id: int, target: str) -> None:
-        """Take an administrator's wish to have `target` lead."""
+        """Accept an administrator's request to transfer the leadership to `target`."""
         self._inbox.append(TransferLeadership(request_id, target))
         self._ask_turn()
 
     def change(self, request_id: int, action: MembershipAction, member_id: str, address: str = "") -> None:
-        """Take an administrator's wish to change the membership."""
+        """Accept an administrator's request to change the membership."""
         self._world.checks.damage.changing.add(self.node_id)
         self._inbox.append(ChangeMembership(request_id, action, member_id, address))
         self._ask_turn()
@@ -251,11 +251,11 @@ class SimProcess:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the disk does not answer, and will not soon."""
+        """Whether a sync hangs and will not end soon."""
         return self._syncer.is_stuck
 
     def resume(self) -> None:
-        """Continue after a pause, with all events that have gathered."""
+        """Continue after a pause, with all queued events."""
         self.is_paused = False
         unread, self._unread = self._unread, []
         for take in unread:
@@ -294,7 +294,7 @@ class SimProcess:
             check_after_batch(self._world, self.node_id, self.raft, self.store, self.memberships)
 
     def _fail(self, error: Exception) -> None:
-        """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
+        """Stop at once, as `Node` does; the outcome of accepted requests is unknown."""
         if not self.is_dead:
             self._observer.end()
             self._machine.failed(error)
@@ -315,11 +315,11 @@ class SimProcess:
             self._apply(self._applier)
 
     def _apply(self, applier: Applier) -> None:
-        """Apply what is committed to the state machine; offer its snapshot, if one was due, to peers that need it."""
+        """Apply committed entries to the state machine; save a snapshot if one is due, and offer it to peers."""
         while applier.is_behind:
             applier.step()
             if applier.is_loading:
-                # The next piece is loaded with the next event batch: other events in between must do no harm.
+                # The next piece is loaded with the next event batch, so that other events can occur in between.
                 return
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
@@ -333,7 +333,7 @@ class SimProcess:
         after = self._world.scheduler.after
         after(self._world.options.checkpoint_interval_us, self._begin_checkpoint)
         if not self.is_paused:
-            # It is saved in another thread while event batches continue: log and term may change before it is saved.
+            # It is saved in another thread while event batches continue, so log and term may change before it is saved.
             ticket = self.store.begin_checkpoint(self.raft.commit_index)
             after(int(self._random.random() * self._world.options.sync_max_us), self._save_checkpoint, ticket)
 
@@ -361,7 +361,7 @@ class SimProcess:
             self._delete_before(index)
 
     def close(self) -> None:
-        """Stop in good order."""
+        """Stop cleanly."""
         self._guard(self._close)
 
     def _close(self) -> None:
@@ -371,7 +371,7 @@ class SimProcess:
     # ---------------------------------------------------------------------------------------------- Transport
 
     def send(self, peer: str, message: Message) -> None:
-        """Send for the driver; the process may die before it."""
+        """Send for the driver; the process may die before the message is sent."""
         if self._files.crash_point.reach():
             raise SimulatedCrash
         world = self._world
@@ -384,6 +384,6 @@ class SimProcess:
 
 
 def _short(message: Any) -> str:
-    """Return a message without its payload."""
+    """Return the message without its payload."""
     payload = getattr(message, "payload", None)
     return repr(message) if payload is None else repr(message).replace(repr(payload), f"<{len(payload)} bytes>")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SimReply:
-    """Takes the place of the future that `dledger.pending.appends` expects; a simulation has no event loop.
+    """Replaces the future that `dledger.pending.appends` expects; a simulation has no event loop.
 
     Args:
         operation: the client's request.
@@ -36,7 +36,7 @@ class SimReply:
         return self._is_done
 
     def set_result(self, result: AppendResult) -> None:
-        """Answer; once."""
+        """Record the answer; called once."""
         assert not self._is_done, self._operation
         self._is_done = True
         self._answer(self._check(result))
@@ -55,7 +55,7 @@ class SimReply:
 
 
 class SimReadReply:
-    """Takes the place of the future that `dledger.pending.reads` expects.
+    """Replaces the future that `dledger.pending.reads` expects.
 
     Args:
         answer: called with the read index; None: the read was refused.
@@ -72,7 +72,7 @@ class SimReadReply:
         return self._is_done
 
     def set_result(self, index: int) -> None:
-        """Answer; once."""
+        """Record the answer; called once."""
         self._is_done = True
         self._answer(index)
 

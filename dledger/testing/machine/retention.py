@@ -1,7 +1,7 @@
-"""The production rules of retention in a simulated node, whose time of day may be set at any moment.
+"""The production retention rules in a simulated node, whose time of day may be changed at any time.
 
-No run lasts as long as a file is kept, so nothing may ever go because of its age, unless the clock was set before the
-node started: what it could compare with is gone then. What goes because the disk is full may go.
+Runs are shorter than the retention time, so no file may be deleted because of its age, unless the clock was changed
+before the node started, which the node cannot detect. Files may be deleted because the disk is full.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SETTINGS = RetentionSettings(delete_when=tuple(range(24)))
 
 
 class SimRetention:
-    """Says which files go now.
+    """Chooses the files to delete.
 
     Args:
-        node_id: whose.
-        clock: its machine's.
+        node_id: of the node.
+        clock: of its machine.
         files: its file system.
         directory: of the log.
         store: the log.
@@ -43,7 +43,7 @@ class SimRetention:
         """Return the indexes to call `delete_before` with.
 
         Raises:
-            Violation: a file goes because of its age.
+            Violation: a file would be deleted because of its age.
         """
         indexes = self._policy.look(self._read_clocks(), floor_index)
         is_full = self._policy.used_ratio > _SETTINGS.disk_space_ratio_to_force_clean

@@ -1,6 +1,6 @@
-"""Directories on which a node must not run as if nothing had happened: of another group or node, or without a name.
+"""Directories on which a node must not simply run: of another group or node, or without an identity.
 
-Each is what an operator can bring about with a few commands. All of it is done to a disk whose node is down.
+An operator can cause each of them with a few commands. The node must be down.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ GROUP_NAME = "simulated"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Another group in which a node of the same name took part, and what it holds of it.
+    """Another group with a member of the same name, and that member's log.
 
     Attributes:
         members: of the group.
         group_id: of the group, not that of the nodes here.
-        term: of all entries, and the node's last one.
-        bodies: of the entries after the first one, which names the group; all of them are committed.
+        term: of all entries; also the node's current term.
+        bodies: of the entries after the first one, which contains the group id; all are committed.
     """
 
     members: tuple[Member, ...]
@@ -52,13 +52,13 @@ def put_foreign(
     codec: EntryCodec = RAW_ENTRY_CODEC,
     group: str = GROUP_NAME,
 ) -> None:
-    """Make the directory of `node_id`, which must not exist, one that its namesake in another group left.
+    """Create the directory of `node_id`, which must not exist, as left by a node of the same name in another group.
 
     Args:
         files: of its machine.
         node_id: of both nodes.
         sizes: of the files of the log.
-        foreign: the other group, and what the node holds of it.
+        foreign: the other group, and the node's log in it.
         codec: of the entries.
         group: the name of both groups.
     """
@@ -79,7 +79,7 @@ def put_foreign(
 
 
 def exchange(disk: SimDisk, node_id: str, other_disk: SimDisk, other_id: str) -> None:
-    """Exchange the directories of two nodes; each lies under the other's name then."""
+    """Exchange the directories of two nodes; each then has the other's name."""
     mine, theirs = _taken(disk, node_id), _taken(other_disk, other_id)
     for target, name, content in ((disk, node_id, theirs), (other_disk, other_id, mine)):
         target.directories.update({f"{node_directory(name)}{path}": each for path, each in content.items()})
@@ -92,7 +92,7 @@ def _taken(disk: SimDisk, node_id: str) -> dict[str, Directory]:
 
 
 def make_nameless(files: SimFiles, node_id: str) -> None:
-    """Leave the directory of a node as an older version did: it says neither whose it is nor of which group."""
+    """Make the directory of a node like that of an older version, without node identity and group id."""
     directory = node_directory(node_id)
     files.remove(f"{directory}/{FILE_NAME}")
     files.sync_directory(directory)

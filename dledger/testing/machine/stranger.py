@@ -1,7 +1,7 @@
-"""A node of another group, with the name of one that is down: its operator started it on the wrong directory.
+"""A node of another group with the name of a node that is down: its operator started it on the wrong directory.
 
-It runs the production code on a disk of its own and talks to the nodes of the run. Neither side may obey the other: the
-foreign log, group id and term stay what they are, and no node of the run ever shows the foreign term.
+It runs the production code on its own disk and exchanges messages with the nodes of the run. Neither side may accept
+the other: the foreign log, group id and term must not change, and no node of the run may adopt the foreign term.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 _TRUE_PPM = 1_000_000
 _ENTRIES_MAX = 20
 _GROUP_ID_END = 1 << 60
-# Far above every term that an election in a run of seconds reaches, and one that no check of bounds refuses.
+# Far above every term that elections reach in a run, and within the bounds of terms.
 _TERM_MIN = 100_000
 _TERM_END = 1_000_000
 
 
 class Stranger:
-    """The machine of such a node; begins to run at once.
+    """The machine of such a node; it runs from its construction on.
 
     Args:
-        world: what the nodes of the run share.
-        node_id: whose name it has.
-        random: its log and term.
+        world: the shared state of the run.
+        node_id: the name.
+        random: determines its log and term.
 
     Attributes:
         process: the running node.
@@ -63,21 +63,21 @@ class Stranger:
         sizes = EntryStoreConfig(options.data_file_size_bytes, options.index_file_size_bytes)
         codec = world.parts.make_message_codec() if options.is_message_log else RAW_ENTRY_CODEC
         put_foreign(files, node_id, sizes, self._foreign, codec)
-        # What holds in its own group is checked apart from this one.
+        # Its own group has separate checks.
         apart = replace(world, options=options, checks=make_checks(options, {node_id: disk}), work=WorkCounts())
         self.process = SimProcess(apart, self, node_id, files, random)
         self.process.memberships.trust(self.process.raft.state.memberships[0])
         self.process.run()
 
     def died(self) -> None:
-        """Fail the run: no death of this process is planned."""
+        """Fail the run: no crash of this process is planned."""
         raise AssertionError(self.process.node_id)
 
     def failed(self, error: Exception) -> None:
         """Fail the run: the disk of this process has no faults.
 
         Raises:
-            Exception: `error`; its disk has no faults.
+            Exception: `error`.
         """
         raise error
 
@@ -88,7 +88,7 @@ class Stranger:
             others: the running nodes of the run.
 
         Raises:
-            Violation: one side obeyed the other.
+            Violation: one side accepted the other.
         """
         raft, foreign = self.process.raft, self._foreign
         found = (raft.last_index, raft.term, raft.role is Role.LEADER, raft.state.committed_group_id)

@@ -1,4 +1,4 @@
-"""The syncer port of a simulated node: a sync takes time, and what it covers becomes durable when it ends, or fails."""
+"""The syncer port of a simulated node: at the end of a sync its writes become durable, or it fails."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SimSyncer:
 
     Args:
         world, machine, files, random: of the process.
-        on_synced: called after each sync that succeeded.
-        on_failed: called after one that failed.
+        on_synced: called after each successful sync.
+        on_failed: called after a failed one.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class SimSyncer:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the sync under way will take very long from now on."""
+        """Whether the running sync will take very long."""
         return self._end_us - self._world.scheduler.now_us > STUCK_US
 
     def start(self, ticket: EntriesTicket) -> None:
-        """Begin a sync for the driver."""
+        """Start a sync for the driver."""
         covered: SyncedWrites = []
         self._files.open_sync = covered
         try:

@@ -1,4 +1,4 @@
-"""Faults of directories: exchanged ones, one without the file that says whose it is, and one of another group."""
+"""Faults of directories: exchanged directories, a missing `identity` file, and the directory of another group."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _STAY_MAX_US = 500_000
 
 
 class DirectoryNemesis:
-    """What operators do to directories.
+    """Injects operators' mistakes with directories.
 
     Args:
-        world: what the run shares.
-        machines: all nodes' machines.
+        world: the shared state of the run.
+        machines: the machines of all nodes.
         random: of the plan.
-        timer: ends what was begun.
+        timer: schedules the end of each fault.
     """
 
     def __init__(self, world: World, machines: Mapping[str, SimMachine], random: Random, timer: Timer) -> None:
@@ -39,7 +39,7 @@ class DirectoryNemesis:
         self._timer = timer
 
     def exchange(self, machine: SimMachine) -> None:
-        """Exchange the directories of two nodes; each that was used before is refused; then put them back."""
+        """Exchange the directories of two nodes, check that both refuse to start, then exchange them back."""
         other = self._random.choice([other for other in self._machines.values() if other is not machine])
         if not (_is_sound(machine) and _is_sound(other)):
             return
@@ -52,7 +52,7 @@ class DirectoryNemesis:
         exchange(machine.disk, machine.node_id, other.disk, other.node_id)
 
     def lose_identity(self, machine: SimMachine) -> None:
-        """Delete the file that says whose directory it is: it is refused, until the operator says that it is right."""
+        """Delete the file `identity`: the node must refuse to start until the operator adopts the directory."""
         inode = machine.disk.lookup(_identity_path(machine))
         if inode is None or not _is_sound(machine) or self._world.checks.damage.is_damaged(machine.node_id):
             return
@@ -69,7 +69,7 @@ class DirectoryNemesis:
         machine.is_adopting = True
 
     def put_foreign(self, machine: SimMachine) -> None:
-        """Start the node on a directory of another group for a while, if the group can do without it."""
+        """Start the node on a directory of another group for a while, if the group can work without it."""
         damage = self._world.checks.damage
         if machine.stranger is not None or not (damage.is_group_known() and damage.take_away(machine.node_id)):
             return
@@ -79,7 +79,7 @@ class DirectoryNemesis:
         self._timer.later(_STAY_MAX_US, self.end_foreign, machine)
 
     def end_foreign(self, machine: SimMachine) -> None:
-        """Give the node its own directory back, if it uses another one."""
+        """Restore the node's own directory, if it uses another one."""
         stranger, machine.stranger = machine.stranger, None
         if stranger is None:
             return
@@ -94,7 +94,7 @@ def _identity_path(machine: SimMachine) -> str:
 
 
 def _is_sound(machine: SimMachine) -> bool:
-    """Return whether nothing but its directory keeps this machine's node from starting."""
+    """Return whether the directory is the only reason why this machine's node cannot start."""
     disk = machine.disk
     faults = (disk.read_fault, disk.write_fault, disk.sync_fault)
     is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(fault.is_armed for fault in faults)

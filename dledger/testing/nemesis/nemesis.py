@@ -1,4 +1,4 @@
-"""The plan of a run's faults: orders one operation after another, drawn from the seed, and ends each of them later."""
+"""The plan of a run's faults: starts operations drawn from the seed, one after another, and ends each of them later."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _FAILING_OPERATIONS_MAX = 30
 
 
 class Nemesis:
-    """Orders operations of the nemesis until it is stopped.
+    """Starts operations of the nemesis until it is stopped.
 
     Args:
-        world: what the run shares.
-        machines: all nodes' machines.
+        world: the shared state of the run.
+        machines: the machines of all nodes.
     """
 
     def __init__(self, world: World, machines: Mapping[str, SimMachine]) -> None:
@@ -76,18 +76,18 @@ class Nemesis:
         }
 
     def start(self) -> None:
-        """Order the first operation after a while, if this run has any."""
+        """Schedule the first operation, if this run has any."""
         if self._world.options.nemesis_ops:
             self._wait()
 
     def stop(self) -> None:
-        """Order nothing any more; what is under way is for the owner to heal, but for directories of other groups."""
+        """Schedule no further operations, and end foreign directories; the owner heals all other active faults."""
         self._is_stopped = True
         for machine in self._machines.values():
             self._strange.end_foreign(machine)
 
     def restart(self, machine: SimMachine) -> None:
-        """Bring a machine that has gone down back after a while, perhaps to die while it starts."""
+        """Restart a machine after a while, sometimes with a crash during its start."""
         if not self._is_stopped:
             delay_us = int(self._random.random() * self._world.options.downtime_max_us)
             self._world.scheduler.after(delay_us, self._boot, machine)
@@ -111,7 +111,7 @@ class Nemesis:
         self._wait()
 
     def _any_id(self) -> str:
-        """Choose a victim: every second time the leader, if there is one, for its faults concern all nodes."""
+        """Choose a victim: every second time the leader, if there is one, because its faults affect all nodes."""
         leader_id = self._leader_id() if self._random.random() < 0.5 else None
         return leader_id or self._random.choice(self._world.options.all_ids)
 
@@ -124,11 +124,11 @@ class Nemesis:
         return self._machines[self._any_id()]
 
     def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
-        """End a fault after a random while, unless all was healed meanwhile."""
+        """End a fault after a random time, unless all faults were healed before."""
         self.at(int(self._random.random() * duration_max_us), end, *arguments)
 
     def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
-        """Take the next step of a fault after `delay_us`, unless all was healed meanwhile."""
+        """Take the next step of a fault after `delay_us`, unless all faults were healed before."""
         self._world.scheduler.after(delay_us, self._end, act, arguments)
 
     def _end(self, end: Callable[..., None], arguments: Sequence[object]) -> None:
@@ -164,13 +164,13 @@ class Nemesis:
         machine.disk.capacity_bytes = UNLIMITED_BYTES
 
     def _stick_sync(self) -> None:
-        """The next sync takes seconds, or does not end; the disk is well again before or after that."""
+        """Make the next sync take seconds or hang; the disk recovers before or after that."""
         machine = self._any()
         machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
         self.later(_FAULT_MAX_US, self._quicken_disk, machine)
 
     def _fail_io(self, fault: IoFault) -> None:
-        """One operation fails, or all from then on for a while."""
+        """Make one operation fail, or all operations for a while."""
         fault.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
         self.later(_FAULT_MAX_US, fault.heal)
 
@@ -204,6 +204,6 @@ class Nemesis:
             machine.wipe()
 
     def _set_clock(self) -> None:
-        """Set the time of day of a machine: a second off, hours, or years, to either side."""
+        """Change the time of day of a machine by a second, by hours, or by years, in either direction."""
         size_us = self._random.choice((1_000_000, 10 * _US_PER_HOUR, 24 * 365 * 10 * _US_PER_HOUR))
         self._any().set_clock(self._random.choice((-1, 1)) * size_us)

@@ -1,4 +1,4 @@
-"""Faults of links: each operation cuts, clogs or flaps some of them now, and undoes it after a while."""
+"""Faults of links: each operation cuts, clogs or flaps some links, and undoes it after a while."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Timer(Protocol):
     """Ends operations of the nemesis."""
 
     def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
-        """Call `end(*arguments)` after a random while, unless all was healed meanwhile."""
+        """Call `end(*arguments)` after a random time, unless all faults were healed before."""
 
     def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
-        """Call `act(*arguments)` after `delay_us`, unless all was healed meanwhile."""
+        """Call `act(*arguments)` after `delay_us`, unless all faults were healed before."""
 
 
 class NetworkNemesis:
-    """What can be done to the network.
+    """Injects network faults.
 
     Args:
-        world: what the run shares.
-        machines: all nodes' machines.
+        world: the shared state of the run.
+        machines: the machines of all nodes.
         random: of the plan.
-        timer: ends what was begun.
+        timer: schedules the end of each fault.
     """
 
     def __init__(self, world: World, machines: Mapping[str, SimMachine], random: Random, timer: Timer) -> None:
@@ -54,7 +54,7 @@ class NetworkNemesis:
         self._cut([(alone, other) for other in others] + [(other, alone) for other in others])
 
     def split(self) -> None:
-        """Cut the group in two."""
+        """Partition the group into two parts."""
         side = {node_id: self._random.random() < 0.5 for node_id in self._world.options.all_ids}
         self._cut([link for link in self._links() if side[link[0]] != side[link[1]]])
 
@@ -63,7 +63,7 @@ class NetworkNemesis:
         self._cut([self._random.choice(self._links())])
 
     def bridge(self) -> None:
-        """Leave one node that sees all others, which do not see one another (three nodes), or two halves around it."""
+        """Partition all nodes but one, which stays connected to all others: three single nodes, or two halves."""
         bridge = self._random.choice(self._world.options.all_ids)
         side = {node_id: number % 2 for number, node_id in enumerate(self._others(bridge))}
         self._cut([link for link in self._links() if bridge not in link and side[link[0]] != side[link[1]]])
@@ -80,7 +80,7 @@ class NetworkNemesis:
         self._timer.later(period_us, self._world.network.unblock, *link)
 
     def clog(self) -> None:
-        """Hold up what goes from one node to another, or all that comes to or from one node."""
+        """Hold back messages from one node to another, or all messages to or from one node."""
         links = [self._random.choice(self._links())]
         if self._random.random() < 0.5:
             links = [link for link in self._links() if links[0][0] in link]
@@ -107,9 +107,10 @@ class NetworkNemesis:
         self._world.network.clog(*link)
 
     def mute(self, node_id: str) -> None:
-        """Delay all messages to a node; then drop all that it sends, which it notices late.
+        """Delay all messages to a node, then drop all messages from it, which it detects late.
 
-        What it goes by meanwhile, answers to its heartbeats above all, is old; sometimes its process stops, too.
+        Meanwhile it acts on outdated messages, in particular answers to its heartbeats; sometimes its process stops,
+        too.
         """
         others = self._others(node_id)
         late_us = self._random.choice(_LATE_US)
@@ -139,7 +140,7 @@ class NetworkNemesis:
         return [(source, target) for source in node_ids for target in node_ids if source != target]
 
     def _cut(self, links: list[Link]) -> None:
-        """Cut links for a while; some nodes get an error of their connection, others see only silence."""
+        """Cut links for a while; some nodes get a connection error, others only time out."""
         network = self._world.network
         for source, target in links:
             network.block(source, target)

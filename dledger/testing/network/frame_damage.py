@@ -1,7 +1,7 @@
-"""Bytes that change on their way: a message as the frame in which it travels, with a few bits of it flipped.
+"""Damage in transit: encodes a message as its frame and flips a few bits.
 
-A damaged control part must be refused by its checksum: the connection closes, and the message is lost. A payload is
-covered by checksums of its own, further in: of each entry, of a whole snapshot. So it arrives with the bits flipped.
+A damaged control part must be refused by its checksum: the connection closes, and the message is lost. A payload has
+its own inner checksums, of each entry or of a whole snapshot, so it arrives with the flipped bits.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def damage_on_the_way(message: Message, random: Random) -> Message | None:
     """Flip one to three bits of a message.
 
     Args:
-        message: what was sent.
-        random: which bits.
+        message: the message sent.
+        random: chooses the bits.
 
     Returns:
-        What the receiver's core is given; None: nothing, the connection closes.
+        The message that the receiver's core gets; None: the connection closes.
 
     Raises:
-        Violation: the receiver takes a damaged control part for a message.
+        Violation: the receiver accepts a damaged control part.
     """
     payload = message.payload if isinstance(message, (Push, SnapshotChunk)) else None
     if payload and random.random() < _PAYLOAD_SHARE:
         assert isinstance(message, (Push, SnapshotChunk)), message
         return replace(message, payload=_flipped(bytes(payload), random))
     frame, payload = encode(message)
-    # The sizes in front decide where the receiver cuts: it reads another control part if they are damaged.
+    # The receiver splits the frame by the sizes at its begin; if they are damaged, it reads another control part.
     control = _flipped(frame[FRAME_HEAD.size :], random)
     try:
         taken = decode(control, bytes(payload or b""))

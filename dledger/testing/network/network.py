@@ -1,10 +1,10 @@
-"""A simulated network, in which messages are lost, late, doubled, overtaken, cut off, and come back from the past.
+"""A simulated network that loses, delays, duplicates, reorders, blocks and replays messages.
 
-They are also held up together (a clogged link lets everything out at once when it opens). The past is also that of
-earlier lives of the nodes.
+A clogged link holds messages back and delivers all of them when it opens. Replays include messages of earlier processes
+of the nodes.
 
-A link is one direction between two nodes. Messages are immutable and handed over as they are; encoding them is the
-peer transport's business and tested there.
+A link is one direction between two nodes. Messages are immutable and passed by reference; encoding is tested with the
+peer transport.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from dledger.testing.scheduler import Scheduler
 
 OLD_MESSAGES_MAX = 256
-# A replayed message is delayed up to this long, so that elections and truncations can happen meanwhile; the nodes'
-# timings are some ten times faster than in production, so that this is a minute of theirs.
+# The largest delay of a replayed message, long enough for elections and truncations: timings are about ten times faster
+# than in production.
 REPLAY_DELAY_MAX_US = 5_000_000
-# No run needs more messages in 50 ms, whatever its network does; some thousand are usual, and 30,000 the most where
-# pushes overtake one another.
+# No correct run sends more messages in 50 ms: some thousand are usual, and 30,000 the maximum with reordered pushes.
 STORM_WINDOW_US = 50_000
 STORM_MESSAGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """The manners of a network; rates are probabilities per message.
+    """The behaviour of a network; rates are probabilities per message.
 
     Attributes:
         min_latency_us, max_latency_us: an ordinary message takes a time between these.
@@ -43,8 +42,8 @@ class NetworkOptions:
         drop_rate: the message is lost.
         duplicate_rate: it arrives a second time.
         spike_rate: it takes up to `spike_latency_us` instead.
-        replay_rate: some message of the past arrives once more, up to two seconds later.
-        damage_rate: a few of its bits change on the way.
+        replay_rate: an earlier message is delivered again, up to two seconds later.
+        damage_rate: a few of its bits are flipped in transit.
     """
 
     min_latency_us: int = 100
@@ -62,7 +61,7 @@ class SimNetwork:
     """Carries messages between nodes.
 
     Attributes:
-        options: may be replaced at any time; it holds for messages sent from then on.
+        options: may be replaced at any time; applies to messages sent afterwards.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class SimNetwork:
         self._clogs: dict[tuple[str, str], int] = {}
         self._held: dict[tuple[str, str], list[Message]] = {}
         self._extra_us: dict[tuple[str, str], int] = {}
-        # (source, target, message, how often the two had started by then, how often the target had been wiped)
+        # (source, target, message, number of starts of both nodes by then, number of wipes of the target by then)
         self._old: list[tuple[str, str, Message, int, int]] = []
         self._wipes: dict[str, int] = {}
         self._starts: dict[str, int] = {}
@@ -91,10 +90,10 @@ class SimNetwork:
         self._sent_in_window = 0
 
     def send(self, source: str, target: str, message: Message) -> None:
-        """Take a message of `source` for `target`; the seed decides whether and when it arrives.
+        """Send a message from `source` to `target`; the seed decides whether and when it arrives.
 
         Raises:
-            Violation: the nodes send messages without end, because each answer brings forth the next question.
+            Violation: the nodes send messages in an endless loop.
         """
         options, random = self.options, self._random
         self._count(source, target, message)
@@ -136,7 +135,7 @@ class SimNetwork:
         self._blocks[link] -= 1
 
     def clog(self, source: str, target: str) -> None:
-        """Hold everything up in one direction; it comes out when every `clog` was undone by `unclog`."""
+        """Hold back all messages in one direction until every `clog` was undone by `unclog`."""
         link = (source, target)
         self._clogs[link] = self._clogs.get(link, 0) + 1
 
@@ -153,19 +152,20 @@ class SimNetwork:
         self._extra_us[source, target] = extra_us
 
     def started(self, node_id: str) -> None:
-        """Record that a node starts a new process: what was sent before belongs to the old one."""
+        """Record that a node starts a new process: earlier messages belong to the old one."""
         self._starts[node_id] = self._starts.get(node_id, 0) + 1
 
     def wiped(self, node_id: str) -> None:
-        """Record that a node lost its disk: what a leader said of the founding does not reach it a second time.
+        """Record that a node lost its disk: earlier messages of leaders about the founding are not replayed to it.
 
-        A connection ends with the process at either end (`dledger.peer`), so that nothing that was sent before a disk
-        was lost can arrive after it. Replays do not keep to that, to find what depends on it; this does (ADR 7).
+        A connection ends with the process at either end (`dledger.peer`), so that no message sent before the loss of a
+        disk can arrive after it. Replays violate this on purpose, to find rules that depend on it; founding does depend
+        on it (ADR 7).
         """
         self._wipes[node_id] = self._wipes.get(node_id, 0) + 1
 
     def heal(self) -> None:
-        """Open all links, forget the past, and lose, double and delay nothing from now on."""
+        """Open all links, forget earlier messages, and stop losing, duplicating and delaying messages."""
         self._clogs.clear()
         self._extra_us.clear()
         for link in list(self._held):
@@ -221,7 +221,7 @@ class SimNetwork:
             self._scheduler.after(0, self._arrive, source, target, message)
 
     def _remember(self, source: str, target: str, message: Message) -> None:
-        """Keep a bounded random sample of the past, and now and then send some of it again."""
+        """Keep a bounded random sample of earlier messages, and sometimes replay some of them."""
         old, random = self._old, self._random
         now = (source, target, message, self._starts_of(source, target), self._wipes.get(target, 0))
         if len(old) < OLD_MESSAGES_MAX:

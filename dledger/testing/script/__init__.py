@@ -1,1 +1,1 @@
-"""Scenario scripts: a few machines whose messages, clocks and disks move only when a line of text says so."""
+"""Scenario scripts: a few machines whose messages, clocks and disks change only by commands of a text."""

@@ -1,6 +1,6 @@
 """`python -m dledger.testing.script`: run a script from standard input, or random ones.
 
-Exit status: 0 when no promise was broken; 1 otherwise, with the script that breaks it.
+Exit status: 0 without a violation; 1 otherwise, with the script that causes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dledger.testing.script.story import ScriptError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for and return the exit status."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m dledger.testing.script", description="Print the story of the script on standard input."
     )

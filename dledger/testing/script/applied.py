@@ -1,6 +1,6 @@
-"""The state machine of a script: it stores only the bodies that were applied.
+"""The state machine of a script: it stores the applied bodies.
 
-With `nodes 3 snapshot_threshold=4` each node has one, fed by the production `Applier` and saved in the production
+With `nodes 3 snapshot_threshold=4` each node has one, run by the production `Applier` and saved in the production
 `SnapshotStore`.
 """
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Bodies:
-    """The bodies that were applied, oldest first: `dledger.node.state_machine.StateMachine`."""
+    """The applied bodies, oldest first: `dledger.node.state_machine.StateMachine`."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
 
     def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
-        """Remember the bodies of `entries`."""
+        """Store the bodies of `entries`."""
         self.bodies += [entry.body.decode() for entry in entries]
         return [None] * len(entries)
 
@@ -30,5 +30,5 @@ class Bodies:
         return [" ".join(self.bodies).encode()]
 
     def snapshot_load(self, content: bytes) -> None:
-        """Remember the bodies in a snapshot, and no others."""
+        """Replace the bodies by those in a snapshot."""
         self.bodies = content.decode().split()

@@ -1,4 +1,4 @@
-"""The machines of a script and the moves between them: time, delivery, and the checks after each command."""
+"""The machines of a script, their time and messages, and the checks after each command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TICK_MS = 10
-# If a command causes more deliveries than this, the messages are assumed never to end.
+# A command that causes more deliveries than this is assumed to cause endless messages.
 DELIVERIES_MAX = 2_000
 
 
@@ -30,7 +30,7 @@ class Cluster:
         story: records what happens.
         machines: by id, in order.
         links: the messages in flight between them.
-        has_begun: the nodes were started; before that, logs and terms may be written.
+        has_begun: the nodes were started; before that, a script may write logs and terms.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,11 +46,11 @@ class Cluster:
             self.add_machine(node_id)
 
     def expect_loss(self) -> None:
-        """No longer require that committed entries stay committed on every node."""
+        """Allow that committed entries are replaced."""
         self._safety.is_loss_expected = True
 
     def add_machine(self, node_id: str) -> ScriptMachine:
-        """Set up one more machine; nothing runs on it yet."""
+        """Add a machine without a running node."""
         machine = ScriptMachine(self._environment, node_id, len(self.machines) + 1)
         self.machines[node_id] = machine
         return machine
@@ -59,7 +59,7 @@ class Cluster:
         """Return a machine.
 
         Raises:
-            ScriptError: there is none of this name.
+            ScriptError: there is none with this id.
         """
         if node_id not in self.machines:
             raise ScriptError(f"no node {node_id}; there are {' '.join(self.machines)}")
@@ -94,7 +94,7 @@ class Cluster:
         return self.machine(node_id)
 
     def begin(self) -> None:
-        """Start all nodes, without lines in the story, if they were not started yet; none knows a recent leader."""
+        """Start all nodes if they were not started yet, without lines in the story; none knows a recent leader."""
         if not self.has_begun:
             self.has_begun = True
             for machine in self.machines.values():
@@ -118,7 +118,7 @@ class Cluster:
     # --------------------------------------------------------------------------------------------------- messages
 
     def deliver(self, is_wanted: Callable[[Envelope], bool], count_max: int = DELIVERIES_MAX) -> int:
-        """Deliver wanted messages, oldest first, and the wanted ones they cause; return the number delivered.
+        """Deliver the selected messages, oldest first, and the selected ones that they cause; return their number.
 
         Raises:
             ScriptError: the messages do not end.
@@ -140,11 +140,11 @@ class Cluster:
         self.deliver(lambda envelope: envelope.source in among and envelope.target in among)
 
     def show(self, *arrows: Arrow) -> None:
-        """From now on record only these outcomes of messages."""
+        """Record only these outcomes of messages from now on."""
         self.story.shown = frozenset(arrows)
 
     def break_connections(self, node_id: str) -> None:
-        """Break the connections of all others to a node, which they notice; messages in flight to it are lost."""
+        """Break the connections of all others to a node, and report it to them; messages in flight to it are lost."""
         self.links.forget(node_id)
         for machine in self.machines.values():
             if machine.id != node_id:

@@ -19,7 +19,7 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A message on its way."""
+    """A message in flight."""
 
     source: str
     target: str
@@ -27,10 +27,10 @@ class Envelope:
 
 
 class Links:
-    """All messages under way, oldest first; a link is one direction between two nodes.
+    """All messages in flight, oldest first; a link is one direction between two nodes.
 
     Args:
-        story: records what becomes of each message.
+        story: records the outcome of each message.
 
     Attributes:
         cut: links on which messages are lost when they are sent.
@@ -42,7 +42,7 @@ class Links:
         self._waiting: list[Envelope] = []
 
     def send(self, source: str, target: str, message: Message) -> None:
-        """Take a message of a node."""
+        """Send a message of a node."""
         envelope = Envelope(source, target, message)
         if (source, target) in self.cut:
             self._record(Arrow.IS_LOST, envelope)
@@ -52,7 +52,7 @@ class Links:
         self._record(Arrow.LEAVES, envelope)
 
     def take(self, is_wanted: Callable[[Envelope], bool]) -> Envelope | None:
-        """Take the oldest wanted message off its link, to be delivered."""
+        """Remove the oldest selected message from its link and return it for delivery."""
         for place, envelope in enumerate(self._waiting):
             if is_wanted(envelope):
                 del self._waiting[place]
@@ -61,14 +61,14 @@ class Links:
         return None
 
     def drop(self, is_wanted: Callable[[Envelope], bool]) -> None:
-        """Lose all wanted messages."""
+        """Drop all selected messages."""
         for envelope in self._waiting:
             if is_wanted(envelope):
                 self._record(Arrow.IS_LOST, envelope)
         self._waiting = [envelope for envelope in self._waiting if not is_wanted(envelope)]
 
     def forget(self, node_id: str) -> None:
-        """Lose what is under way to a node that is gone; nothing shows it; what it sent before still arrives."""
+        """Drop the messages in flight to a node that is down, without recording it; its own messages still arrive."""
         self._waiting = [envelope for envelope in self._waiting if envelope.target != node_id]
 
     def waiting(self) -> list[Envelope]:

@@ -1,4 +1,4 @@
-"""A machine of a script: its disk and its clock stay, the nodes that run on it come and go."""
+"""A machine of a script: a persistent disk and clock, and the nodes that run on it one after the other."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from dledger.testing.script.safety import Safety
     from dledger.testing.script.story import Story
 
-# A range wider than this is not one of waiting times: an incarnation is drawn from it.
+# A wider range is not for a timeout but for an incarnation.
 _TIMES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a script chose in its first line; `snapshot_threshold` 0: the nodes have no state machine.
+    """The settings from a script's first line; `snapshot_threshold` 0: the nodes have no state machine.
 
-    `group_id` 0: the first leader draws it.
+    `group_id` 0: drawn by the first leader.
     """
 
     node_ids: tuple[str, ...]
@@ -47,7 +47,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEnvironment:
-    """What all machines of a script share."""
+    """The objects shared by all machines of a script."""
 
     settings: Settings
     story: Story
@@ -59,20 +59,20 @@ class ScriptMachine:
     """One machine.
 
     Attributes:
-        id: its name, and that of the node on it.
+        id: of the machine and its node.
         node: the running node; None while it is down.
         now_ms: its clock.
-        is_adopting: the operator says, for the next start, that a directory which does not say it is this node's.
-        is_sync_held: syncs begin, and do not end.
-        is_sync_failing: syncs end with an error of the disk.
-        disk: what is stored here.
+        is_adopting: the operator declares, for the next start, that a directory without identity is this node's.
+        is_sync_held: syncs begin but do not end.
+        is_sync_failing: syncs fail.
+        disk: the simulated disk.
     """
 
     def __init__(self, environment: ScriptEnvironment, node_id: str, number: int) -> None:
         self.id = node_id
         self.node: ScriptNode | None = None
         self.now_ms = 0
-        # What a script lays down before the nodes begin says nothing of the kind.
+        # Directories that a script writes before the start have no identity.
         self.is_adopting = True
         self.is_sync_held = False
         self.is_sync_failing = False
@@ -84,9 +84,9 @@ class ScriptMachine:
         self.wipe()
 
     def draw(self, begin: int, end: int) -> int:
-        """Return a number in [begin, end) that a reader can foresee: of all nodes, 1 waits the shortest.
+        """Return a predictable number in [begin, end): node 1 has the shortest timeout.
 
-        Reads of node 3 have the ids 3001001, 3001002 and so on in its first life, and 3002001 and so on in the next.
+        Reads of node 3 have the ids 3001001, 3001002 … in its first process, and 3002001 … in the next.
         """
         if end == LIFE_END:
             self._lives_count += 1
@@ -98,7 +98,7 @@ class ScriptMachine:
 
     @property
     def files(self) -> SimFiles:
-        """The disk as a new process sees it."""
+        """Return the disk's interface for a new process."""
         return SimFiles(self.disk, Random(0), FaultCounts())
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class ScriptMachine:
             self._environment.story.say(self.id, f"does not start: {_short(error)}")
 
     def guard(self, work: Callable[[ScriptNode], None]) -> None:
-        """Run an action of the node, if it runs; an error that must stop the node stops it here."""
+        """Run an action of the node, if it runs; an error that must stop the node ends it."""
         if self.node is None:
             return
         try:
@@ -124,10 +124,10 @@ class ScriptMachine:
         self.guard(lambda node: node.feed(event))
 
     def crash(self, torn_sectors: int | None) -> None:
-        """End the node as by a power cut; None: as by kill -9, which takes nothing from the page cache.
+        """End the node by a power cut; None: by kill -9, which keeps the page cache.
 
-        Of what waits to be synced, the part in the first `torn_sectors` sectors that it touches survives in each file
-        (a disk writes whole sectors); names that were not synced are gone.
+        In each file, the unsynced data in its first `torn_sectors` unsynced sectors survives (a disk writes whole
+        sectors); unsynced names are lost.
         """
         self.node = None
         if torn_sectors is None:
@@ -139,16 +139,16 @@ class ScriptMachine:
                 _lose_unsynced(inode, torn_sectors)
 
     def keep_copy(self) -> None:
-        """Copy the disk as it is now."""
+        """Keep a copy of the disk."""
         self._copy = deepcopy(self.disk)
 
     def put_copy(self) -> None:
-        """Put in the copy that was kept, in place of the disk."""
+        """Replace the disk by the kept copy."""
         assert self._copy is not None, self.id
         self.disk = deepcopy(self._copy)
 
     def wipe(self) -> None:
-        """Put in a new, empty disk."""
+        """Replace the disk by an empty one."""
         self.node = None
         self.disk = SimDisk(Random(0), FaultCounts())
 

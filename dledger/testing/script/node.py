@@ -1,7 +1,7 @@
 """One running node of a script: the production core, driver, entry store and hard state on a simulated disk.
 
-It takes the place of `dledger.node.node.Node`, without a clock or a network of its own: the script feeds it events,
-what it sends waits on links, and its syncs end at once unless the script holds them.
+It replaces `dledger.node.node.Node`, without clock or network: the script feeds it events, its messages wait on links,
+and its syncs end at once unless the script holds them.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _CHECKPOINT_INTERVAL_MS = 3_000
 
 
 class ScriptNode:
-    """A node from its start to its end.
+    """One process of a node.
 
     Raises:
-        store.errors.StoreError: from the constructor: it refuses to start on what its disk holds.
+        store.errors.StoreError: from the constructor: it refuses to start on its disk.
 
     Attributes:
         store: its log.
         raft: its core.
-        state: of its state machine, if the script gave it one.
+        state: of its state machine, if there is one.
     """
 
     def __init__(self, environment: ScriptEnvironment, machine: ScriptMachine, files: SimFiles) -> None:
@@ -116,34 +116,34 @@ class ScriptNode:
             snapshots=snapshots if settings.snapshot_threshold else None,
         )
 
-    # ---------------------------------------------------------------------------------------------- what comes in
+    # ---------------------------------------------------------------------------------------------- input
 
     def feed(self, event: Event) -> None:
-        """Process one event, and the events of the syncs that it causes."""
+        """Process one event, and the ends of the syncs that it causes."""
         self._driver.process([event])
         self.finish_syncs()
 
     def tick(self) -> None:
-        """Send the node a tick of its machine's clock; now and then it saves a checkpoint, as in production."""
+        """Pass a tick of the machine's clock to the node; it saves checkpoints at intervals, as in production."""
         self.feed(Tick(self._machine.now_ms))
         if self._machine.now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = self._machine.now_ms + _CHECKPOINT_INTERVAL_MS
             self.store.begin_checkpoint(self.raft.commit_index).save()
 
     def append(self, bodies: list[tuple[str, bytes]]) -> None:
-        """Take a client's append of some bodies, each with the name that the story gives it."""
+        """Accept a client's append of bodies, each with its name in the story."""
         self._driver.propose([Proposal([body for _, body in bodies], token=[name for name, _ in bodies])])
         self.finish_syncs()
 
     def read(self, *, is_lease_allowed: bool) -> None:
-        """Take a client's linearizable read; the first one of each life has the id 1, as in production."""
+        """Accept a client's linearizable read; ids start at 1 in each process, as in production."""
         self._reads_count += 1
         read_id = self._reads_count
         self._reads[read_id] = self._environment.checks.acknowledged_index
         self.feed(ReadIndex(read_id, is_lease_allowed))
 
     def delete_before(self, index: int) -> None:
-        """Delete what retention no longer keeps, as far as core and state machine allow."""
+        """Delete data files before an index, as far as core and state machine allow."""
         begin_index = self.store.begin_index
         floor = self.raft.retention_floor
         if self._applier is not None:
@@ -156,7 +156,7 @@ class ScriptNode:
             self._say("deletes nothing")
 
     def finish_syncs(self) -> None:
-        """End the syncs that are under way, unless the script holds them."""
+        """End the running syncs, unless the script holds them."""
         self._apply()
         while self._syncs and not self._machine.is_sync_held:
             ticket, covered = self._syncs.pop(0)
@@ -166,7 +166,7 @@ class ScriptNode:
             self._apply()
 
     def _apply(self) -> None:
-        """Apply what is committed, and pass snapshots to the driver."""
+        """Apply committed entries, and pass snapshots to the driver."""
         applier = self._applier
         while applier is not None and applier.is_behind:
             applier.step()
@@ -184,7 +184,7 @@ class ScriptNode:
     # ---------------------------------------------------------------------------------------------- Syncer
 
     def start(self, ticket: EntriesTicket) -> None:
-        """Begin a sync of the driver; it ends in `finish_syncs`."""
+        """Start a sync of the driver; it ends in `finish_syncs`."""
         if self._machine.is_sync_failing:
             raise StorageFailed(node_directory(self._machine.id), "sync", OSError(errno.EIO, "input/output error"))
         covered: SyncedWrites = []
@@ -209,7 +209,7 @@ class ScriptNode:
         self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Record that the log was dropped."""
+        """Record a reset of the log."""
         snapshot = f", state from the snapshot up to {snapshot_index}" if snapshot_index >= 0 else ""
         self._say(f"resets its log to begin at {begin_index}{snapshot}")
         if self._applier is not None:
@@ -223,11 +223,11 @@ class ScriptNode:
             self._say(f"has members {members(entry.membership)} (entry {entry.index})")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Record how a transfer or a membership change ended."""
+        """Record the result of a transfer or a membership change."""
         self._say(f"ends request {request_id}: {code.name}{f', {message}' if message else ''}")
 
     def on_commit(self, commit_index: int) -> None:
-        """Record what is committed and which clients are answered now."""
+        """Record the commit and the answers to clients."""
         settled = [append for append in self._appends if append[1] <= commit_index]
         self._appends = [append for append in self._appends if append[1] > commit_index]
         kept = [name for name, index, term in settled if self.store.term_at(index) == term]
@@ -241,7 +241,7 @@ class ScriptNode:
             self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
-        """Record what was truncated."""
+        """Record a truncation."""
         self._say(f"truncates its log from {first_index} on")
 
     def on_role(self, change: RoleChanged) -> None:
@@ -262,7 +262,7 @@ class ScriptNode:
             self._environment.story.say_first(self._machine.id, text)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
-        """Record that a read is served; it must see all that was acknowledged before it began."""
+        """Record and check a served read: it must see all entries acknowledged before it began."""
         self._environment.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
         self._say(f"serves read {read_id} up to {index}")
 
@@ -272,13 +272,13 @@ class ScriptNode:
         self._say(f"refuses read {read_id}")
 
     def on_message_rejected(self, message: MessageRejected) -> None:
-        """Record once that such messages are dropped, which no node of this group can have sent."""
+        """Record, once per kind, the rejection of messages that no node of this group can have sent."""
         if message not in self._distrusted:
             self._distrusted.append(message)
             self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
-        """Record that a peer could not verify what this node sent."""
+        """Record that a peer could not verify entries from this node."""
         self._say(f"learns that {peer} cannot verify entries from {index} on")
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:

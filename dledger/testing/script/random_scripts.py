@@ -1,8 +1,8 @@
-"""Random scripts: verbs in random order, then peace, in which the group must make progress.
+"""Random scripts: verbs in random order, then a phase without faults in which the group must make progress.
 
-The simulator lets time and chance move messages; here each message may be delivered, dropped or left waiting by itself,
-clocks run apart, and after every command all logs are compared entry by entry. What fails is printed as a script, to be
-cut down and kept in a file.
+Unlike in the simulator, each message may be delivered, dropped or delayed individually, clocks advance independently,
+and all logs are compared entry by entry after every command. A failing run is printed as a script, to be minimised and
+kept in a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from dledger.testing.script.cluster import Cluster
     from dledger.testing.script.node import ScriptNode
 
-# After this time every node has recovered, and every wiped one was readmitted.
+# By then every node has recovered, and every wiped one was readmitted.
 _PEACE_MS = 16_000
-# How often which command comes. In braces: two nodes, times, an index, what a crash takes, bodies.
+# The weight of each command. In braces: two nodes, times, an index, the effect of a crash, bodies.
 _KINDS = {
     "run {time}": 22,
     "settle": 6,
@@ -62,11 +62,11 @@ class RandomScript:
     """One random script.
 
     Args:
-        seed: all of it follows from this.
-        length: commands before peace comes.
+        seed: determines the script.
+        length: commands before the phase without faults.
 
     Attributes:
-        commands: what was done so far.
+        commands: the commands so far.
     """
 
     def __init__(self, seed: int, length: int) -> None:
@@ -81,16 +81,16 @@ class RandomScript:
 
     @property
     def text(self) -> str:
-        """What was done, as a script."""
+        """The commands so far, as a script."""
         return "\n".join(
             ["# A random script", "# Source: dledger.testing.script.random_scripts", "", *self.commands, "----", ""]
         )
 
     def run(self) -> None:
-        """Run it to its end.
+        """Run the script to its end.
 
         Raises:
-            Violation: a promise is broken; `text` shows how.
+            Violation: an invariant is broken; `text` reproduces it.
         """
         random = self._random
         count = random.choice((3, 3, 4, 5))
@@ -139,7 +139,7 @@ class RandomScript:
             self._do(f"join {len(self._nodes)}")
 
     def _wipe(self, number: int) -> None:
-        """Lose a disk while all others hold what is committed; from then on no node is removed.
+        """Lose a disk while all others have all committed entries; from then on no node is removed.
 
         A group of three does not tolerate a lost disk and a removed node at the same time.
         """
@@ -162,7 +162,7 @@ class RandomScript:
         self._do(f"run {_PEACE_MS}")
 
     def _check_life(self) -> None:
-        """In peace a leader is elected, and replicates an entry to all members (invariant I14)."""
+        """Check that without faults a leader is elected and replicates an entry to all members (invariant I14)."""
         leader = self._leader()
         before = leader.raft.commit_index
         self._do(f"append {leader.raft.state.self_id[1:]} last")
@@ -186,7 +186,7 @@ class RandomScript:
         return self._runner.cluster
 
     def _do(self, command: str) -> None:
-        """Do a command; one that makes no sense now (a node that runs is started) counts as not given."""
+        """Run a command; one that is not valid now (starting a running node) is ignored."""
         self.commands.append(command)
         try:
             self._runner.do(command, frozenset())

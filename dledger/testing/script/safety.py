@@ -1,7 +1,7 @@
 """Safety checks of a script, after every command, on all logs, entry by entry.
 
-The logs of a script are short, so nothing is skipped and nothing is remembered but what is committed. (The simulator
-checks much longer runs, incrementally: `dledger.testing.checks.logs`.)
+The logs of a script are short, so everything is checked each time, and only committed entries are remembered. (The
+simulator checks much longer runs, incrementally: `dledger.testing.checks.logs`.)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Safety:
     """Election safety, log matching, leader completeness, state-machine safety, linearizable reads.
 
     Attributes:
-        acknowledged_index: the last entry that was acknowledged to a client.
-        is_loss_expected: a majority lost what it held, without noticing: what is committed then may differ.
+        acknowledged_index: the last entry acknowledged to a client.
+        is_loss_expected: a majority lost entries without detecting it, so committed entries may be replaced.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class Safety:
             raise Violation("read", f"{node_id} serves up to {index}; acknowledged {floor}, committed {commit_index}")
 
     def look(self, machines: list[ScriptMachine]) -> None:
-        """Look at all that run.
+        """Check all running nodes.
 
         Raises:
-            Violation: which rule is broken, by which node.
+            Violation: the text names the rule and the node.
         """
         running = [(machine.id, machine.node) for machine in machines if machine.node is not None]
         logs = {node_id: _log_of(node) for node_id, node in running}
@@ -68,7 +68,7 @@ class Safety:
                 self._complete(node_id, node, logs[node_id])
 
     def _match(self, node_id: str, log: dict[int, Entry | None]) -> None:
-        """An entry of one index and term is one entry, after one prefix (log matching)."""
+        """Check that entries with the same index and term are equal, with equal prefixes (log matching)."""
         before = None
         for index, entry in log.items():
             if entry is None:
@@ -82,7 +82,7 @@ class Safety:
             before = entry.term
 
     def _commit(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
-        """What one node committed, no other node commits otherwise (state machine safety)."""
+        """Check that all nodes commit the same entries (state machine safety)."""
         commit_index = node.raft.commit_index
         if commit_index > node.store.last_index:
             raise Violation("commit index", f"{node_id} has {commit_index}, its log ends at {node.store.last_index}")
@@ -93,7 +93,7 @@ class Safety:
                 raise Violation("state machine safety", f"{node_id} committed another entry {index}")
 
     def _complete(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
-        """A leader holds all that was committed in terms before its own, or begins after it (leader completeness)."""
+        """Check that a leader has all entries of earlier terms' commits, or begins after them (leader completeness)."""
         for index, (entry, term) in self._committed.items():
             is_needed = term < node.raft.term and index >= node.store.begin_index
             if is_needed and (index not in log or log[index] not in (None, entry)):

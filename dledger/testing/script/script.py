@@ -1,4 +1,4 @@
-"""Reads a script, runs it block by block, and puts the story under each block, as etcd's data-driven tests do.
+"""Reads a script, runs it block by block, and writes the story under each block, like etcd's data-driven tests.
 
     # What it is about
     # Source: where it comes from
@@ -9,8 +9,8 @@
     n1            starts an election, term 0
     ...
 
-A block is some commands, a line `----`, and the story up to the next empty line. Lines that begin with `#` are for
-readers. Not here: what the verbs do (`verbs`), and files (the caller reads and writes them).
+A block consists of commands, a line `----`, and the story up to the next empty line. Lines that begin with `#` are
+comments. Not here: the verbs (`verbs`), and files (the caller reads and writes them).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTHING = "(nothing)"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines that come before `DIVIDER` (commands and remarks), and the expected story after it."""
+    """The lines before `DIVIDER` (commands and comments), and the expected story after it."""
 
     lines: tuple[str, ...]
     story: tuple[str, ...]
@@ -63,11 +63,11 @@ def parse(text: str) -> tuple[list[Block], list[str]]:
 
 
 def run(text: str) -> str:
-    """Run a script and return it with the story that really happens.
+    """Run a script and return it with its actual story.
 
     Raises:
-        ScriptError: it cannot be run as it is written.
-        Violation: Raft's promises do not hold.
+        ScriptError: the script is not valid.
+        Violation: a safety property of Raft is violated.
     """
     blocks, rest = parse(text)
     runner = ScriptRunner()
@@ -82,7 +82,7 @@ class ScriptRunner:
     """Runs the commands of one script.
 
     Attributes:
-        cluster: what they act on; None before `nodes`.
+        cluster: the cluster of the script; None before `nodes`.
     """
 
     def __init__(self) -> None:
@@ -102,15 +102,15 @@ class ScriptRunner:
         return [] if self.cluster is None else self.cluster.story.take()
 
     def do(self, command: str, shown: frozenset[Arrow]) -> None:
-        """Do one command, then look at the whole cluster.
+        """Run one command, then check the whole cluster.
 
         Args:
             command: a verb and its words.
-            shown: the fates of messages that are recorded.
+            shown: the outcomes of messages that are recorded.
 
         Raises:
-            ScriptError: it makes no sense.
-            Violation: Raft's promises do not hold.
+            ScriptError: the command is not valid.
+            Violation: a safety property of Raft is violated.
         """
         verb, *words = command.split()
         if self.cluster is None:

@@ -1,9 +1,8 @@
-"""The story of a script: what happened, in aligned lines; equal events of several nodes are one line.
+"""The story of a script: its events as aligned lines; equal events of several nodes share a line.
 
-n1 -> n2 n3  t2  push 3..5 of term 2 after 2 of term 1, commit 2       left, in the sender's term 2
-n1 => n2     t2  push 3..5 of term 2 after 2 of term 1, commit 2       arrived
-n1 -x n3     t2  push 3..5 of term 2 after 2 of term 1, commit 2       lost on a link that is cut
-n2 n3        commits up to 2
+n1 -> n2 n3  t2  push 3..5 of term 2 after 2 of term 1, commit 2       left, in the sender's term 2 n1 => n2     t2 push
+3..5 of term 2 after 2 of term 1, commit 2       arrived n1 -x n3     t2  push 3..5 of term 2 after 2 of term 1, commit
+2       lost on a link that is cut n2 n3        commits up to 2
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _WHO_WIDTH = 14
 
 
 class Arrow(Enum):
-    """What becomes of a message; the value is its sign."""
+    """The outcome of a message; the value is its sign."""
 
     LEAVES = "->"
     ARRIVES = "=>"
@@ -33,7 +32,7 @@ class _Line:
     targets: list[str] = field(default_factory=list)
 
     def joins(self, other: _Line) -> bool:
-        """Take `other` in if it says the same of other nodes."""
+        """Merge `other` into this line if it is the same event of other nodes."""
         if (self.arrow, self.text) != (other.arrow, other.text):
             return False
         if self.targets == other.targets:
@@ -54,7 +53,7 @@ class Story:
     """Collects the lines of one block.
 
     Attributes:
-        shown: the fates of messages that are recorded.
+        shown: the outcomes of messages that are recorded.
         are_heartbeats_shown: whether heartbeats and their answers are recorded, too.
     """
 
@@ -65,7 +64,7 @@ class Story:
         self._command_begin = 0
 
     def begin_command(self) -> None:
-        """Begin with what the next command brings about: it gets lines of its own."""
+        """Begin the events of the next command, which are not merged with earlier lines."""
         self._command_begin = len(self._lines)
 
     def say(self, who: str, text: str) -> None:
@@ -73,7 +72,7 @@ class Story:
         self._add(_Line([who], text))
 
     def say_first(self, who: str, text: str) -> None:
-        """Record an event of the node `who`, before the messages that it just sent because of it."""
+        """Record an event of the node `who`, before the messages that it caused."""
         place = len(self._lines)
         while (
             place > self._command_begin
@@ -86,11 +85,11 @@ class Story:
         self._lines += sent
 
     def row(self, text: str) -> None:
-        """Add a line of a table as it is."""
+        """Add a line of a table unchanged."""
         self._add(_Line([text], ""))
 
     def message(self, arrow: Arrow, source: str, target: str, text: str) -> None:
-        """Record what became of a message."""
+        """Record the outcome of a message."""
         if arrow in self.shown:
             self._add(_Line([source], text, arrow, [target]))
 
@@ -102,7 +101,7 @@ class Story:
         return [f"{line.head:{width}}{line.text}".rstrip() for line in lines]
 
     def _add(self, line: _Line) -> None:
-        """Add a line; what says the same as the line before, of other nodes, joins it."""
+        """Add a line, or merge it into the previous one if that is the same event of other nodes."""
         has_neighbour = len(self._lines) > self._command_begin
         if line.text and has_neighbour and self._lines[-1].joins(line):
             return
@@ -112,4 +111,4 @@ class Story:
 
 
 class ScriptError(Exception):
-    """The script cannot be run as it is written; the text says which line and what would be right."""
+    """The script is not valid; the text names the line and the expected form."""

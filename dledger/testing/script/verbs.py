@@ -1,7 +1,6 @@
-"""The verbs of a script that set the scene and make things happen: one small function each.
+"""The verbs of a script for its setting and its actions, one small function each.
 
-The first line of a verb's documentation is its help. Verbs about machines and disks, and questions, are in
-`verbs_machines`.
+The first line of a verb's docstring is its help. Verbs for machines and disks, and queries, are in `verbs_machines`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from dledger.testing.script.verb_table import (
 from dledger.testing.script.words import describe
 from dledger.types import HardState
 
-# Actions that deliver everything: if one of them follows, messages that only leave are not worth a line.
+# Actions that deliver all messages: if one of them follows, the sending of a message is not recorded.
 DELIVERING = frozenset({"stabilize", "settle", "run"})
 
-# ------------------------------------------------------------------------------------------------- setting the scene
+# ------------------------------------------------------------------------------------------------- the setting
 
 
 def make_cluster(words: list[str]) -> Cluster:
-    """`nodes 3 [setting=value ...]`: this many machines with empty disks; settings of the core and of file sizes."""
+    """`nodes 3 [setting=value ...]`: number of machines with empty disks; settings of the core and of file sizes."""
     known = {field.name for field in fields(RaftConfig)}
     raft: dict[str, Any] = {}
     sizes: dict[str, int] = {}
@@ -96,7 +95,7 @@ def run_time(cluster: Cluster, words: list[str]) -> None:
 
 @action("append")
 def append(cluster: Cluster, words: list[str]) -> None:
-    """`append 1 x y/300`: a client has node 1 append body x, and body y repeated to 300 bytes, as one batch."""
+    """`append 1 x y/300`: a client appends body x, and body y repeated to 300 bytes, at node 1, as one batch."""
     bodies = [(word.partition("/")[0], _body(word)) for word in words[1:]]
     machine_of(cluster, words[0]).guard(lambda node: node.append(bodies))
 
@@ -109,13 +108,13 @@ def _body(word: str) -> bytes:
 
 @action("read")
 def read(cluster: Cluster, words: list[str]) -> None:
-    """`read 1`: a client asks node 1 for a linearizable read."""
+    """`read 1`: a client sends a linearizable read to node 1."""
     _read(cluster, words[0], is_lease_allowed=False)
 
 
 @action("lease-read")
 def lease_read(cluster: Cluster, words: list[str]) -> None:
-    """`lease-read 1`: the same; the leader may answer by its lease alone."""
+    """`lease-read 1`: the same; the leader may use its lease."""
     _read(cluster, words[0], is_lease_allowed=True)
 
 
@@ -135,7 +134,7 @@ def transfer(cluster: Cluster, words: list[str]) -> None:
 
 @action("join")
 def join(cluster: Cluster, words: list[str]) -> None:
-    """`join 4`: start node 4 on a new machine; it knows the members of the group, and that it is not one yet."""
+    """`join 4`: start node 4 on a new machine; its settings name the members of the group, and it is not one yet."""
     machine = cluster.add_machine(node_id(words[0]))
     machine.start()
 
@@ -148,7 +147,7 @@ def add(cluster: Cluster, words: list[str]) -> None:
 
 @action("promote")
 def promote(cluster: Cluster, words: list[str]) -> None:
-    """`promote 1 4`: ask node 1 to make node 4, a learner, a voter."""
+    """`promote 1 4`: ask node 1 to promote the learner 4 to a voter."""
     _change(cluster, words, MembershipAction.PROMOTE)
 
 
@@ -165,7 +164,7 @@ def _change(cluster: Cluster, words: list[str], action: MembershipAction) -> Non
 
 @action("delete-before")
 def delete_before(cluster: Cluster, words: list[str]) -> None:
-    """`delete-before 1 5`: retention drops the data files of node 1 that hold only entries before 5."""
+    """`delete-before 1 5`: retention deletes the data files of node 1 with only entries before 5."""
     machine = machine_of(cluster, words[0])
     machine.guard(lambda node: node.delete_before(int(words[1])))
 
@@ -175,7 +174,7 @@ def delete_before(cluster: Cluster, words: list[str]) -> None:
 
 @action("deliver")
 def deliver(cluster: Cluster, words: list[str]) -> None:
-    """`deliver 1->2 1->3 [n]`: the n oldest messages of each link arrive; without a number what is under way now."""
+    """`deliver 1->2 1->3 [n]`: the n oldest messages of each link arrive; without a number all in flight now."""
     count = int(words.pop()) if words[-1].isdigit() else None
     cluster.story.are_heartbeats_shown = True
     for word in words:
@@ -188,7 +187,7 @@ def deliver(cluster: Cluster, words: list[str]) -> None:
 
 @action("drop")
 def drop(cluster: Cluster, words: list[str]) -> None:
-    """`drop 2->3 3->2`: all messages of some links are lost; `drop all`: of all links, untold."""
+    """`drop 2->3 3->2`: all messages of some links are lost; `drop all`: of all links, unrecorded."""
     if words == ["all"]:
         cluster.show()
     for word in words:
@@ -211,7 +210,7 @@ def settle(cluster: Cluster, words: list[str]) -> None:
 
 @action("cut")
 def cut(cluster: Cluster, words: list[str]) -> None:
-    """`cut 1->2`, `cut 1-2`, `cut 1`: one direction, both, all links of node 1: what is sent there is lost."""
+    """`cut 1->2`, `cut 1-2`, `cut 1`: one direction, both, all links of node 1: messages sent there are lost."""
     for word in words:
         for link in links_of(cluster, word):
             cluster.links.cut[link] = None
@@ -229,7 +228,7 @@ def heal(cluster: Cluster, words: list[str]) -> None:
 
 @action("disconnect")
 def disconnect(cluster: Cluster, words: list[str]) -> None:
-    """`disconnect 1->2`: what is under way from 1 to 2 is lost, and 1 notices."""
+    """`disconnect 1->2`: messages in flight from 1 to 2 are lost, and 1 detects it."""
     source, _, target = parse_link(words[0])
     cluster.links.drop(link_filter(words[0]))
     cluster.machine(source).feed(PeerUnreachable(target))
@@ -237,7 +236,7 @@ def disconnect(cluster: Cluster, words: list[str]) -> None:
 
 @action("in-flight")
 def in_flight(cluster: Cluster, words: list[str]) -> None:
-    """`in-flight [1->2]`: what is under way, heartbeats too."""
+    """`in-flight [1->2]`: the messages in flight, including heartbeats."""
     is_wanted = link_filter(words[0] if words else "all")
     cluster.show(Arrow.LEAVES)
     for envelope in filter(is_wanted, cluster.links.waiting()):

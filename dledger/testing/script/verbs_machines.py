@@ -1,6 +1,6 @@
-"""The verbs of a script about machines and their disks, and its questions: one small function each.
+"""The verbs of a script for machines and their disks, and its queries, one small function each.
 
-The first line of a verb's documentation is its help.
+The first line of a verb's docstring is its help.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dledger.testing.script.cluster import Cluster
 
 _SHOWN_MAX = 12
-# Not the one that scripts have unless they say otherwise.
+# Different from the default term of scripts.
 _FOREIGN_GROUP = 0xF0
 
 # ------------------------------------------------------------------------------------------------ machines and disks
@@ -29,7 +29,7 @@ _FOREIGN_GROUP = 0xF0
 
 @action("crash")
 def crash(cluster: Cluster, words: list[str]) -> None:
-    """`crash 1 keep | lose-unsynced | torn 2`: kill -9; power cut; one that spares the first 2 sectors not synced."""
+    """`crash 1 keep | lose-unsynced | torn 2`: kill -9; power cut; power cut that keeps 2 unsynced sectors."""
     torn_sectors = {"keep": None, "lose-unsynced": 0}.get(words[1], int(words[-1]) if words[1] == "torn" else -1)
     if torn_sectors == -1:
         raise ScriptError("crash NODE keep | lose-unsynced | torn SECTORS")
@@ -40,14 +40,14 @@ def crash(cluster: Cluster, words: list[str]) -> None:
 
 @action("restart")
 def restart(cluster: Cluster, words: list[str]) -> None:
-    """`restart 1`: the node starts on what its disk holds."""
+    """`restart 1`: the node starts on its disk."""
     machine = machine_of(cluster, words[0])
     if machine.node is not None:
         raise ScriptError(f"{machine.id} runs")
     machine.start()
     if machine.node is not None:
         for note in machine.node.store.recovery_notes:
-            # That the index was rebuilt is of no interest here: it always can be.
+            # A rebuilt index is not reported, because it can always be rebuilt.
             if "/index:" not in note:
                 cluster.story.say(machine.id, note.replace(f"{node_directory(machine.id)}/", ""))
         cluster.story.say(machine.id, f"starts  {status_row(machine.node.raft, machine.node.store)}")
@@ -55,7 +55,7 @@ def restart(cluster: Cluster, words: list[str]) -> None:
 
 @action("wipe")
 def wipe(cluster: Cluster, words: list[str]) -> None:
-    """`wipe 1`: the machine gets a new, empty disk; its node is gone until it is restarted."""
+    """`wipe 1`: the machine gets a new, empty disk; its node is down until it is restarted."""
     machine = machine_of(cluster, words[0])
     machine.wipe()
     cluster.break_connections(machine.id)
@@ -70,19 +70,19 @@ def exchange(cluster: Cluster, words: list[str]) -> None:
 
 @action("copy")
 def copy(cluster: Cluster, words: list[str]) -> None:
-    """`copy 2`: the disk of node 2 is copied as it is now; `put-copy 2` brings it back."""
+    """`copy 2`: the disk of node 2 is copied; `put-copy 2` restores the copy."""
     machine_of(cluster, words[0]).keep_copy()
 
 
 @action("put-copy")
 def put_copy(cluster: Cluster, words: list[str]) -> None:
-    """`put-copy 2`: node 2, which is down, gets its disk as it was at `copy 2`."""
+    """`put-copy 2`: the disk of node 2, which is down, is replaced by the copy of `copy 2`."""
     down(cluster, words[0]).put_copy()
 
 
 @action("expect-loss")
 def expect_loss(cluster: Cluster, _words: list[str]) -> None:
-    """`expect-loss`: a majority lost entries without noticing; what it commits from here on may be something else."""
+    """`expect-loss`: a majority lost entries without detecting it; it may commit other entries from here on."""
     cluster.expect_loss()
 
 
@@ -99,21 +99,21 @@ def foreign(cluster: Cluster, words: list[str]) -> None:
 
 @action("nameless")
 def nameless(cluster: Cluster, words: list[str]) -> None:
-    """`nameless 3`: the directory of node 3, which is down, says no longer whose it is, nor of which group."""
+    """`nameless 3`: the directory of node 3, which is down, loses its node identity and group id."""
     machine = down(cluster, words[0])
     strange_directories.make_nameless(machine.files, machine.id)
 
 
 @action("adopt")
 def adopt(cluster: Cluster, words: list[str]) -> None:
-    """`adopt 3`: node 3 starts, and its operator says that its directory, which does not say it, is its own."""
+    """`adopt 3`: node 3 starts, and its operator declares that its directory without identity is its own."""
     machine_of(cluster, words[0]).is_adopting = True
     restart(cluster, words)
 
 
 @action("cut-head")
 def cut_head(cluster: Cluster, words: list[str]) -> None:
-    """`cut-head 1 2`: a person deletes the 2 oldest data files of node 1, which is down, and gives leave for it."""
+    """`cut-head 1 2`: an operator deletes the 2 oldest data files of node 1, which is down, and permits it."""
     machine = down(cluster, words[0])
     directory = node_directory(machine.id)
     position = int(sorted(machine.disk.directories[f"{directory}/data"].cached)[int(words[1])])
@@ -123,13 +123,13 @@ def cut_head(cluster: Cluster, words: list[str]) -> None:
 
 @action("hold-sync")
 def hold_sync(cluster: Cluster, words: list[str]) -> None:
-    """`hold-sync 1`: from now on syncs of node 1 begin, and do not end."""
+    """`hold-sync 1`: from now on syncs of node 1 begin but do not end."""
     machine_of(cluster, words[0]).is_sync_held = True
 
 
 @action("sync")
 def sync(cluster: Cluster, words: list[str]) -> None:
-    """`sync 1`: the syncs of node 1 end, those held before and all later ones."""
+    """`sync 1`: the syncs of node 1 end, both the held ones and later ones."""
     machine = machine_of(cluster, words[0])
     machine.is_sync_held = False
     machine.guard(lambda node: node.finish_syncs())
@@ -137,7 +137,7 @@ def sync(cluster: Cluster, words: list[str]) -> None:
 
 @action("fail-sync")
 def fail_sync(cluster: Cluster, words: list[str]) -> None:
-    """`fail-sync 1`: syncs of node 1 end with an error of the disk; `fail-sync 1 no`: no longer."""
+    """`fail-sync 1`: syncs of node 1 fail; `fail-sync 1 no`: they succeed again."""
     machine_of(cluster, words[0]).is_sync_failing = len(words) == 1
 
 
@@ -161,11 +161,11 @@ def fill_disk(cluster: Cluster, words: list[str]) -> None:
 
 @action("free-disk")
 def free_disk(cluster: Cluster, words: list[str]) -> None:
-    """`free-disk 1`: there is room again."""
+    """`free-disk 1`: machine 1 has free space again."""
     machine_of(cluster, words[0]).disk.capacity_bytes = UNLIMITED_BYTES
 
 
-# ---------------------------------------------------------------------------------------------------------- questions
+# ---------------------------------------------------------------------------------------------------------- queries
 
 
 @action("status")
@@ -178,7 +178,7 @@ def status(cluster: Cluster, words: list[str]) -> None:
 
 @action("progress")
 def progress(cluster: Cluster, words: list[str]) -> None:
-    """`progress 1`: up to where the leader knows each follower's log to equal its own."""
+    """`progress 1`: the match index of each follower, as known to the leader."""
     machine, node = running(cluster, words[0])
     peers = [other for other in cluster.machines if other != machine.id]
     cluster.story.row(f"{machine.id}  {'  '.join(f'{peer}: {node.raft.match_index_of(peer)}' for peer in peers)}")
@@ -186,7 +186,7 @@ def progress(cluster: Cluster, words: list[str]) -> None:
 
 @action("group-of")
 def group_of(cluster: Cluster, words: list[str]) -> None:
-    """`group-of all`: the group as the log of each node says it, and whether that is known to be committed."""
+    """`group-of all`: the group id in the log of each node, and whether it is known to be committed."""
     drawn: list[int] = []
     for machine in machines_of(cluster, words):
         if machine.node is not None:
@@ -217,7 +217,7 @@ def entries_of(cluster: Cluster, words: list[str]) -> None:
 
 @action("state-of")
 def state_of(cluster: Cluster, words: list[str]) -> None:
-    """`state-of 1 2 | all`: what the state machine of each node has applied."""
+    """`state-of 1 2 | all`: the bodies applied by the state machine of each node."""
     for machine in machines_of(cluster, words):
         if machine.node is not None:
             cluster.story.row(f"{machine.id}  {' '.join(machine.node.state.bodies)}")

@@ -1,4 +1,4 @@
-"""Messages and logs in words, short enough for a line of a story."""
+"""Formats messages and logs for a line of a story."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def is_heartbeat(message: Message) -> bool:
-    """Return whether a message only keeps a leader in office."""
+    """Return whether a message is a heartbeat or its answer."""
     return isinstance(message, (Heartbeat, HeartbeatResponse))
 
 
 def describe(message: Message) -> str:
-    """Return a message in words, its term first."""
+    """Return a message as text, its term first."""
     return f"t{message.term}  {_TEXTS[type(message)](message)}"
 
 
@@ -148,7 +148,7 @@ def members(membership: Membership) -> str:
 
 
 def terms_of(store: EntryStore, commit_index: int) -> str:
-    """Return the terms of a log one by one, as in the paper's figures; a bar after what is known to be committed."""
+    """Return the terms of a log one by one, as in the paper's figures; a bar marks the end of the committed part."""
     words = [f"[{store.begin_index}..]"] if store.begin_index else []
     for index in range(store.begin_index, store.last_index + 1):
         words.append(str(store.term_at(index)))

@@ -1,1 +1,1 @@
-"""The simulator of the shell: clients, connections and nodes as they ship, on simulated loops, network and disks."""
+"""The simulator of the shell: production clients, connections and nodes on simulated event loops, network and disks."""

@@ -1,4 +1,4 @@
-"""Simulated client processes: tasks that append and read through the client library as it ships."""
+"""Simulated client processes: tasks that append and read with the production client library."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ClientProcess:
     """One client with its tasks; it runs until it is stopped.
 
     Args:
-        world: what the run shares.
+        world: the shared state of the run.
         client_id: of its machine.
 
     Attributes:
-        is_stopping: its tasks begin nothing any more.
+        is_stopping: its tasks begin no further calls.
         appended_count: calls that ended `Appended`.
     """
 
@@ -56,7 +56,7 @@ class ClientProcess:
         self.appended_count = 0
         self._world = world
         self._random = Random(f"{world.options.seed}/client/{client_id}")
-        self.loop = SimLoop(  # type: ignore[abstract]  # (a run uses no more of asyncio than there is)
+        self.loop = SimLoop(  # type: ignore[abstract]  # (a run uses only the implemented part of asyncio)
             world.scheduler,
             SimClock(world.scheduler, _TRUE_PPM),
             world.network,
@@ -99,7 +99,7 @@ class ClientProcess:
             await (self._give_up(call) if random.random() < options.cancel_rate else call)
 
     async def _give_up(self, call: Coroutine[Any, Any, None]) -> None:
-        """Begin a call, and cancel it after a while if it has not ended."""
+        """Make a call, and cancel it after a while if it has not ended."""
         task = self.loop.create_task(call)
         done, _ = await asyncio.wait([task], timeout=self._random.random() * _GIVE_UP_MAX_S)
         if done:
@@ -146,13 +146,13 @@ class ClientProcess:
             include_internal=True,
         )
         try:
-            # A reader that follows the log would wait without end while no client appends.
+            # A reader that follows the log would wait forever while no client appends.
             async with asyncio.timeout(_FOLLOW_MAX_S if is_follow else None), aclosing(cast("Any", entries)):
                 async for entry in entries:
                     history.delivered(entry, next_index)
                     next_index += 1
         except ReadFailed as error:
-            # A node whose disk failed says so under the same code.
+            # A node with a failed disk answers with the same code.
             if error.code == ResponseCode.DISK_ERROR and "sent damaged bytes" in str(error):
                 raise Violation("no groundless complaint", f"{self.client_id}: {error}") from error
             return
@@ -176,12 +176,12 @@ class ClientProcess:
                 return
 
     def replace_member(self, member_id: str) -> None:
-        """Remove a member, and take it in again as a learner and as a voter."""
+        """Remove a member, add it as a learner, and promote it."""
         if self._replacing is None or self._replacing.done():
             self._replacing = self.loop.create_task(self._replace_member(member_id))
 
     def restore_members(self) -> asyncio.Task[None]:
-        """Make all nodes voters again; return what ends then."""
+        """Make all nodes voters again; return the task."""
         return self.loop.create_task(self._restore_members())
 
     async def _replace_member(self, member_id: str) -> None:

@@ -1,18 +1,19 @@
 """Faults of directories: flipped bits, replaced disks, directories of other nodes.
 
-One node of a run is the victim: whatever it loses, the others are a majority that lost nothing, so the group must keep
-all that it promised. What runs on a hurt disk is refused by name, or has no vote; it is never obeyed:
+One node of a run is the victim: the others are a majority without losses, so the group must keep all acknowledged
+entries. A process on a damaged or wrong directory is refused with the reason, or has no vote; its log and term are
+never adopted:
 
-| fault | what must come of it |
+| fault | required outcome |
 | --- | --- |
 | replaced by an empty disk | the node is readmitted in the end |
-| flipped bytes | the node names the file and stops, has no vote, or serves nothing of them; then it is repaired |
-| of another group, with a higher term | no peer takes a term or an entry of it |
-| an older copy of its own, or of the disk before it | a peer that met a later life refuses it, and the node stops |
+| flipped bytes | the node names the file and stops, has no vote, or does not serve them; then it is repaired |
+| of another group, with a higher term | no peer adopts its term or an entry |
+| an older copy of its own, or of the disk before it | a peer that knows a later life refuses it, and the node stops |
 | exchanged for that of another node | neither starts |
-| flipped bytes of a snapshot | it is neither loaded nor sent; the node saves another one, or names it and stops |
+| flipped bytes of a snapshot | it is neither loaded nor sent; the node saves another one, or reports it and stops |
 
-In the end of a run whatever is hurt is replaced by an empty disk, or exchanged back.
+At the end of a run damaged directories are replaced by empty disks, and exchanged ones are exchanged back.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from dledger.testing.shell.world import ShellWorld
 
 _FOREIGN_GROUP = 7
-# Far above every term of a run, and not so far that it is no term.
+# Far above every term of a run, and within the bounds of terms.
 _FOREIGN_TERM = 1_000_000
 _FLIPPED_BYTES_MAX = 3
 _LOCK_NAME = "lock"
 _SNAPSHOT_DIRECTORY = "/snapshot"
 _LOOK_AGAIN_US = 20_000
-# How often the disk is replaced by an empty one as soon as it was copied.
+# Share of the copies after which the disk is replaced by an empty one.
 _REPLACED_RATE = 0.3
-# What is hurt, for people.
+# Descriptions of the damage.
 _FOREIGN = "a directory of another group"
 _OLD_COPY = "an old copy of its directory"
 _FLIPPED = "a directory with flipped bytes"
@@ -57,7 +58,7 @@ class DirectoryFaults:
     """Injects faults into directories, and repairs them.
 
     Args:
-        world: what the run shares.
+        world: the shared state of the run.
         machines: of the nodes; one of them is the victim.
     """
 
@@ -68,14 +69,15 @@ class DirectoryFaults:
         self._random_of_snapshots = Random(f"{world.options.seed}/mishaps of snapshots")
         self._victim = machines[self._random.choice(list(machines))]
         self._copy: dict[str, Directory] | None = None
-        # Which directory it is, the nodes that met it, and those that met a later start or directory since, durably.
+        # The copied directory, the nodes that have recorded it, and those that have recorded a later start or
+        # directory.
         self._copied: Identity | None = None
         self._met_copied: set[str] = set()
         self._met_later: set[str] = set()
         self._is_ended = False
         self._exchanged: tuple[ShellMachine, ShellMachine] | None = None
 
-    # ---------------------------------------------------------------------------------------------- orders
+    # ---------------------------------------------------------------------------------------------- operations
 
     def wipe(self) -> None:
         """Replace the victim's disk by an empty one."""
@@ -90,14 +92,14 @@ class DirectoryFaults:
         if not self._may_be_hurt():
             return
         victim.kill()
-        # Each directory as often as any other, however many files it has.
+        # Each directory is chosen equally often, whatever its number of files.
         kinds = [
             [inode for name, inode in directory.durable.items() if name != _LOCK_NAME and any(inode.durable)]
             for directory in victim.disk.directories.values()
         ]
         kinds = [files for files in kinds if files]
         if not kinds:
-            # It was replaced, and has not even begun.
+            # It was replaced and has not started yet.
             return
         inode = random.choice(random.choice(kinds))
         used = len(bytes(inode.durable).rstrip(b"\0"))
@@ -125,7 +127,7 @@ class DirectoryFaults:
         victim.hurt = _FLIPPED
 
     def put_foreign(self) -> None:
-        """Put the directory of another group in the victim's place."""
+        """Replace the victim's directory by one of another group."""
         if not self._may_be_hurt():
             return
         victim, options = self._victim, self._world.options
@@ -141,9 +143,9 @@ class DirectoryFaults:
         victim.hurt = _FOREIGN
 
     def put_old_copy(self) -> None:
-        """Keep a copy of the victim's directory, and put it back when all peers have met a later life of the victim.
+        """Copy the victim's directory, and restore the copy when all peers have recorded a later life of the victim.
 
-        That may be one on an empty disk, which replaced the one that was copied.
+        The later life may be on an empty disk that replaced the copied one.
         """
         victim = self._victim
         if not self._may_be_hurt() or not victim.is_counted or victim.life is None:
@@ -153,7 +155,7 @@ class DirectoryFaults:
         victim.kill()
         self._copy = deepcopy(victim.disk.directories)
         if len(self._met_copied) == len(self._others) and self._random.random() < _REPLACED_RATE:
-            # The copy is all that is left of that disk.
+            # Only the copy of that disk is left.
             self._world.tally.add(ShellFault.WIPED)
             victim.replace_disk()
         self._put_back_later()
@@ -177,7 +179,7 @@ class DirectoryFaults:
         victim.hurt = _OLD_COPY
 
     def _look_who_met(self) -> None:
-        """Note which nodes saved that they met the copied directory, and which a later start or directory after it."""
+        """Determine the nodes that have recorded the copied directory, and those that have a later record."""
         assert self._copied is not None, "nothing was copied"
         for machine in self._others:
             met = () if machine.life is None else machine.life.peer_directories.met(self._victim.node_id)
@@ -189,7 +191,7 @@ class DirectoryFaults:
                 self._met_later.add(machine.node_id)
 
     def exchange(self) -> None:
-        """Exchange two directories; at the next such order each comes back to its own node."""
+        """Exchange two directories; the next such operation exchanges them back."""
         if self._exchanged is not None:
             self._exchange_back()
             return
@@ -202,21 +204,21 @@ class DirectoryFaults:
             self._world.tally.add(ShellFault.EXCHANGED)
             self._exchanged = one, other
 
-    # ---------------------------------------------------------------------------------------------- mending
+    # ---------------------------------------------------------------------------------------------- repairs
 
     def mend(self, machine: ShellMachine) -> None:
-        """Do what an operator does with a node that is down and was refused for its directory."""
+        """Repair a node that is down because of its directory, as an operator would."""
         if machine.hurt is None or self._exchanged is not None or not machine.is_refused:
             return
         if machine.hurt == _FLIPPED and self._random.random() < 0.5:
-            # As from a backup.
+            # As if restored from a backup.
             machine.disk.unflip()
             machine.hurt = None
         else:
             machine.replace_disk()
 
     def end(self) -> None:
-        """Mend everything, and bring nothing about any more: the run heals."""
+        """Repair everything and inject no further faults."""
         self._is_ended = True
         if self._exchanged is not None:
             self._exchange_back()
@@ -226,11 +228,11 @@ class DirectoryFaults:
                 machine.replace_disk()
 
     def check(self) -> None:
-        """Check which processes peers talk to, and which ones they obeyed.
+        """Check that no node has accepted or obeyed a process on a wrong directory.
 
         Raises:
-            Violation: a node of the group has the term of the foreign directory, or let in what runs on one that is
-                not the node's.
+            Violation: a node of the group has the term of the foreign directory, or is connected to a process on a
+                wrong directory.
         """
         for machine in self._machines.values():
             life = machine.life
@@ -257,14 +259,14 @@ class DirectoryFaults:
         return [machine for machine in self._machines.values() if machine is not self._victim]
 
     def _may_be_hurt(self) -> bool:
-        """Return whether the victim may run on a directory that it must not; a copy that was made comes first."""
+        """Return whether the victim may get a wrong directory; a pending copy has priority."""
         return self._copy is None and self._may_lose()
 
     def _may_lose(self) -> bool:
-        """Return whether the victim may lose its data: at least all others were founded and count as what they are.
+        """Return whether the victim may lose its data: all others must be founded and counted.
 
-        Before, a founding node may have promised something that it would forget.
-        And one that does not know the group's id yet cannot recognise a foreign directory (ADR 19).
+        Before that, a founding node could forget a vote, and a node without the group id cannot recognise a foreign
+        directory (ADR 19).
         """
         if self._victim.hurt is not None or self._exchanged is not None:
             return False

@@ -1,14 +1,14 @@
-"""The answers to the simulated clients, the entries that nodes committed, and the promises that both must keep.
+"""Records the answers to the simulated clients and the committed entries, and checks the guarantees for both.
 
-| promise | how it is checked |
+| guarantee | how it is checked |
 | --- | --- |
-| one leader a term; terms and commit indexes never go back | after every step of a node |
-| all nodes commit the same | each entry that a node commits is read from its store and compared with the others' |
+| one leader per term; terms and commit indexes never decrease | after every step of a node |
+| all nodes commit the same entries | each committed entry is read from the node's store and compared with the others' |
 | an `Appended` entry is at the index of its answer | at the answer, and again at the end |
-| a `NotAppended` one is nowhere, none is there twice or altered, or without a client that sent it | at the end |
-| a linearizable read sees all that was acknowledged, or seen by another such read, before it began | at its end |
+| a `NotAppended` one is not in the log; none is duplicated, altered, or without a client that sent it | at the end |
+| a linearizable read sees all entries acknowledged, or seen by another such read, before it began | at its end |
 | a read delivers committed entries, in order, without gaps | at each entry |
-| committed is durable | at the end, after a power cut of all machines |
+| committed entries are durable | at the end, after a power cut of all machines |
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READ_SIZE_BYTES = 64 * 1024
 
 
 class Answer(Enum):
-    """What a client knows of an append."""
+    """The outcome of an append as known to the client."""
 
     OPEN = "open"
     APPENDED = "appended"
@@ -55,7 +55,7 @@ class Append:
 
 @dataclass(eq=False, slots=True)
 class Life:
-    """What is known of one life of a node."""
+    """The recorded state of one process of a node."""
 
     node_id: str
     node: Node
@@ -64,12 +64,12 @@ class Life:
     term: int = 0
     applied_index: int = -1
     deleted_files_count: int = 0
-    # The term in which an install that is under way was last seen; None: there is none.
+    # The term in which a running install was last seen; None: there is none.
     install_term: int | None = None
 
     @property
     def is_counted(self) -> bool:
-        """Whether the node was founded, knows its group, and is a voter as which it counts, as far as it knows."""
+        """Whether the node is founded, knows its group id, and is a voter that counts, by its own state."""
         if not self.node.is_running:
             return False
         raft = self.node._raft  # noqa: SLF001 - a check looks inside
@@ -84,21 +84,21 @@ class Life:
 
     @property
     def peer_directories(self) -> PeerDirectories:
-        """What the node remembers of the group and its members."""
+        """The node's record of the group and its members."""
         return self.node._files.peer_directories  # noqa: SLF001 - as above
 
     def has_met(self, node_id: str) -> bool:
-        """Say whether it is connected to that node, which let it in."""
+        """Return whether it has an accepted connection to that node."""
         return self.node.is_running and self.node._transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
 
 class History:
-    """Everything that a run has to remember.
+    """The history of a run.
 
     Attributes:
-        committed: entries by index, as the first node that committed them has them.
-        floor: a linearizable read that begins now must reach this index.
-        appended_count, refused_count, unknown_count, read_count, election_count: what was done.
+        committed: entries by index, from the first node that committed them.
+        floor: index that a linearizable read that begins now must reach.
+        appended_count, refused_count, unknown_count, read_count, election_count: numbers of these events.
     """
 
     def __init__(self) -> None:
@@ -108,23 +108,23 @@ class History:
         self._appends: dict[int, tuple[Append, int]] = {}
         self._next_id = 1
         self._leaders: dict[int, str] = {}
-        # Committed by a node whose damaged disk does not say what it is; the others' disks will.
+        # Commit index of a node whose damaged disk cannot provide the entries; other disks will.
         self._unread_index = -1
-        # Delivered meanwhile; compared at the end.
+        # Delivered entries that are not known yet; compared at the end.
         self._delivered_unread: list[Entry] = []
 
     @property
     def election_count(self) -> int:
-        """Terms that had a leader."""
+        """The number of terms with a leader."""
         return len(self._leaders)
 
     # ---------------------------------------------------------------------------------------------- nodes
 
     def look(self, life: Life) -> None:
-        """Look at a node that has just ended a step.
+        """Check a node after one of its steps.
 
         Raises:
-            Violation: it breaks a promise.
+            Violation: a guarantee is violated.
         """
         node, node_id = life.node, life.node_id
         term = node.term
@@ -138,10 +138,10 @@ class History:
         self.look_at_commits(life)
 
     def look_at_commits(self, life: Life) -> None:
-        """Look at what a node has committed, and at nothing else that it believes.
+        """Check only the committed entries of a node.
 
         Raises:
-            Violation: it breaks a promise.
+            Violation: a guarantee is violated.
         """
         commit_index = life.node.commit_index
         if commit_index != life.commit_index:
@@ -163,11 +163,11 @@ class History:
         life.commit_index = commit_index
 
     def commits_unread(self, commit_index: int) -> None:
-        """Note the commit index of a node with a damaged disk; the entries are known when other nodes commit them."""
+        """Record the commit index of a node with a damaged disk; other nodes will provide the entries."""
         self._unread_index = max(self._unread_index, commit_index)
 
     def check_store(self, node_id: str, store: EntryStore) -> None:
-        """Compare all that a node holds with what was committed; all of that must be there."""
+        """Compare a node's log with the committed entries, all of which must be present."""
         if store.last_index < len(self.committed) - 1:
             raise Violation("durable", f"{node_id} ends at {store.last_index}, committed {len(self.committed) - 1}")
         for entry in _entries(store, store.begin_index, len(self.committed) - 1):
@@ -177,7 +177,7 @@ class History:
     # ---------------------------------------------------------------------------------------------- appends
 
     def begin(self, sizes: Sequence[int]) -> Append:
-        """Return an append of bodies of these sizes, each unlike all others."""
+        """Return an append of unique bodies of these sizes."""
         first_id = self._next_id
         self._next_id += len(sizes)
         bodies = []
@@ -193,12 +193,12 @@ class History:
         """Check an answer `Appended` to a client.
 
         Raises:
-            Violation: it is not so.
+            Violation: it is wrong.
         """
         self._end(append, Answer.APPENDED)
         append.places = tuple(places)
         if places[-1].index < len(self.committed) or places[-1].index > self._unread_index:
-            # Else at the end.
+            # Otherwise checked at the end.
             self._check_places(append)
         self.floor = max(self.floor, places[-1].index)
         self.appended_count += len(places)
@@ -209,7 +209,7 @@ class History:
         self.refused_count += 1
 
     def unknown(self, append: Append) -> None:
-        """Record that a client does not know the outcome, or did not wait for it."""
+        """Record an unknown outcome, also of a cancelled call."""
         self._end(append, Answer.UNKNOWN)
         self.unknown_count += 1
 
@@ -229,7 +229,7 @@ class History:
                 raise Violation("acknowledged is committed", f"{place} is acknowledged, but {entry} is there")
 
     def check_appends(self) -> None:
-        """Look at the whole log once, at the end of a run."""
+        """Check the whole log at the end of a run."""
         seen: dict[int, int] = {}
         for entry in self.committed:
             if entry.magic != ENTRY_NORMAL:
@@ -254,10 +254,10 @@ class History:
     # ---------------------------------------------------------------------------------------------- reads
 
     def delivered(self, entry: Entry, expected_index: int) -> None:
-        """Check an `entry` that was delivered to a client which expected `expected_index`.
+        """Check an `entry` delivered to a client that expected `expected_index`.
 
         Raises:
-            Violation: it is another entry, or not a committed one.
+            Violation: it is another entry, or not committed.
         """
         if entry.index != expected_index:
             raise Violation("read", f"expected entry {expected_index}, was given {entry.index}")
@@ -281,10 +281,10 @@ class History:
         self.read_count += 1
 
     def state_read(self, node_id: str, applied_index: int, floor: int) -> None:
-        """Judge a linearizable read of a state; `floor` was in force when it began.
+        """Check a linearizable read of a state; `floor` was in force when it began.
 
         Raises:
-            Violation: the state lacks what was acknowledged, or read, before.
+            Violation: the state lacks entries that were acknowledged or read before.
         """
         if applied_index < floor:
             text = f"the state of {node_id} was read at {applied_index}, {floor} was known when the read began"

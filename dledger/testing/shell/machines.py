@@ -1,6 +1,6 @@
-"""A simulated machine of a node: a disk that stays, clocks, and the processes that live on it one after the other.
+"""A simulated machine of a node: a persistent disk, clocks, and the processes that run on it one after the other.
 
-Not here: what a process runs (`dledger.testing.shell.process`).
+Not here: the processes (`dledger.testing.shell.process`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dledger.testing.shell.history import Life
     from dledger.testing.shell.world import ShellWorld
 
-# With a state machine the disk is so full that old files are deleted, and not so full that appends are refused.
+# With a state machine the disk is full enough for the deletion of old files, but not for the refusal of appends.
 _OTHERS_RATIO = 0.87
 
 
@@ -32,22 +32,22 @@ class ShellMachine:
     """One node's machine.
 
     Args:
-        world: what all machines share.
+        world: shared by all machines.
         node_id: the node that runs here; its machine has the same name.
         number: of the machine, for its clock.
-        on_down: called when the process has ended, for any reason.
+        on_down: called after the process has ended, for any reason.
 
     Attributes:
         process: the running one; None while it is down.
         disk, clock: outlive processes.
-        sync_delay_us: how much longer a sync takes now.
-        hurt: what was done to the disk, so that the node need not run on it; None: nothing, or it was mended.
-        is_refused: since then the node has stopped, and said why.
-        is_held: it is kept down for now, whatever else is ordered.
-        is_quiet: programs around its node begin nothing any more.
-        apply_delay_us: how much longer the state machine takes for an entry now.
-        on_saving: is called when the node begins to save a snapshot.
-        lives_count: processes so far.
+        sync_delay_us: additional duration of a sync at present.
+        hurt: the damage to the disk, because of which the node may refuse to run; None: none, or repaired.
+        is_refused: the node has stopped since, with the reason.
+        is_held: it is kept down for now, whatever else is scheduled.
+        is_quiet: programs around its node begin no further calls.
+        apply_delay_us: additional time of the state machine for an entry at present.
+        on_saving: called when the node begins to save a snapshot.
+        lives_count: number of processes so far.
     """
 
     def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[ShellMachine], None]) -> None:
@@ -72,19 +72,19 @@ class ShellMachine:
         self._is_death_a_power_cut = False
 
     def sync_us(self) -> int:
-        """Draw how long a sync takes now, in microseconds."""
+        """Draw the present duration of a sync, in microseconds."""
         if self.sync_delay_us:
             self._world.tally.add(ShellFault.SLOW_SYNC)
         return 50 + int(self._random.random() * self._world.options.sync_max_us) + self.sync_delay_us
 
     def save_us(self) -> int:
-        """Draw how long a part of a save takes now, besides its operations on the disk, in microseconds."""
+        """Draw the present duration of a part of a save, without its disk operations, in microseconds."""
         state = self._world.options.state
         assert state is not None, "there is a state machine"
         return 1 + int(self._random.random() * state.save_max_us / SAVE_PARTS)
 
     def apply_us(self) -> int:
-        """Return the time that the state machine now takes for an entry, in microseconds."""
+        """Return the present time of the state machine for an entry, in microseconds."""
         if self.apply_delay_us:
             self._world.tally.add(ShellFault.SLOW_APPLY)
         return self.apply_delay_us
@@ -97,25 +97,25 @@ class ShellMachine:
             self.process = NodeProcess(self._world, self, self.lives_count)
 
     def stop(self) -> None:
-        """Ask the process to stop in good order; it ends when it has."""
+        """Request a clean stop of the process; it ends later."""
         if self.process is not None:
             self.process.stop()
 
     def kill(self) -> None:
-        """End the process between two handles; the page cache stays."""
+        """End the process between two handles; the page cache is kept."""
         if self.process is not None:
             self._world.tally.add(ShellFault.KILLED)
             self._fall("is killed")
 
     def cut_power(self) -> None:
-        """End the process, if one runs, and lose what was not durable; the network gets no word of it."""
+        """End the process, if one runs, and lose all data that is not durable; its connections are not closed."""
         self._world.tally.add(ShellFault.POWER_CUT)
         self._world.network.power_lost(self.node_id)
         self._fall("loses power")
         self.disk.cut_power()
 
     def arm(self, operations: int) -> None:
-        """Kill the process in its `operations`-th operation on its disk from now."""
+        """Kill the process in its `operations`-th operation on its disk from now on."""
         if self.process is not None:
             self._is_death_a_power_cut = self._world.options.is_flush_sync and self._random.random() < 0.5
             self.process.files.crash_point.arm(operations)
@@ -168,12 +168,12 @@ class ShellMachine:
 
     @property
     def life(self) -> Life | None:
-        """What is known of the running process, once its node has begun."""
+        """The recorded state of the running process, after its node has started."""
         return None if self.process is None else self.process.life
 
     @property
     def is_leading(self) -> bool:
-        """Whether a process runs that leads, as far as it knows."""
+        """Whether a process runs that considers itself the leader."""
         return self.process is not None and self.process.node.is_leader
 
     @property
@@ -183,14 +183,14 @@ class ShellMachine:
         return life is not None and life.node.is_running and life.install_term is not None
 
     def quieten(self) -> None:
-        """Let the programs around the node begin nothing any more."""
+        """Make the programs around the node begin no further calls."""
         self.is_quiet = True
         if self.process is not None and self.process.program is not None:
             self.process.program.is_stopping = True
 
     @property
     def links_count(self) -> int:
-        """Connections that the process uses."""
+        """The number of connections of the process."""
         if self.process is None:
             return 0
         links = self.process.node._transport._links.values()  # noqa: SLF001 - a check looks inside
@@ -206,7 +206,7 @@ class ShellMachine:
         return [peer.id for peer in self.config.peers if peer.id != self.node_id]
 
     def pause(self, *, is_clock_stopped: bool) -> None:
-        """Stop the process in its tracks, and perhaps the monotonic clock, too."""
+        """Suspend the process, and optionally the monotonic clock."""
         if self.process is not None and not self.process.loop.is_paused:
             self._world.tally.add(ShellFault.CLOCK_STOPPED if is_clock_stopped else ShellFault.PAUSED)
             self._world.trace.note(self.node_id, "is paused")
@@ -249,4 +249,4 @@ class ShellMachine:
 
 
 def _ignore(_machine: ShellMachine) -> None:
-    """Do nothing when a snapshot is saved."""
+    """Ignore the begin of a save."""

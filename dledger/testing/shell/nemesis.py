@@ -1,4 +1,4 @@
-"""The plan of a run's faults: orders one operation after another, drawn from the seed, and ends each of them later."""
+"""The plan of a run's faults: starts operations drawn from the seed, one after another, and ends each of them later."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 _DEATH_OPERATIONS_MAX = 80
 _SOON_US = 10_000
 _FAULT_MAX_US = 1_000_000
-# Now and then longer than any time limit of a connection.
+# Sometimes longer than any time limit of a connection.
 _CUT_MAX_US = (300_000, 1_500_000, 9_000_000)
 
 
 class ShellNemesis:
-    """Orders operations of the nemesis until it is stopped.
+    """Starts operations of the nemesis until it is stopped.
 
     Args:
-        world: what the run shares.
+        world: the shared state of the run.
         machines: of the nodes.
-        clients: one of them asks for transfers and changes of members.
+        clients: one of them requests transfers and changes of members.
 
     Attributes:
-        directory_faults: what happens to directories.
+        directory_faults: the faults of directories.
     """
 
     def __init__(
@@ -75,20 +75,20 @@ class ShellNemesis:
         }
 
     def start(self) -> None:
-        """Order the first operation after a while, if this run has any."""
+        """Schedule the first operation, if this run has any."""
         if self._world.options.nemesis_ops:
             self._wait()
         if self._snapshot_nemesis is not None:
             self._snapshot_nemesis.start()
 
     def stop(self) -> None:
-        """Order nothing any more; what is under way is for the owner to heal."""
+        """Schedule no further operations; the owner heals active faults."""
         self._is_stopped = True
         if self._snapshot_nemesis is not None:
             self._snapshot_nemesis.stop()
 
     def restart(self, machine: ShellMachine) -> None:
-        """Bring a machine that has gone down back after a while; soon, when all is healed (it was about to stop)."""
+        """Restart a machine after a while, or soon if all faults are healed."""
         after = self._world.scheduler.after
         if self._is_stopped:
             after(_SOON_US, machine.boot)
@@ -113,7 +113,7 @@ class ShellNemesis:
         if self._is_stopped:
             return
         nemesis_ops = self._world.options.nemesis_ops
-        # Most of these are passed by, for the group is not ready to lose anything; they are ordered twice as often.
+        # Most of these are skipped, because the group cannot tolerate a loss yet, so they are drawn twice as often.
         op = self._random.choice([*nemesis_ops, *(each for each in nemesis_ops if each in RARE_OPS)])
         self._world.trace.note("nemesis", "%s", op.value)
         self._orders[op]()
@@ -127,7 +127,7 @@ class ShellNemesis:
             end(*arguments)
 
     def _any(self) -> ShellMachine:
-        """Choose a victim: every second time the leader, if there is one, for its faults concern all nodes."""
+        """Choose a victim: every second time the leader, if there is one, because its faults affect all nodes."""
         machines = list(self._machines.values())
         if self._random.random() < 0.5:
             for machine in machines:
@@ -145,19 +145,19 @@ class ShellNemesis:
         self._later(self._random.choice(_CUT_MAX_US), self._world.network.heal, pairs)
 
     def _isolate(self) -> None:
-        """Cut a node off from all nodes, and perhaps from the clients."""
+        """Cut a node off from all other nodes, and sometimes from the clients."""
         victim = self._any().node_id
         others = self._everybody() if self._random.random() < 0.5 else list(self._machines)
         self._cut([pair for each in others if each != victim for pair in ((each, victim), (victim, each))])
 
     def _cut_one_way(self) -> None:
-        """Drop everything from one machine to another; the other direction still works."""
+        """Drop all data from one machine to another; the other direction works."""
         victim, other = self._any().node_id, self._random.choice(self._everybody())
         pairs = [(victim, other), (other, victim)]
         self._cut([self._random.choice(pairs)] if victim != other else [])
 
     def _split(self) -> None:
-        """Put each machine on one of two sides."""
+        """Partition the machines into two sides."""
         sides = {each: self._random.random() < 0.5 for each in self._everybody()}
         self._cut([(one, other) for one in sides for other in sides if sides[one] != sides[other]])
 

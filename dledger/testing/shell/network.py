@@ -1,6 +1,6 @@
-"""The simulated network: the listeners by address, how connections are made, and which links are cut.
+"""The simulated network: listeners, connecting, and cut links.
 
-Not here: what happens on a connection (`dledger.testing.shell.loop.sim_streams`); which links are cut, and when
+Not here: the data on a connection (`dledger.testing.shell.loop.sim_streams`); the choice of links to cut
 (`dledger.testing.shell.nemesis`).
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import FaultTally, LinkOptions
 
 
-# Of a frame between peers: its sizes.
+# The size fields of a frame between peers.
 _HEAD_SIZE_BYTES = 8
 
 
 class SimServer:
-    """A listening socket: what `SimLoop.create_server` returns."""
+    """A listening socket, as returned by `SimLoop.create_server`."""
 
     def __init__(self, network: Network, address: tuple[str, int]) -> None:
         self._network = network
@@ -52,9 +52,9 @@ class Network:
     """All listening sockets and all connections of a run.
 
     Args:
-        scheduler: moves everything.
+        scheduler: runs all actions.
         random: draws delays and the sizes of pieces.
-        tally: counts what took effect.
+        tally: counts faults that took effect.
         options: delays.
 
     Attributes:
@@ -76,11 +76,11 @@ class Network:
     # ---------------------------------------------------------------------------------------------- faults
 
     def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Drop everything from the first to the second machine of each pair, until `heal`."""
+        """Drop all data from the first to the second machine of each pair, until `heal`."""
         self._cut.update(pairs)
 
     def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
-        """Deliver everything again between these machines, or between all."""
+        """Deliver data again between these machines, or between all."""
         if pairs is None:
             self._cut.clear()
             self.flip_rate = 0.0
@@ -88,7 +88,7 @@ class Network:
             self._cut.difference_update(pairs)
 
     def is_cut(self, sender: str, receiver: str) -> bool:
-        """Return whether nothing passes from `sender` to `receiver`."""
+        """Return whether data from `sender` to `receiver` is dropped."""
         return (sender, receiver) in self._cut or sender in self._without_power or receiver in self._without_power
 
     def reset_connections(self, machine_id: str, share: float) -> None:
@@ -100,7 +100,7 @@ class Network:
                 end.peer.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
     def process_ended(self, machine_id: str) -> None:
-        """Close all that the process on a machine had open; the others read the rest, then the end."""
+        """Close all sockets of the process on a machine; its peers read the rest, then the end of the stream."""
         self._forget_listeners(machine_id)
         for end in list(self._ends.pop(machine_id, ())):
             end.orphan()
@@ -159,18 +159,18 @@ class Network:
         self.scheduler.after(self.delay_us(), action, *arguments)
 
     def carry(self, data: bytes, port: int) -> bytes:
-        """Return `data` as it arrives: between nodes one byte is changed now and then, undetected by TCP's checksum."""
+        """Return `data` as it arrives: between nodes one byte is sometimes changed, undetected by TCP's checksum."""
         if not self.flip_rate or not data or port != PEER_PORT or self.random.random() >= self.flip_rate:
             return data
         self.tally.add(ShellFault.FRAME_FLIPPED)
         arrived = bytearray(data)
-        # The first bytes, which hold sizes, as often as all others.
+        # The first bytes, which contain sizes, are chosen as often as all others together.
         end = len(data) if self.random.random() < 0.5 else min(len(data), _HEAD_SIZE_BYTES)
         arrived[self.random.randrange(end)] ^= 1 << self.random.randrange(8)
         return bytes(arrived)
 
     def delay_us(self) -> int:
-        """Draw how long something takes from one machine to another."""
+        """Draw the delay from one machine to another."""
         options, random = self.options, self.random
         spike_us = options.spike_us if random.random() < options.spike_rate else 0
         return options.min_us + int(random.random() * (options.max_us - options.min_us + spike_us))
@@ -182,7 +182,7 @@ class Network:
         address: tuple[str, int],
         reached: asyncio.Future[SimTransport],
     ) -> None:
-        """Arrive at the other machine with the wish to connect."""
+        """Handle a connection attempt at the listening machine."""
         if loop.is_dead or reached.done():
             return
         if self.is_cut(loop.machine_id, address[0]) or self.is_cut(address[0], loop.machine_id):
@@ -204,7 +204,7 @@ class Network:
     def _reached(
         self, end: SimTransport, factory: Callable[[], asyncio.BaseProtocol], reached: asyncio.Future[SimTransport]
     ) -> None:
-        """Give the dialling loop its end; one that was given up meanwhile is closed."""
+        """Pass its end of the connection to the dialling loop; close it if the attempt was cancelled."""
         if reached.done():
             end.orphan()
             return
@@ -212,7 +212,7 @@ class Network:
         end.loop.call_soon(_resolve, reached, end)
 
     def closed(self, end: SimTransport) -> None:
-        """Forget an end that is closed."""
+        """Forget a closed end."""
         self._ends.get(end.machine_id, {}).pop(end, None)
 
 

@@ -15,7 +15,7 @@ _INDEX_UNIT_SIZE_BYTES = 32
 
 
 class ShellNemesisOp(StrEnum):
-    """What a run may order; what of it takes effect is counted as `ShellFault`."""
+    """The operations of the nemesis; those that take effect are counted as `ShellFault`."""
 
     KILL = "kill"
     STOP = "stop"
@@ -93,7 +93,7 @@ class FaultTally:
         self._counts = dict.fromkeys(ShellFault, 0)
 
     def add(self, fault: ShellFault) -> None:
-        """Note that `fault` took effect once more."""
+        """Count an effect of `fault`."""
         self._counts[fault] += 1
 
     def as_dict(self) -> dict[str, int]:
@@ -120,32 +120,32 @@ class LinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShellOptions:
-    """The whole shape of a run.
+    """The options of a run.
 
     Attributes:
-        seed: everything random follows from it.
+        seed: determines all random choices.
         node_count: members of the group.
         client_count: client processes.
-        tasks_count: tasks of each client that append or read, each one thing after the other.
+        tasks_count: tasks of each client, each of which makes one call after another.
         raft: timings and limits of the core, for a run of seconds.
         data_file_size_bytes, index_file_size_bytes: small, so that files roll.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
-        links: manners of the network.
-        turn_max_us: how long a ready handle waits for its loop's next step.
-        sync_max_us: how long an ordinary sync takes.
+        links: behaviour of the network.
+        turn_max_us: longest wait of a ready handle for its loop's next step.
+        sync_max_us: longest ordinary sync.
         think_max_us: pause of a task between an answer and its next call.
-        body_size_max_bytes, batch_max: what clients append.
-        pending_max: entries that a leader takes in before they are committed.
-        read_share: share of the calls that read.
-        lease_share: share of the reads that trust the leader's lease; 0 where clocks keep to no bound.
-        cancel_rate: share of the calls that their caller gives up.
+        body_size_max_bytes, batch_max: sizes of appends.
+        pending_max: uncommitted entries that a leader accepts.
+        read_share: share of reads among the calls.
+        lease_share: share of the reads that use the leader's lease; 0 if clocks have no bound on drift.
+        cancel_rate: share of the calls that the caller cancels.
         clock_rates_ppm: of each machine.
-        nemesis_ops: what may be ordered.
-        nemesis_interval_us: mean time between two orders.
-        downtime_max_us: a dead node comes back within this.
+        nemesis_ops: possible operations of the nemesis.
+        nemesis_interval_us: mean time between two of them.
+        downtime_max_us: a dead node restarts within this time.
         safety_us: length of the phase with faults.
-        liveness_us: within this time of peace an append must succeed, and all logs become equal.
-        state: of the state machines of the nodes; None: they have none.
+        liveness_us: time without faults within which an append must succeed and all logs must become equal.
+        state: options of the state machines; None: the nodes have none.
     """
 
     seed: int
@@ -198,7 +198,7 @@ class ShellOptions:
         )
 
 
-# One node's directory is lost, damaged, or not its own.
+# One node's directory is lost, damaged, or a wrong one.
 DIRECTORY_OPS = (
     ShellNemesisOp.WIPE,
     ShellNemesisOp.FLIP_BYTES,
@@ -206,18 +206,18 @@ DIRECTORY_OPS = (
     ShellNemesisOp.PUT_OLD_COPY,
     ShellNemesisOp.EXCHANGE,
 )
-# Drawn apart: half of the runs have none of them, and any complaint of a program is groundless there.
+# Drawn separately: half of the runs have none of them, and there any warning of a program is unjustified.
 RARE_OPS = (ShellNemesisOp.FLIP_FRAMES, ShellNemesisOp.CHANGE_MEMBERS, *DIRECTORY_OPS)
-# A process that acknowledges from its page cache promises nothing of these.
+# Entries acknowledged from the page cache may be lost by these.
 _DURABILITY_OPS = (ShellNemesisOp.CUT_POWER, ShellNemesisOp.CUT_POWER_OF_ALL, ShellNemesisOp.FAIL_SYNC)
 _DRIFT_PPM = 50_000
 _STATE_SHARE = 1 / 3
-# Room for what an entry needs besides its body, and for the end of a file; a membership is no larger than a few bodies.
+# Space for an entry's header and for the end of a file; a membership is not larger than a few bodies.
 _ENTRY_HEAD_MAX_BYTES = 150
 
 
 def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOptions:
-    """Draw the shape of run `seed` of the shell.
+    """Draw the options of run `seed` of the shell.
 
     Args:
         seed: any integer.
@@ -230,10 +230,10 @@ def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOption
 
 
 def with_state_machines(options: ShellOptions) -> ShellOptions:
-    """Return the same run with state machines; what they are like is drawn from a random stream of its own."""
+    """Return the same run with state machines, whose options are drawn from a separate random stream."""
     state = draw_state(Random(f"{options.seed}/state machines"))
     if ShellNemesisOp.CHANGE_MEMBERS in options.nemesis_ops:
-        # Where members are removed, none of those that stay may lose anything.
+        # While members are removed, no remaining member may lose data.
         nemesis_ops = tuple(each for each in state.nemesis_ops if each is not SnapshotNemesisOp.DAMAGE_SNAPSHOT)
         state = replace(state, nemesis_ops=nemesis_ops)
     return replace(
@@ -300,7 +300,7 @@ def _draw(seed: int) -> ShellOptions:
 
 
 def _draw_rare_ops(random: Random) -> tuple[ShellNemesisOp, ...]:
-    """Draw those that need a whole run made for them; while members are removed, none of the others may lose data."""
+    """Draw the operations that need special runs; while members are removed, no other member may lose data."""
     if random.random() < 0.5:
         return ()
     frames = (ShellNemesisOp.FLIP_FRAMES,) if random.random() < 0.4 else ()

@@ -1,7 +1,7 @@
-"""One life of a simulated node: the node as it ships, with its services and its program, on a loop of its own.
+"""One process of a simulated node: the production node, with its services and its program, on its own loop.
 
-It is started and stopped as the command line does it; `dledger.testing.shell` exists for the sake of this process.
-Not here: the machine that it runs on, and what ends it early (`dledger.testing.shell.machines`).
+It is started and stopped like by the command line. Not here: its machine, and the faults that end it early
+(`dledger.testing.shell.machines`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from dledger.testing.shell.world import ShellWorld
 
 _NOON_HOUR = 12
-# Shorter than in production, as all is here.
+# Shorter than in production, like all times here.
 _GRACE_S = 0.1
 
 
 class NodeProcess:
-    """One life of a node, from its start to its end; it exists as long as something of it may run.
+    """One process of a node, from its start to its end.
 
     Args:
-        world: what the run shares.
-        machine: where it lives.
-        number: of this life, from 1.
+        world: the shared state of the run.
+        machine: on which it runs.
+        number: of this process, from 1.
     """
 
     def __init__(self, world: ShellWorld, machine: ShellMachine, number: int) -> None:
@@ -56,7 +56,7 @@ class NodeProcess:
         self._machine = machine
         self._random = Random(f"{options.seed}/life/{self.node_id}/{number}")
         self.files = SimFiles(machine.disk, self._random, world.disk_counts, machine.clock)
-        self.loop = SimLoop(  # type: ignore[abstract]  # (a run uses no more of asyncio than there is)
+        self.loop = SimLoop(  # type: ignore[abstract]  # (a run uses only the implemented part of asyncio)
             world.scheduler,
             machine.clock,
             world.network,
@@ -144,7 +144,7 @@ class NodeProcess:
         self._world.states.add(StateWork.SNAPSHOT_INSTALLED if is_install else StateWork.SNAPSHOT_LOADED)
 
     def _run_program(self) -> asyncio.Task[None] | None:
-        """Start the program around the node, and look for old files far more often than in production."""
+        """Start the program around the node, and check for old files far more often than in production."""
         state = self._world.options.state
         if state is None:
             return None
@@ -162,7 +162,7 @@ class NodeProcess:
         return self.loop.create_task(self.program.run())
 
     def stop(self) -> None:
-        """Ask it to stop in good order (SIGTERM)."""
+        """Request a clean stop (SIGTERM)."""
         self.loop.call_soon(self._ask_stop)
 
     def _ask_stop(self) -> None:
@@ -187,8 +187,8 @@ class NodeProcess:
         elif self._main.done():
             self._machine.ended(None if self._main.cancelled() else self._main.exception())
         elif self.life is not None and self.node.is_running:
-            # One that failed may be in the middle of a step: it is silent, whatever it believes. One that stops commits
-            # what waits for its answer, and saves it in a snapshot, until it leaves its group and closes its store.
+            # A failed node may be in the middle of a step, and no longer sends. A stopping node still commits pending
+            # appends, and may save them in a snapshot, until it leaves its group and closes its store.
             try:
                 self._world.history.look(self.life)
                 if self.state is not None:
@@ -202,7 +202,7 @@ class NodeProcess:
             self._look_at_failed(self.life)
 
     def _look_at_failed(self, life: Life) -> None:
-        """Take in what a node committed, and answered, in the step in which it failed."""
+        """Record the commits and answers of the step in which a node failed."""
         try:
             self._world.history.look_at_commits(life)
         except Violation as violation:
@@ -211,7 +211,7 @@ class NodeProcess:
             self._commits_unread(error)
 
     def _commits_unread(self, error: StoreError) -> None:
-        """Note that what a node committed cannot be read: its disk changed it, or the check of the run fails."""
+        """Record that a node's committed entries cannot be read; without damage to its disk this fails the run."""
         if self._machine.hurt is None:
             self._on_error("the store cannot be read", error)
         self._world.history.commits_unread(self.node.commit_index)

@@ -1,7 +1,7 @@
 """The program around a simulated node with a state machine: it appends commands, and reads the state.
 
-Clients reach a node by gRPC and get no results of a state machine. A program that embeds a node calls it directly, as
-docs/examples/key_value.py does.
+gRPC clients get no results of a state machine. A program that embeds a node calls it directly, like
+docs/examples/key_value.py.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from dledger.testing.shell.world import ShellWorld
 
 _APPEND_SHARE = 0.5
-# Most nodes do not lead, and refuse appends at once: a program does not try again in a hurry.
+# Most nodes do not lead and refuse appends at once, so a program pauses before a retry.
 _BATCH_MAX = 4
 
 
 class StateProgram:
-    """Runs beside one life of a node, in its loop.
+    """Runs in the loop of one process of a node.
 
     Args:
-        world: what the run shares.
-        node: started.
-        random: draws what comes next.
+        world: the shared state of the run.
+        node: a started node.
+        random: draws the calls.
 
     Attributes:
-        is_stopping: it begins nothing any more.
+        is_stopping: it begins no further calls.
     """
 
     def __init__(self, world: ShellWorld, node: Node, random: Random) -> None:
@@ -50,7 +50,7 @@ class StateProgram:
         self._open: Append | None = None
 
     async def run(self) -> None:
-        """Make one call after the other until `is_stopping`."""
+        """Make calls one after another until `is_stopping`."""
         try:
             while not self.is_stopping:
                 await asyncio.sleep(self._random.random() * self._think_max_us / 1e6)
@@ -59,7 +59,7 @@ class StateProgram:
             self._world.violate(violation)
 
     def died(self) -> None:
-        """Note that the process ended: what it waited for stays without an answer."""
+        """Record that the process ended: its pending calls have no answer."""
         if self._open is not None:
             self._world.history.unknown(self._open)
             self._open = None

@@ -1,7 +1,7 @@
-"""Checks what a node sends: a node that answered a leader's heartbeat does not start an election too soon.
+"""Checks a node's messages: after an answer to a leader's heartbeat it must not start an election too soon.
 
-A leader's lease trusts in it (dissertation §6.4.1). It is the first thing to break where a process that did not run for
-a while goes by the time at which it was stopped: it takes a heartbeat for as old as its last look at the clock.
+A leader's lease depends on it (dissertation §6.4.1). A process that did not run for a while violates it first if it
+uses an outdated clock reading as the time of a heartbeat's arrival.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class PromiseWatch:
-    """Checks messages on their way to the transport of one life of a node.
+    """Checks the messages of one process of a node before they reach its transport.
 
     Args:
-        node: started.
-        step_ms: says when the present step of the node's loop began, by its own clock, in milliseconds.
-        now_ms: says the time of that clock now, with what the step has spent.
-        violate: notes a broken promise.
+        node: a started node.
+        step_ms: returns the begin of the present step of the node's loop by its own clock, in milliseconds.
+        now_ms: returns that clock's present time, including blocking work of the step.
+        violate: records a violation.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PromiseWatch:
         transport.send = self.send  # type: ignore[method-assign]
 
     def send(self, peer: str, message: Message) -> None:
-        """Look at a message, and send it."""
+        """Check a message and send it."""
         if isinstance(message, HeartbeatResponse) and self._raft.state.leader_id == peer:
             self._promised_ms = self._step_ms()
         elif isinstance(message, VoteRequest) and not message.is_transfer and self._promised_ms is not None:

@@ -1,4 +1,4 @@
-"""Runs seeds of the shell's simulator, in this process or in several, and puts each into one line."""
+"""Runs seeds of the shell's simulator, in this process or in several, and reports each in one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dledger.testing.shell.simulation import ShellSimulation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-# Seeds that a worker process takes at a time.
+# Seeds per task of a worker process.
 _CHUNK_SEEDS = 4
 
 
@@ -23,7 +23,7 @@ def run_shell_seed(seed: int, emit: Callable[[str], None] | None = None) -> Resu
     """Run one seed to its end or to its first violation.
 
     Args:
-        seed: which run.
+        seed: of the run.
         emit: receives the story line by line.
     """
     options = draw_shell_options(seed)
@@ -41,7 +41,7 @@ def run_shell_seeds(seeds: Iterable[int], jobs: int = 1) -> Iterator[Result]:
     """Run many seeds and yield their results in the order of the seeds.
 
     Args:
-        seeds: which runs.
+        seeds: of the runs.
         jobs: worker processes; 1 runs them here.
     """
     if jobs == 1:

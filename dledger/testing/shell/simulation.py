@@ -1,8 +1,9 @@
 """One whole run of the shell: clients, network, nodes and disks; first the safety phase, then the liveness phase.
 
-Safety: faults as the options say, checks after every step of a node and at every answer to a client. Liveness:
-everything is healed and started; within a bound of simulated time each client must get an append through, and all logs
-must become equal. At the very end all power is cut once more, and what comes back must still be there.
+Safety: faults according to the options, checks after every step of a node and at every answer to a client. Liveness:
+all faults are healed and all nodes started; within a bound of simulated time each client must complete an append, and
+all logs must become equal. At the end the power of all machines is cut once more, and the restarted nodes must have all
+committed entries.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import ShellOptions
 
 _LOGGER = logging.getLogger("dledger")
-# All nodes have the same settings, and no node is at another's address; which operations explain a complaint.
+# The operations that justify a warning; without them there is no reason, because all nodes have equal settings and
+# correct addresses.
 _GROUNDLESS = {
     "distrust": (),
     "BadFrame": (ShellNemesisOp.FLIP_FRAMES,),
@@ -47,11 +49,11 @@ _CONNECTIONS_PER_PEER = 4
 
 
 class ShellSimulation:
-    """A group and its clients that are about to run.
+    """A simulated group and its clients.
 
     Args:
-        options: the shape of the run.
-        emit: receives the story line by line; None: only the end of it is kept, in `trace`.
+        options: of the run.
+        emit: receives the story line by line; None: only its last lines are kept, in `trace`.
     """
 
     def __init__(self, options: ShellOptions, emit: Callable[[str], None] | None = None) -> None:
@@ -80,8 +82,8 @@ class ShellSimulation:
         """Run all phases.
 
         Raises:
-            Violation: a promise was broken.
-            Exception: whatever the code under test raised where it must not.
+            Violation: a guarantee was violated.
+            Exception: an unexpected exception of the code under test.
         """
         with _logged_to(self._world):
             try:
@@ -150,7 +152,7 @@ class ShellSimulation:
                 raise Violation("connections", f"{machine.node_id}: expected {expected} connections, found {count}")
 
     def _has_converged(self) -> bool:
-        """Return whether all nodes run, count, hold and know the same, are connected, and none dials in vain."""
+        """Return whether all nodes run, count, have equal logs and state, and are connected."""
         lives = [machine.process.life if machine.process is not None else None for machine in self._machines.values()]
         expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
         last_index = max((life.store.last_index for life in lives if life is not None), default=-1)
@@ -174,7 +176,7 @@ class ShellSimulation:
                 self._world.states.check_end(machine.node_id, process.state)
 
     def _cut_power_once_more(self) -> None:
-        """Kill all at once, with a power cut if appends are synced; each node must then hold all that was committed."""
+        """Kill all nodes at once, by a power cut if appends are synced; each must then have all committed entries."""
         for machine in self._machines.values():
             if self._options.is_flush_sync:
                 machine.cut_power()
@@ -196,7 +198,7 @@ class ShellSimulation:
         """Advance simulated time until a condition holds.
 
         Raises:
-            Violation: it is not within the bound, or a promise was broken meanwhile.
+            Violation: it does not hold within the bound, or a guarantee was violated.
         """
         scheduler = self._world.scheduler
         end_us = scheduler.now_us + within_us
@@ -238,7 +240,7 @@ class ShellSimulation:
     # ---------------------------------------------------------------------------------------------- the end
 
     def _bury(self) -> None:
-        """End all processes, and close the coroutines that they left, now that nothing can come of it."""
+        """End all processes and close their remaining coroutines, after the run."""
         for machine in self._machines.values():
             if machine.process is not None:
                 machine.process.files.crash_point.is_dead = True
@@ -261,7 +263,7 @@ class ShellSimulation:
                 assert coroutine is not None, "a task runs a coroutine"
                 coroutine.close()
             except (RuntimeError, SimulatedCrash):
-                # It waited for something while it unwound, or touched its dead disk.
+                # It awaited something while it unwound, or used its dead disk.
                 continue
         self._world.left.clear()
 
@@ -297,11 +299,11 @@ class ShellSimulation:
 
 
 def _ignore(_error: object) -> None:
-    """Ignore an error of a process that has ended."""
+    """Ignore an error of an ended process."""
 
 
 class _LogReader(logging.Handler):
-    """Puts what the program logs into the story, and finds complaints for which there is no cause in this world."""
+    """Writes the program's log to the story, and detects warnings without a cause in this run."""
 
     def __init__(self, world: ShellWorld) -> None:
         super().__init__()
@@ -314,14 +316,14 @@ class _LogReader(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._world.trace.note("log", "%s", text)
-        # A run must be judged in the same way whether or not its story is printed.
+        # The result of a run must not depend on whether its story is printed.
         if record.levelno >= logging.WARNING and any(complaint in text for complaint in self._groundless):
             self._world.violate(Violation("no groundless complaint", text))
 
 
 @contextmanager
 def _logged_to(world: ShellWorld) -> Iterator[None]:
-    """Read what the program logs; lines below a warning only if the story is printed as it happens."""
+    """Capture the program's log; lines below a warning only if the story is printed during the run."""
     level, propagate = _LOGGER.level, _LOGGER.propagate
     handler = _LogReader(world)
     _LOGGER.setLevel(logging.INFO if world.trace.is_emitting else logging.WARNING)

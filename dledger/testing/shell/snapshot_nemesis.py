@@ -1,6 +1,6 @@
-"""Faults around snapshots: nodes that lag behind deleted files, installs that are interrupted, deaths in a save.
+"""Faults around snapshots: nodes that need deleted files, interrupted installs, crashes during a save.
 
-They are drawn from a random stream of their own and come besides the usual operations of a run.
+They are drawn from a separate random stream, in addition to the usual operations of a run.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _INTERRUPT_RATE = 0.8
 _INTERRUPT_WITHIN_US = 4_000
 _CUT_MAX_US = 600_000
 _DIE_IN_SAVE_RATE = 0.15
-# Operations on the disk that saving a snapshot takes, or a piece of an install.
+# Disk operations of saving a snapshot, or of a piece of an install.
 _OPERATIONS_MAX = 8
 
 
 class SnapshotNemesis:
-    """Orders operations of the nemesis until it is stopped.
+    """Starts operations of the nemesis until it is stopped.
 
     Args:
-        world: what the run shares.
-        state: the shape of the state machine.
+        world: the shared state of the run.
+        state: options of the state machine.
         machines: of the nodes.
-        clients: one of them asks for transfers.
-        directory_faults: knows which node may lose a snapshot.
+        clients: one of them requests transfers.
+        directory_faults: determines the node that may lose a snapshot.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class SnapshotNemesis:
             SnapshotNemesisOp.DAMAGE_SNAPSHOT: directory_faults.flip_snapshot,
             SnapshotNemesisOp.SLOW_APPLY: self._slow_apply,
         }
-        # The others strike at moments of their own: `saving`, and while an install is under way.
+        # The others have their own triggers: `saving`, and a running install.
         orderable = [each for each in state.nemesis_ops if each in self._orders]
-        # A node is often away for too short a time to need an install.
+        # A node is often down for too short a time to need an install.
         self._orderable = [*orderable, *(each for each in orderable if each is SnapshotNemesisOp.STRAND)]
 
     def start(self) -> None:
-        """Order the first operation after a while, and watch installs."""
+        """Schedule the first operation, and watch installs."""
         for machine in self._machines.values():
             machine.on_saving = self.saving
         if self._orderable:
@@ -79,11 +79,11 @@ class SnapshotNemesis:
             self._world.scheduler.after(_LOOK_US, self._look_for_installs)
 
     def stop(self) -> None:
-        """Order nothing any more; what is under way is for the owner to heal."""
+        """Schedule no further operations; the owner heals active faults."""
         self._is_stopped = True
 
     def saving(self, machine: ShellMachine) -> None:
-        """Let a process die now and then in the save that it begins."""
+        """Sometimes make a process die in the save that it begins."""
         if self._is_stopped or SnapshotNemesisOp.DIE_IN_SAVES not in self._state.nemesis_ops:
             return
         if self._random.random() < _DIE_IN_SAVE_RATE:
@@ -104,7 +104,7 @@ class SnapshotNemesis:
     # ---------------------------------------------------------------------------------------------- lagging nodes
 
     def _strand(self) -> None:
-        """Keep a node away until the others have deleted what it lacks, or for the longest time."""
+        """Keep a node down or isolated until the others have deleted entries that it lacks, or up to a time limit."""
         machine = self._random.choice(list(self._machines.values()))
         life = None if machine.process is None else machine.process.life
         if life is None or any(each.is_held for each in self._machines.values()):
@@ -157,7 +157,7 @@ class SnapshotNemesis:
         self._world.scheduler.after(_LOOK_US // 20, self._look_for_installs)
 
     def _interrupt(self, machine: ShellMachine) -> None:
-        """Do something to the leader, or to the receiver, of an install that is under way."""
+        """Inject a fault into the leader or the receiver of a running install."""
         leader = next((each for each in self._machines.values() if each.is_leading), None)
         if self._is_stopped or not machine.is_installing or leader is None:
             return

@@ -1,6 +1,6 @@
-"""The state machine of simulated nodes, and what its states are compared with.
+"""The state machine of simulated nodes, and the checks of its states.
 
-| promise | how it is checked |
+| guarantee | how it is checked |
 | --- | --- |
 | each entry of a client is applied once, in order, on every node (I4) | after every step: the state at an applied |
 | | index is what the committed log up to there makes |
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from dledger.testing.shell.history import Life
     from dledger.testing.shell.options import FaultTally
 
-# Of the time that a snapshot takes: before the digest, and before each half of the values.
+# Parts of the duration of a save: before the digest, and before each half of the values.
 SAVE_PARTS = 3
 
 
 class StateWork(StrEnum):
-    """What runs with state machines do; the value is its name in the line of a run."""
+    """Events of runs with state machines; the value is the name in the line of a run."""
 
     SNAPSHOT_SAVED = "snapshots_saved"
     SNAPSHOT_INSTALLED = "snapshots_installed"
@@ -45,21 +45,21 @@ class StateWork(StrEnum):
 
 
 class ShellStateMachine:
-    """`dledger.node.state_machine.StateMachine` of one life of a node: the one of the core's simulator, with delays.
+    """`dledger.node.state_machine.StateMachine` of one process of a node: that of the core's simulator, with delays.
 
-    It is one that `LoadsInPieces`, too.
+    It also implements `LoadsInPieces`.
 
     Args:
-        pieces_count: of a snapshot that is loaded; 1: all at once.
-        spend: lets the loop of the node be busy, in microseconds.
-        delay_us: says how long one entry takes now.
-        on_saving: is called when a snapshot is about to be saved.
-        take_save_time: lets the time of a part of a save pass, of which there are `SAVE_PARTS`.
-        on_loaded: is called when a snapshot was loaded.
+        pieces_count: number of pieces of a loaded snapshot; 1: loaded at once.
+        spend: blocks the loop of the node, in microseconds.
+        delay_us: returns the present time for one entry.
+        on_saving: called before a snapshot is saved.
+        take_save_time: lets the time of one of the `SAVE_PARTS` parts of a save pass.
+        on_loaded: called after a snapshot was loaded.
 
     Attributes:
-        is_loaded: a snapshot was loaded since the last look.
-        is_loading: some pieces of a snapshot were loaded, and not all.
+        is_loaded: a snapshot was loaded since the last check.
+        is_loading: some pieces of a snapshot were loaded, but not all.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ShellStateMachine:
 
     @property
     def digest(self) -> str:
-        """A hash over all that was applied, in order."""
+        """A hash over all applied entries, in order."""
         return self._machine.digest
 
     @property
@@ -99,7 +99,7 @@ class ShellStateMachine:
     def snapshot_save(self) -> Iterator[bytes]:
         """Return the state in pieces, between which the loop of the node continues; `SimStateMachine` loads it.
 
-        What is applied in between is in a part of the state only, and the checks of a load find it.
+        An entry applied in between would be in a part of the state only, which the checks of a load detect.
         """
         self._on_saving()
         self._take_save_time()
@@ -114,13 +114,13 @@ class ShellStateMachine:
         yield b"}]"
 
     def snapshot_load(self, content: bytes) -> None:
-        """Replace the state by what `snapshot_save` returned."""
+        """Replace the state by the one that `snapshot_save` returned."""
         self._machine.snapshot_load(content)
         self.is_loaded, self.is_loading = True, False
         self._on_loaded()
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Load a snapshot in the last of several pieces; the others change nothing."""
+        """Load a snapshot in several pieces, of which only the last changes the state."""
         self.is_loading = True
         for _ in range(self._pieces_count - 1):
             yield
@@ -128,14 +128,14 @@ class ShellStateMachine:
 
 
 class StateChecks:
-    """Computes from the committed entries what each state must be.
+    """Computes the expected states from the committed entries.
 
     Args:
         committed: the entries by index, as `History` collects them.
         tally: counts faults.
 
     Attributes:
-        work: what was done.
+        work: counts of events.
     """
 
     def __init__(self, committed: list[Entry], tally: FaultTally) -> None:
@@ -146,14 +146,14 @@ class StateChecks:
         self._digests: list[str] = []
 
     def add(self, work: StateWork) -> None:
-        """Count something that was done."""
+        """Count an event."""
         self.work[work] += 1
 
     def look(self, life: Life, machine: ShellStateMachine) -> None:
-        """Look at the state of a node that has just ended a step.
+        """Check the state of a node after one of its steps.
 
         Raises:
-            Violation: it breaks a promise.
+            Violation: a guarantee is violated.
         """
         node = life.node
         applied_index = node.applied_index
@@ -187,10 +187,10 @@ class StateChecks:
             life.install_term = life.node.term
 
     def check_results(self, first_index: int, results: Sequence[Any]) -> None:
-        """Compare what an append was answered with: for each entry its result, or None where it is not known.
+        """Check the results in the answer to an append: one per entry, or None if it is not known.
 
         Raises:
-            Violation: it is the result of something else.
+            Violation: a result is wrong.
         """
         for index, result in enumerate(results, first_index):
             if result is None:
@@ -200,10 +200,10 @@ class StateChecks:
             self.add(StateWork.RESULT_RETURNED)
 
     def check_end(self, node_id: str, machine: ShellStateMachine) -> None:
-        """Compare a whole state with what all committed entries make.
+        """Compare a whole state with the one computed from all committed entries.
 
         Raises:
-            Violation: it is another one.
+            Violation: they differ.
         """
         last_index = len(self._committed) - 1
         self._check_digest(node_id, last_index, machine.digest)

@@ -13,7 +13,7 @@ _OP_RATE = 0.7
 
 
 class SnapshotNemesisOp(StrEnum):
-    """What a run with a state machine may order besides every `ShellNemesisOp`."""
+    """Operations of a run with a state machine, in addition to every `ShellNemesisOp`."""
 
     STRAND = "strand"
     INTERRUPT_INSTALLS = "interrupt_installs"
@@ -24,20 +24,20 @@ class SnapshotNemesisOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateOptions:
-    """The shape of a run whose nodes have a state machine.
+    """The options of a run whose nodes have a state machine.
 
     Attributes:
         snapshot_threshold: entries applied between two snapshots.
         chunk_size_bytes: of a snapshot in one message.
-        save_max_us: how long saving a snapshot takes at most, besides its syncs.
-        pieces_count: in which a snapshot is loaded.
-        retention_interval_us: time between two looks for old data files; the disks are always so full that each file
-            is deleted as soon as nothing needs it.
+        save_max_us: longest duration of saving a snapshot, without its syncs.
+        pieces_count: number of pieces in which a snapshot is loaded.
+        retention_interval_us: time between two checks for old data files; the disks are always so full that each file
+            is deleted as soon as it is not needed.
         file_entries: entries of the largest size that fill a data file: few, so that there are old files.
         safety_us: length of the phase with faults.
         think_max_us: pause of the program around a node between two calls.
-        nemesis_ops: what may be ordered.
-        nemesis_interval_us: mean time between two orders.
+        nemesis_ops: possible operations of the nemesis.
+        nemesis_interval_us: mean time between two of them.
     """
 
     snapshot_threshold: int
@@ -61,7 +61,7 @@ class StateOptions:
 
 
 def draw_state(random: Random) -> StateOptions:
-    """Draw the shape of a state machine and of its faults."""
+    """Draw the options of a state machine and of its faults."""
     return StateOptions(
         snapshot_threshold=random.choice((4, 12, 25)),
         chunk_size_bytes=random.choice((64, 400, 1 << 20)),

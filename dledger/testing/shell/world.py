@@ -32,9 +32,9 @@ class ShellWorld:
     """The shared parts of one run.
 
     Attributes:
-        violation: the first promise that was broken; code of the product must not catch it, so it is not raised there.
-        left: tasks of processes that ended; their coroutines are closed when the run is over, never before: what they
-            hold must not be freed in the middle of another process's step.
+        violation: the first violation; it is not raised in code of the product, which must not catch it.
+        left: tasks of ended processes; their coroutines are closed only after the run, because their objects must not
+            be freed during another process's step.
     """
 
     options: ShellOptions
@@ -49,11 +49,11 @@ class ShellWorld:
     left: list[asyncio.Task[Any]] = field(default_factory=list)
 
     def violate(self, error: Exception) -> None:
-        """Note that a promise was broken; the run ends after the current event."""
+        """Record a violation; the run ends after the current event."""
         self.violation = self.violation or error
 
     def on_error(self, who: str, message: str, error: BaseException | None) -> None:
-        """Take what asyncio would log: no error may get lost in a callback or a task."""
+        """Record an error that asyncio would log: no error in a callback or a task may be lost."""
         if isinstance(error, SimulatedCrash):
             return
         violation = Violation("no error gets lost", f"{who}: {message}: {type(error).__name__}: {error}")
@@ -82,6 +82,6 @@ def config_of(options: ShellOptions, node_id: str) -> NodeConfig:
 
 
 def names_directory(error: BaseException | None, node_id: str) -> bool:
-    """Say whether a node ended because of its directory, and says which one that is."""
+    """Return whether a node ended because of its directory, with an error that names it."""
     is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
     return is_refusal and node_id in str(error)

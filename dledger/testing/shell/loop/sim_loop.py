@@ -1,9 +1,9 @@
-"""A simulated event loop: the asyncio of one simulated process, moved by the scheduler of the run.
+"""A simulated event loop: the asyncio loop of one simulated process, driven by the scheduler of the run.
 
-Each process (a node, a client) has a loop of its own, as in production; all loops share one scheduler. So a process can
-be paused (its loop takes no step) or killed (its loop never takes a step again: no `finally`, no callback) while the
-others run on. One step runs the handles that were ready when it began, as an iteration of asyncio's loop does; what
-becomes ready meanwhile waits for the next step, a random moment later.
+Each process (a node, a client) has its own loop, as in production; all loops share one scheduler. So a process can be
+paused (its loop runs no step) or killed (its loop never runs a step again: no `finally`, no callback) while the others
+continue. One step runs the handles that were ready when it began, like an iteration of asyncio's loop; handles that
+become ready later wait for the next step, after a random delay.
 
 Invariants: code of a process runs only inside a step of its loop. A step takes no simulated time by itself; blocking
 work (a sync on the loop) is charged with `spend` and delays the steps after it.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dledger.testing.shell.network import Network, SimServer
 
 _US = 1_000_000
-# How often a timer whose clock is stopped reads it again.
+# Interval at which a timer reads a stopped clock again.
 _CLOCK_CHECK_US = 1_000
 
 
@@ -36,19 +36,20 @@ class SimLoop(asyncio.AbstractEventLoop):
     """The loop of one process.
 
     Args:
-        scheduler: moves everything.
-        clock: of the machine; `time` and all timers go by its monotonic one.
-        network: where servers listen and connections lead to.
+        scheduler: runs all actions.
+        clock: of the machine; its monotonic clock drives `time` and all timers.
+        network: for servers and connections.
         machine_id: of the machine, for the network.
-        random: draws how long ready handles wait for their step.
-        turn_max_us: at most this long, in microseconds.
-        on_error: is called with what asyncio would log as an error of the program.
-        is_crashed: says after each handle whether the process died in it, so that nothing more of it may run.
-        after_step: is called when a step has ended; the process may be dead then.
+        random: draws the delay of each step.
+        turn_max_us: the largest delay, in microseconds.
+        on_error: called with the errors that asyncio would log.
+        is_crashed: called after each handle; returns whether the process died in it, so that no more of its code may
+            run.
+        after_step: called after each step; the process may be dead then.
 
     Attributes:
-        is_dead: no step is taken any more.
-        is_paused: no step is taken for now.
+        is_dead: no step runs any more.
+        is_paused: no step runs for now.
     """
 
     def __init__(
@@ -76,42 +77,42 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_crashed = is_crashed
         self._after_step = after_step
         self._ready: deque[asyncio.Handle] = deque()
-        # Timers that came due while the process was stopped: asyncio reads its sockets first, whatever came first.
+        # Timers that became due while the process was stopped: asyncio reads its sockets first, whatever the order.
         self._overdue: list[asyncio.Handle] = []
         self._is_step_due = False
         # Ordered: the order of a set differs between processes.
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], None] = WeakKeyDictionary()
-        # What the running step has spent on blocking work, and until when, by this machine's clock, the next one waits
-        # for it: the clock must never be seen to go back.
+        # Duration of the blocking work in the running step, and the time by this machine's clock until which it delays
+        # the next step: the clock must never appear to go back.
         self._spent_us = 0
         self._busy_until_us = 0
 
     # ---------------------------------------------------------------------------------------------- the process
 
     def run(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin the process: `main` takes its first step soon."""
+        """Start the process with `main`."""
         return self.create_task(main)
 
     def pause(self) -> None:
-        """Take no step until `resume` (SIGSTOP)."""
+        """Run no step until `resume` (SIGSTOP)."""
         self.is_paused = True
 
     def resume(self) -> None:
-        """Take steps again, with all that has gathered."""
+        """Run steps again, beginning with all ready handles."""
         self.is_paused = False
         self._ready += self._overdue
         self._overdue.clear()
         self._ask_step()
 
     def kill(self) -> list[asyncio.Task[Any]]:
-        """Take no step ever again; return the tasks that were left, for the owner to bury at the end of the run."""
+        """Never run a step again; return the remaining tasks, which the owner closes at the end of the run."""
         left = [task for task in self._tasks if not task.done()]
         self.is_dead = True
         self._ready.clear()
         return left
 
     def lost_errors(self) -> list[BaseException]:
-        """Return the errors of tasks that are still referenced, and whose result was never retrieved."""
+        """Return the errors of tasks that are still referenced and whose result was never retrieved."""
         return [
             error
             for task in self._tasks
@@ -138,7 +139,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._is_step_due = False
             return
         if self._clock.now_us() < self._busy_until_us:
-            # The clock was stopped meanwhile.
+            # The clock was stopped in between.
             self._scheduler.after(_CLOCK_CHECK_US, self._step)
             return
         ready = self._ready
@@ -157,7 +158,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             events._set_running_loop(None)  # noqa: SLF001 - the same
         self._busy_until_us = self._clock.now_us() + max(0, self._spent_us)
         self._spent_us = 0
-        # Only now: until when the loop is busy was not known before.
+        # Set only here, because the end of the blocking work was not known before.
         self._is_step_due = False
         self._after_step()
         self._ask_step()
@@ -173,7 +174,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Return seconds of the machine's monotonic clock."""
         return self.now_s()
 
-    def call_soon(  # type: ignore[override]  # (the stubs know the types of the arguments)
+    def call_soon(  # type: ignore[override]  # (the stubs have typed arguments)
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run `callback` in the next step."""
@@ -221,9 +222,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ask_step()
 
     def _timer_handle_cancelled(self, timer: asyncio.TimerHandle) -> None:
-        """Do nothing: a timer that is cancelled is passed by when its time comes."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
-    # ---------------------------------------------------------------------------------------------- asyncio: the rest
+    # ---------------------------------------------------------------------------------------------- asyncio: other
+    # methods
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
@@ -254,7 +256,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return await self._network.connect(self, protocol_factory, host, port)
 
     def get_debug(self) -> bool:
-        """Say no."""
+        """Return False."""
         return False
 
     def is_running(self) -> bool:
@@ -266,6 +268,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.is_dead
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what asyncio would log; errors in what remains of a dead process are ignored."""
+        """Report what asyncio would log; errors in the remains of a dead process are ignored."""
         if not self.is_dead:
             self._on_error(context["message"], context.get("exception"))

@@ -1,12 +1,12 @@
-"""Simulated TCP: connections between loops, with delay, segments of any size, back pressure, loss of either end.
+"""Simulated TCP: connections between loops, with delays, segments of any size, back pressure, and loss of either end.
 
-What is written arrives in order, after a delay, cut into pieces as the seed says. Across a link that is cut it arrives
-when the link is whole again (TCP sends it again), unless a time limit of the socket ends the connection before. When a
-process ends, its connections are closed: the other side reads the rest, then the end. A machine that loses power says
-nothing, and answers with a reset when it is back. A process that is paused reads nothing: the window fills, then the
-sender's buffer, as with a real socket.
+Data arrives in order, after a delay, in pieces drawn from the seed. Across a cut link it arrives after the link is
+restored (TCP retransmits), unless a time limit of the socket ends the connection before. When a process ends, its
+connections are closed: the other side reads the rest, then the end of the stream. A machine without power sends
+nothing, and answers with a reset when it is back. A paused process does not read: the window fills, then the sender's
+buffer, as with a real socket.
 
-Not here: how a connection is made, and which links are cut (`dledger.testing.shell.network`).
+Not here: connecting, and cut links (`dledger.testing.shell.network`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from dledger.testing.shell.loop.sim_loop import SimLoop
     from dledger.testing.shell.network import Network
 
-# What a kernel takes from a sender before the receiver has read it.
+# Bytes that a kernel accepts from a sender before the receiver has read them.
 WINDOW_SIZE_BYTES = 64 * 1024
-# How often what was lost is sent again.
+# Interval of retransmissions.
 RETRANSMISSION_US = 100_000
 _SILENCE_CHECK_US = 250_000
 _HIGH_WATER_SIZE_BYTES = 64 * 1024
@@ -39,11 +39,11 @@ class SimTransport(asyncio.Transport):
 
     Attributes:
         peer: the other end.
-        loop: of the process that has it; `machine_id`: of its machine.
-        port: that was dialled.
-        received_us: when the other machine last said anything, its kernel included.
-        is_lost: this end no longer reads or writes; what arrives is answered with a reset.
-        is_gone: nothing that was written here arrives any more, either.
+        loop: of its process; `machine_id`: of its machine.
+        port: the dialled port.
+        received_us: time of the last data from the other machine, including from its kernel.
+        is_lost: this end no longer reads or writes; arriving data is answered with a reset.
+        is_gone: data written here no longer arrives, either.
     """
 
     peer: SimTransport
@@ -65,7 +65,7 @@ class SimTransport(asyncio.Transport):
         self._is_writing_paused = False
         self._in_flight: deque[tuple[int, bytes]] = deque()
         self._in_flight_size_bytes = 0
-        # Bytes that the other side's kernel has and its process has not read.
+        # Bytes in the other side's kernel that its process has not read.
         self._unread_size_bytes = 0
         self._is_arrival_due = False
         self._last_arrival_us = 0
@@ -76,14 +76,14 @@ class SimTransport(asyncio.Transport):
         self.is_gone = False
 
     def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Give the process its end."""
+        """Pass this end to the process."""
         self.loop.call_soon(self._begin, factory)
 
     def _begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._protocol = factory()
         self._protocol.connection_made(self)
         if self.is_lost:
-            # It broke while it waited for the process to take it.
+            # The connection broke before the process accepted it.
             self._protocol.connection_lost(self._error)
             return
         self._watch()
@@ -92,7 +92,7 @@ class SimTransport(asyncio.Transport):
     # ---------------------------------------------------------------------------------------------- asyncio: writing
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send bytes, in order with all others."""
+        """Send bytes in order."""
         if self.is_lost or self._is_closing or not data:
             return
         self._buffer.append(bytes(data))
@@ -107,7 +107,7 @@ class SimTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def _fill_window(self) -> None:
-        """Hand the kernel what it takes."""
+        """Pass data to the kernel as far as the window allows."""
         now_us, random = self._network.scheduler.now_us, self._network.random
         while self._buffer and self._in_flight_size_bytes + self._unread_size_bytes < WINDOW_SIZE_BYTES:
             data = self._buffer.popleft()
@@ -134,7 +134,7 @@ class SimTransport(asyncio.Transport):
         scheduler.after(self._last_arrival_us - scheduler.now_us, self._arrive)
 
     def _arrive(self) -> None:
-        """Bring all that is in flight to the other machine, or try again later."""
+        """Deliver the data in flight to the other machine, or retry later."""
         self._is_arrival_due = False
         if self.is_gone or not self._in_flight:
             return
@@ -159,7 +159,7 @@ class SimTransport(asyncio.Transport):
             self._arrive_later()
 
     def _count_arriving(self) -> int:
-        """Draw how many of the pieces in flight arrive together."""
+        """Draw the number of pieces in flight that arrive together."""
         count, network = len(self._in_flight), self._network
         if count > 1 and network.random.random() < network.options.cut_rate:
             return network.random.randrange(1, count)
@@ -168,7 +168,7 @@ class SimTransport(asyncio.Transport):
     # ---------------------------------------------------------------------------------------------- asyncio: reading
 
     def arrived(self, pieces: list[bytes]) -> None:
-        """Take what came from the other machine; the process reads it in its next step."""
+        """Receive data from the other machine; the process reads it in its next step."""
         self._received += pieces
         self.received_us = self._network.scheduler.now_us
         self._read_soon()
@@ -185,11 +185,11 @@ class SimTransport(asyncio.Transport):
         while received and not self.is_lost:
             received = self._hand_over(received)
         if self._received and not self.is_lost:
-            # None of our protocols continues after the other side has ended.
+            # None of our protocols continues after the other side has closed.
             self._close(None)
 
     def _hand_over(self, received: bytes) -> bytes:
-        """Give the protocol what it has room for; return the rest."""
+        """Pass as much data to the protocol as fits into its buffer; return the rest."""
         protocol = self._protocol
         if not isinstance(protocol, asyncio.BufferedProtocol):
             cast("asyncio.Protocol", protocol).data_received(received)
@@ -238,7 +238,7 @@ class SimTransport(asyncio.Transport):
             self._close(None)
 
     def orphan(self) -> None:
-        """Lose the process: its kernel sends what it was handed, then the end."""
+        """Lose the process: its kernel sends the data in its buffer, then the end of the stream."""
         self._buffer.clear()
         self._is_closing = True
         self._fill_window()
@@ -246,12 +246,12 @@ class SimTransport(asyncio.Transport):
         self._network.closed(self)
 
     def vanish(self) -> None:
-        """Lose the machine: nothing is sent any more."""
+        """Lose the machine: no more data is sent."""
         self.is_lost = self.is_gone = True
         self._drop()
 
     def lose(self, error: Exception | None) -> None:
-        """Break here: the process learns it in its next step."""
+        """Break the connection at this end; the process is notified in its next step."""
         if not self.is_lost:
             self._drop()
             self.is_gone = True
@@ -263,7 +263,7 @@ class SimTransport(asyncio.Transport):
         self._buffer_size_bytes = self._in_flight_size_bytes = 0
 
     def _close(self, error: Exception | None) -> None:
-        """Close this end; what it has in flight still arrives, and the end of the stream after it."""
+        """Close this end; its data in flight still arrives, followed by the end of the stream."""
         if self.is_lost:
             return
         self._is_closing = True
@@ -276,7 +276,7 @@ class SimTransport(asyncio.Transport):
             self.loop.call_soon(self._protocol.connection_lost, error)
 
     def _watch(self) -> None:
-        """End the connection by the time limits that the process has set on its socket, if it has set any."""
+        """Enforce the time limits that the process has set on its socket, if any."""
         if self.is_lost or self.loop.is_dead or not self._socket_options:
             return
         options, tcp = self._socket_options, socket.IPPROTO_TCP
@@ -292,7 +292,7 @@ class SimTransport(asyncio.Transport):
             for pair in ((self.machine_id, self.peer.machine_id), (self.peer.machine_id, self.machine_id))
         )
         if is_alive:
-            # Its kernel answers keepalives, whatever the process does.
+            # The kernel answers keepalives, whatever the process does.
             self.received_us = now_us
         is_silent = (
             bool(options.get((socket.SOL_SOCKET, socket.SO_KEEPALIVE))) and now_us - self.received_us > keepalive_us
@@ -306,7 +306,7 @@ class SimTransport(asyncio.Transport):
     # ---------------------------------------------------------------------------------------------- asyncio: the rest
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the socket, for its options; nothing else is known."""
+        """Return the socket, for its options; the default for everything else."""
         return self if name == "socket" else default
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
@@ -314,7 +314,7 @@ class SimTransport(asyncio.Transport):
         self._socket_options[level, option] = value
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set at which sizes the protocol is paused and resumed."""
+        """Set the sizes at which the protocol is paused and resumed."""
         self._high = _HIGH_WATER_SIZE_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
@@ -331,5 +331,5 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
 
     def is_closing(self) -> bool:
-        """Return whether the end has begun."""
+        """Return whether this end is closing or closed."""
         return self._is_closing or self.is_lost

@@ -1,4 +1,4 @@
-"""A simulated storage thread: its jobs take simulated time, and the loop continues meanwhile."""
+"""A simulated storage thread: its jobs take simulated time, during which the loop continues."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class DiskTime:
-    """What the syncs of one process cost: a sync on the loop keeps the loop busy, one in a job is part of the job.
+    """The simulated time of a process's syncs: a sync on the loop blocks the loop, one in a job is part of the job.
 
     Args:
         loop: of the process.
-        duration_us: draws how long a sync takes.
+        duration_us: draws the duration of a sync.
     """
 
     def __init__(self, loop: SimLoop, duration_us: Callable[[], int]) -> None:
         self.duration_us = duration_us
         self._loop = loop
-        # What is left of the running job's duration; None: no job runs.
+        # The remaining duration of the running job; None: no job runs.
         self._left_us: int | None = None
 
     def synced(self) -> None:
@@ -39,7 +39,7 @@ class DiskTime:
             self._left_us = 0
 
     def begin_job(self, duration_us: int) -> None:
-        """Set the process's clock back to the begin of a job that ends now."""
+        """Set the process's clock back to the begin of the job that ends now."""
         self._loop.spend(-duration_us)
         self._left_us = duration_us
 
@@ -51,13 +51,13 @@ class DiskTime:
 
 
 class UnfinishedJobs:
-    """The jobs of a worker whose `finished` was not called yet.
+    """Tracks the jobs of a worker whose `finished` was not called yet.
 
     Args:
         loop: of the process.
 
     Attributes:
-        count: of them.
+        count: the number of these jobs.
     """
 
     def __init__(self, loop: SimLoop) -> None:
@@ -66,13 +66,13 @@ class UnfinishedJobs:
         self._idle: asyncio.Future[None] | None = None
 
     async def wait(self) -> None:
-        """Wait until there is none."""
+        """Wait until there are no unfinished jobs."""
         while self.count:
             self._idle = self._loop.create_future()
             await self._idle
 
     def end(self, finished: Finished, error: Exception | None) -> None:
-        """Call `finished` of a job, with what the job raised."""
+        """Call `finished` of a job with the exception that the job raised, or None."""
         self.count -= 1
         try:
             finished(error)
@@ -82,7 +82,7 @@ class UnfinishedJobs:
 
 
 class SimWorker:
-    """`store.fs.storage_thread.Worker`: a job runs as a whole when its time is over; a crash before loses all of it.
+    """`store.fs.storage_thread.Worker`: a job runs as a whole at the end of its duration.
 
     Args:
         scheduler: lets time pass.
@@ -106,7 +106,7 @@ class SimWorker:
             self._scheduler.after(duration_us, self._work)
 
     def drain(self) -> None:
-        """Run all jobs now: the loop is blocked until they have run."""
+        """Run all jobs now; the loop is blocked until they have run."""
         while self._jobs:
             self._work_once()
 
@@ -133,7 +133,7 @@ class SimWorker:
         try:
             job()
         except SimulatedCrash:
-            # The machine finds its crash point reached.
+            # The machine detects that its crash point was reached.
             self._loop.call_soon(_nothing)
             return
         except Exception as raised:  # noqa: BLE001 - the thread's edge, as in production: the loop judges it
@@ -142,4 +142,4 @@ class SimWorker:
 
 
 def _nothing() -> None:
-    """Be a step in which the machine looks at its crash point."""
+    """An empty step in which the machine checks its crash point."""

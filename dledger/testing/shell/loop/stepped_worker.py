@@ -1,11 +1,11 @@
 """A simulated thread whose jobs run in steps: between two of them the loop of the process continues.
 
-A job has a real thread, which runs only while the scheduler's one waits for it, and hands control back whenever its
+A job has a real thread, which runs only while the scheduler's thread waits for it, and returns control whenever its
 work takes simulated time: before each operation on the disk, in each sync, and where the code of the run calls `take`.
-So time is charged for work that is done and for nothing else; what the loop does between two steps of a job, a seed
-decides. A process that dies leaves what the steps before its death did.
+So only real work takes simulated time, and the seed decides what the loop does between two steps of a job. A process
+that dies keeps the effects of the steps before its death.
 
-Invariants: at most one job has begun, and at most one thread of the whole run moves at any moment.
+Invariants: at most one job has begun, and at most one thread of the whole run is active at any time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dledger.testing.shell.loop.sim_loop import SimLoop
     from store.fs.storage_thread import Finished, Job
 
-# From `run` to the begin of a job, and for an operation on the disk besides its sync.
+# Delay from `run` to the begin of a job, and duration of a disk operation without its sync.
 _OPERATION_MAX_US = 60
-# How often a job of a paused process looks whether it may continue.
+# Interval at which a job of a paused process checks whether it may continue.
 _PAUSED_US = 1_000
 
 
@@ -38,7 +38,7 @@ class SteppedWorker:
     Args:
         scheduler: lets time pass.
         loop: of the process.
-        random: draws how long operations take.
+        random: draws the durations of operations.
     """
 
     def __init__(self, scheduler: Scheduler, loop: SimLoop, random: Random) -> None:
@@ -68,7 +68,7 @@ class SteppedWorker:
         self._step_after(self._operation_us())
 
     def drain(self) -> None:
-        """Run all jobs to their ends: the loop is blocked for the time that they take.
+        """Run all jobs to their end; the loop is blocked for their duration.
 
         Raises:
             SimulatedCrash: the process died in one of them.
@@ -86,22 +86,22 @@ class SteppedWorker:
         """Let `duration_us` pass; only a job may call it.
 
         Raises:
-            SimulatedCrash: the process died meanwhile.
+            SimulatedCrash: the process died in between.
         """
         assert self._begun is not None, "a job runs"
         self._begun[0].take(duration_us)
 
     def operate(self) -> None:
-        """Let the time of an operation on the disk pass, if a job calls this.
+        """Let the duration of a disk operation pass, if a job calls this.
 
         Raises:
-            SimulatedCrash: the process died meanwhile.
+            SimulatedCrash: the process died in between.
         """
         if self.is_moving:
             self.take(self._operation_us())
 
     def cut(self) -> None:
-        """End the job that has begun where it is: the process is dead."""
+        """End the running job at its present step: the process is dead."""
         self._waiting.clear()
         if self._begun is not None:
             self._begun[0].cut()
@@ -116,10 +116,10 @@ class SteppedWorker:
             self._scheduler.after(duration_us, self._step)
 
     def _step(self) -> None:
-        """Run a step of a job, and come again when its time is over."""
+        """Run a step of a job, and schedule the next one after its duration."""
         self._is_step_due = False
         if self._loop.is_dead or (self._begun is None and not self._waiting):
-            # `drain` has run all.
+            # `drain` has run all jobs.
             return
         if self._loop.is_paused:
             # SIGSTOP stops all threads of a process.
@@ -130,7 +130,7 @@ class SteppedWorker:
             self._step_after(duration_us or self._operation_us())
 
     def _proceed(self) -> int | None:
-        """Run a step; return what it takes, in microseconds; None: the job ended."""
+        """Run a step; return its duration in microseconds; None: the job has ended."""
         if self._begun is None:
             job, finished = self._waiting.popleft()
             self._begun = _JobThread(job), finished
@@ -142,7 +142,7 @@ class SteppedWorker:
         if isinstance(thread.error, SimulatedCrash):
             self._waiting.clear()
             self._is_crashed = True
-            # The machine finds its crash point reached in this step.
+            # The machine detects in this step that its crash point was reached.
             self._loop.call_soon(_nothing)
         else:
             self._loop.call_soon(self._unfinished.end, finished, thread.error)
@@ -150,7 +150,7 @@ class SteppedWorker:
 
 
 class SteppedCrashPoint(CrashPoint):
-    """The crash point of a process with a stepped worker: each operation of a job takes time before it is done.
+    """The crash point of a process with a stepped worker: each operation of a job takes time before its effect.
 
     Args:
         operate: `SteppedWorker.operate`.
@@ -169,11 +169,11 @@ class SteppedCrashPoint(CrashPoint):
 
 
 class _JobThread:
-    """One job in a thread, which moves only inside `proceed` and `cut`.
+    """One job in a thread, which runs only inside `proceed` and `cut`.
 
     Attributes:
-        is_moving: the thread moves, and its owner waits.
-        error: what the job raised; only when it ended.
+        is_moving: the thread runs and its owner waits.
+        error: the exception of the job; set when it has ended.
     """
 
     def __init__(self, job: Job) -> None:
@@ -184,12 +184,12 @@ class _JobThread:
         self._taken_us: int | None = None
         self._go_on = threading.Semaphore(0)
         self._is_back = threading.Semaphore(0)
-        # A daemon, so that a run that is given up holds up no exit.
+        # A daemon, so that an aborted run does not block the exit.
         self._thread = threading.Thread(target=self._run, name="simulated job", daemon=True)
         self._thread.start()
 
     def proceed(self) -> int | None:
-        """Run until the job takes time, and return how much, in microseconds; None: it ended."""
+        """Run until the job takes time; return the duration in microseconds; None: the job has ended."""
         self._taken_us = None
         self.is_moving = True
         self._go_on.release()
@@ -200,7 +200,7 @@ class _JobThread:
         return self._taken_us
 
     def take(self, duration_us: int) -> None:
-        """Hand control back for some time; the job calls it."""
+        """Return control for a simulated duration; called by the job."""
         if not self._is_cut:
             self._taken_us = duration_us
             self._is_back.release()
@@ -209,7 +209,7 @@ class _JobThread:
             raise SimulatedCrash
 
     def cut(self) -> None:
-        """Raise `SimulatedCrash` where the job is, and let it unwind."""
+        """Raise `SimulatedCrash` in the job, and wait until it has unwound."""
         self._is_cut = True
         while self.proceed() is not None:
             continue
@@ -225,4 +225,4 @@ class _JobThread:
 
 
 def _nothing() -> None:
-    """Be a step in which the machine looks at its crash point."""
+    """An empty step in which the machine checks its crash point."""

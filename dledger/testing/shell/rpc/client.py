@@ -1,8 +1,8 @@
-"""The simulated gRPC channel: takes the place of `grpc.aio.Channel` under the generated stubs of a client.
+"""The simulated gRPC channel: replaces `grpc.aio.Channel` under the generated stubs of a client.
 
-It behaves as gRPC does where the client library cares: when it connects; which calls fail fast and with which words; a
-connection counts only once the server has said something; a call of a lost connection is UNAVAILABLE; reads of a
-cancelled call raise `CancelledError`; a cancelled task cancels its call.
+It behaves like gRPC in everything that the client library depends on: when it connects; which calls fail fast and with
+which text; a connection is ready only after the first data from the server; a call of a lost connection is UNAVAILABLE;
+reads of a cancelled call raise `CancelledError`; a cancelled task cancels its call.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RpcChannel:
     # ---------------------------------------------------------------------------------------------- calls
 
     def begin(self, call: RpcCall) -> int:
-        """Take a call in: it is sent when the connection is ready, or fails if none can be made."""
+        """Accept a call: it is sent when the connection is ready, or fails if none can be made."""
         self._last_id += 1
         self._calls[self._last_id] = call
         if self._is_closed:
@@ -133,7 +133,7 @@ class RpcChannel:
             call.fail(grpc.StatusCode.UNAVAILABLE, text)
 
     def on_frame(self, frame: Frame) -> None:
-        """Take a frame of the server."""
+        """Process a frame of the server."""
         call = self._calls.get(frame.call_id)
         if call is not None:
             call.on_frame(frame)
@@ -147,7 +147,7 @@ class RpcChannel:
 
 
 class _Method:
-    """Name and codecs of a method, as the stubs give them."""
+    """Name and codecs of a method, from the stubs."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _ClientConnection(asyncio.Protocol):
 
 
 class RpcCall:
-    """One call: what `grpc.aio.UnaryStreamCall` and `StreamStreamCall` offer, as far as the client uses it."""
+    """One call: the part of `grpc.aio.UnaryStreamCall` and `StreamStreamCall` that the client uses."""
 
     def __init__(self, channel: RpcChannel, method: _Method, timeout: float | None) -> None:
         self._channel = channel
@@ -221,7 +221,7 @@ class RpcCall:
     # ---------------------------------------------------------------------------------------------- for the client
 
     async def write(self, request: object) -> None:
-        """Send a request; returns when the connection has taken it."""
+        """Send a request; returns when the connection has accepted it."""
         self._check_open()
         try:
             while self._credit <= 0 or not self._is_sent:
@@ -234,7 +234,7 @@ class RpcCall:
         self.write_at_once(request)
 
     def write_at_once(self, request: object) -> None:
-        """Send a request whatever credit there is."""
+        """Send a request regardless of credit."""
         self._credit -= 1
         self._send(Frame(FrameKind.MESSAGE, self._id, self._method.encode(request)))
 
@@ -245,7 +245,7 @@ class RpcCall:
             raise asyncio.InvalidStateError('RPC is half closed after calling "done_writing".')
 
     async def done_writing(self) -> None:
-        """Say that no more requests come."""
+        """Half-close the call: no more requests follow."""
         if self._status is None and not self._is_half_closed:
             self._is_half_closed = True
             self._send(Frame(FrameKind.HALF_CLOSE, self._id))
@@ -274,7 +274,7 @@ class RpcCall:
             yield response
 
     def cancel(self) -> bool:
-        """End the call here; what the server makes of it is not known."""
+        """Cancel the call; its effect at the server is unknown."""
         if self._status is not None:
             return False
         self._send(Frame(FrameKind.CANCEL, self._id))
@@ -282,11 +282,11 @@ class RpcCall:
         return True
 
     async def code(self) -> grpc.StatusCode:
-        """Return the final status, when there is one."""
+        """Wait for the final status and return it."""
         return (await self._end())[0]
 
     async def details(self) -> str:
-        """Return the words of the final status, when there is one."""
+        """Wait for the final status and return its details."""
         return (await self._end())[1]
 
     async def _end(self) -> tuple[grpc.StatusCode, str]:
@@ -297,7 +297,7 @@ class RpcCall:
     # ---------------------------------------------------------------------------------------------- from the channel
 
     def connected(self) -> None:
-        """Send what waited for the connection."""
+        """Send the frames that waited for the connection."""
         if self._is_sent or self._status is not None:
             return
         unsent, self._unsent = self._unsent, []
@@ -307,7 +307,7 @@ class RpcCall:
         self._wake()
 
     def on_frame(self, frame: Frame) -> None:
-        """Take a frame of the server."""
+        """Process a frame of the server."""
         if frame.kind is FrameKind.MESSAGE:
             self._responses.append(frame.payload)
         elif frame.kind is FrameKind.CREDIT:
@@ -351,7 +351,7 @@ class RpcCall:
     async def _wait(self) -> None:
         if self._changed is None or self._changed.done():
             self._changed = self._loop.create_future()
-        # Shielded: a reader and a writer may wait at the same time, and one may be cancelled.
+        # Shielded: a reader and a writer may wait concurrently, and one may be cancelled.
         await asyncio.shield(self._changed)
 
     def _wake(self) -> None:

@@ -1,8 +1,8 @@
-"""Frames of the simulated gRPC: calls with streams of messages both ways over one simulated connection.
+"""Frames of the simulated gRPC: calls with streams of messages in both directions over one simulated connection.
 
-It carries what HTTP/2 carries for gRPC, no more: a call and its deadline, messages, half-close, cancellation, the final
-status, and credit (how many messages the other side may still send). The messages are the real ones, serialized by the
-generated stubs.
+It carries the same as HTTP/2 for gRPC: a call and its deadline, messages, half-close, cancellation, the final status,
+and credit (the number of messages that the other side may still send). The messages are the real ones, serialized by
+the generated stubs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = struct.Struct(
 
 
 class FrameKind(IntEnum):
-    """What a frame says."""
+    """The kind of a frame."""
 
     SETTINGS = 0
     CALL = 1
@@ -36,8 +36,8 @@ class Frame(NamedTuple):
     """One frame.
 
     Attributes:
-        kind: what it says.
-        call_id: of which call; 0 for the connection.
+        kind: its meaning.
+        call_id: of its call; 0 for the connection.
         payload: a message, the name of a method, or the details of a status.
         number: the timeout of a call in microseconds (0: none), a status code, or messages of credit.
     """
@@ -53,13 +53,13 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Cuts what arrives into frames."""
+    """Splits received data into frames."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def received(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete now."""
+        """Add data; return the frames that are complete."""
         data = self._rest + data
         frames, begin = [], 0
         while len(data) - begin >= _HEAD.size:

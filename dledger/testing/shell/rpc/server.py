@@ -1,4 +1,4 @@
-"""The simulated gRPC server: runs the methods of real servicers for calls that come over simulated connections."""
+"""The simulated gRPC server: runs the methods of the real servicers for calls over simulated connections."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dledger.testing.shell.loop.sim_loop import SimLoop
     from dledger.testing.shell.network import SimServer
 
-# Messages that a side sends before the other has taken them.
+# Messages that a side may send before the other has processed them.
 CREDIT = 8
 
 
 class RpcServer:
-    """Takes the place of `grpc.aio.Server`: the generated `add_..._to_server` functions add servicers to it.
+    """Replaces `grpc.aio.Server`: the generated `add_..._to_server` functions add servicers to it.
 
     Args:
         loop: of the process.
@@ -48,7 +48,7 @@ class RpcServer:
         self._server = await self.loop.create_server(self._accept, host, port)
 
     async def stop(self, grace_s: float) -> None:
-        """Listen no more, give calls `grace_s` to end by themselves, then end them and all connections."""
+        """Stop listening, wait up to `grace_s` for running calls, then cancel them and close all connections."""
         if self._server is not None:
             self._server.close()
         running = [task for connection in self._connections for task in connection.tasks()]
@@ -62,7 +62,7 @@ class RpcServer:
         return _ServerConnection(self)
 
     def opened(self, connection: _ServerConnection) -> None:
-        """Remember a connection."""
+        """Register a connection."""
         self._connections[connection] = None
 
     def closed(self, connection: _ServerConnection) -> None:
@@ -116,7 +116,7 @@ class _ServerConnection(asyncio.Protocol):
         self._calls[frame.call_id] = _ServerCall(self, self._server.loop, frame, handler)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame if the connection is there."""
+        """Send a frame if the connection is open."""
         if self._transport is not None:
             self._transport.write(frame.encode())
 
@@ -141,7 +141,7 @@ class _ServerCall:
         self.task = loop.create_task(self._run())
 
     def on_frame(self, frame: Frame) -> None:
-        """Take a frame of the client."""
+        """Process a frame of the client."""
         if frame.kind is FrameKind.MESSAGE:
             self._requests.append(frame.payload)
         elif frame.kind is FrameKind.HALF_CLOSE:
@@ -154,7 +154,7 @@ class _ServerCall:
             self._changed.set_result(None)
 
     def cancel(self) -> asyncio.Task[None]:
-        """Cancel the method, as gRPC does when the client has gone, or its time is over."""
+        """Cancel the method, as gRPC does when the client disconnects or the deadline passes."""
         self.task.cancel()
         return self.task
 
@@ -212,8 +212,8 @@ class _ServerCall:
         self._connection.send(Frame(FrameKind.MESSAGE, self._id, self._handler.response_serializer(answer)))
 
     async def _wait(self) -> None:
-        """Wait for the next frame; one task waits at a time for requests, another for credit."""
+        """Wait for the next frame; at most one task waits for requests, and one for credit."""
         if self._changed is None or self._changed.done():
             self._changed = self._loop.create_future()
-        # Shielded: a task that is cancelled must not cancel the future of the other.
+        # Shielded: a cancelled task must not cancel the future of the other.
         await asyncio.shield(self._changed)
