@@ -1,1 +1,1 @@
-"""The log of RocketMQ messages: records, the plain log, the replicated log, and how one becomes the other."""
+"""The log of RocketMQ messages: records, the plain log, the replicated log, and the conversion between the two."""

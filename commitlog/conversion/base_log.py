@@ -1,7 +1,7 @@
 """The base log: files of a plain log that a replicated log continues. They are read, and deleted when they expire.
 
-They have everything below the divide. The last one is full: after its last record is a blank up to its
-end (`commitlog.conversion.divide`). So none of them has to be recovered.
+They contain the log below the divide. The last one is full: a blank fills it after its last record
+(`commitlog.conversion.divide`). So none of them needs recovery.
 
 Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class BaseLog(PlainLogReader):
-    """Everything of a log below its divide. Construct it by `open`."""
+    """The part of a log below its divide. Construct it by `open`."""
 
     @classmethod
     def open(
         cls, files: Files, directory: str, file_size: int, divide: int, *, is_property_crc_checked: bool = False
     ) -> Self | None:
-        """Open the files, without changes; None if there are none.
+        """Open the files for reading and deleting; None if there are none.
 
         Args:
             files: the file system.
             directory: of the files.
             file_size: bytes of each.
             divide: the offset at which the replicated log began.
-            is_property_crc_checked: they were written with property CRCs.
+            is_property_crc_checked: the files were written with property CRCs.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile: see their messages.
@@ -48,7 +48,7 @@ class BaseLog(PlainLogReader):
         with ExitStack() as on_failure:
             queue = MappedFileQueue(files, directory, file_size)
             on_failure.callback(queue.close)
-            # Entries begin at the end of these files, so each of them was complete then.
+            # Entries begin at the end of these files, so each of them was once complete.
             notes = queue.load(is_read_only=True, durable_end=divide)
             if not queue.mapped_files:
                 return None
@@ -64,27 +64,27 @@ class BaseLog(PlainLogReader):
         for file in reversed(self._queue.mapped_files):
             view = file.view()
             for start in reversed(_starts(view)):
-                # A record that was damaged later is skipped here; its reader gets an error.
+                # A record that was damaged later is skipped here; a read of it raises an error.
                 with suppress(BadRecord):
                     return decode(view, start).store_timestamp
         return NO_TIMESTAMP
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record that can be read; -1 when there is none."""
+        """Store timestamp of the last readable record; -1 when there is none."""
         return self._last_timestamp
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most this many; all of them may be deleted, the last one too."""
+        """Return (path, end) of the oldest files, at most `count_max`; all may be deleted, including the last one."""
         return [(file.path, file.end_offset) for file in self._queue.mapped_files[:count_max]]
 
     def delete_before(self, offset: int) -> None:
-        """Delete, durably and oldest first, the files that end at or before `offset`; also the last one.
+        """Delete, durably and oldest first, the files that end at or before `offset`, including the last one.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        # Read while the last file still exists.
+        # Read before the last file is deleted.
         _ = self._last_timestamp
         if offset >= self._queue.end_offset:
             self._queue.remove_before(offset)

@@ -1,14 +1,14 @@
-"""The base log of a group: its files, whether two nodes have the same, and how a node without it fetches it.
+"""The base log of a group: its manifest, the comparison of two nodes' manifests, and the fetch by a node without it.
 
 A group that began with a plain log must have the same base log and the same divide on every node, because physical
-offsets below the divide mean the same everywhere. Each node knows its *manifest*: the divide, and name, size and
-CRC-32C of each file. Two manifests agree if the divides are equal, and every file in both is equal; files older than
-those of the other node may have expired there.
+offsets below the divide must have the same meaning on all of them. Each node knows its *manifest*: the divide, and
+name, size and CRC-32C of each file. Two manifests agree if the divides are equal, and every file in both is equal; a
+node may lack older files that have expired there.
 
 A node that has neither a base log nor entries fetches the base log before it votes: file by file, newest first (the
-newest are kept longest), in chunks with a checksum each. The state of the fetch is in the file `oldfiles.incoming` in
-the node's directory, which is saved before the first file is created and removed when all are complete, verified and
-synced: as long as it exists, a start continues the fetch and opens nothing. The network is elsewhere: `BaseLogFetch`
+newest expire last), in chunks, each with a checksum. The state of the fetch is in the file `oldfiles.incoming` in the
+node's directory, which is saved before the first file is created and removed when all are complete, verified and
+synced: while it exists, a start continues the fetch and does not open the log. The network is elsewhere: `BaseLogFetch`
 returns the requests, `read_chunk` the answers.
 """
 
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
-# The divide is not known any more: the first entries and the whole base log are deleted.
+# The divide is no longer known: the first entries and the whole base log are deleted.
 UNKNOWN_DIVIDE: Final = -1
-# Sizes of one answer, and of what is written between two syncs.
+# Size of one answer, and of the data between two syncs.
 CHUNK_SIZE_BYTES: Final = 1 << 20
 _SYNC_SIZE_BYTES: Final = 16 << 20
 _FILES_MAX: Final = 100_000
-# A complete file with a wrong checksum is fetched again; after this many attempts the source is damaged.
+# A complete file with a wrong checksum is fetched again; after this number of attempts the source is considered
+# damaged.
 _ATTEMPTS_MAX: Final = 3
 
 
@@ -57,13 +58,13 @@ class BaseLogManifest:
     files: tuple[BaseLogFile, ...] = ()
 
     def from_offset(self, offset: int) -> BaseLogManifest:
-        """Return the manifest of only the files from `offset` on."""
+        """Return the manifest restricted to the files from `offset` on."""
         return BaseLogManifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRequest:
-    """Some bytes of one file of the base log."""
+    """A request for bytes of one file of the base log."""
 
     name: str
     position: int
@@ -71,7 +72,7 @@ class ChunkRequest:
 
 
 class BaseLogsDiffer(StoreError):
-    """Two nodes of a group continued from different plain logs; they must not be in one group."""
+    """Two nodes have different base logs, so they must not be in one group."""
 
     def __init__(self, peer: str, difference: str) -> None:
         super().__init__(
@@ -104,7 +105,7 @@ class BaseLogDamaged(StoreError):
 def make_manifest(
     files: Files, directory: str, divide: int, on_file: Callable[[BaseLogFile], None] = lambda _: None
 ) -> BaseLogManifest:
-    """Return the manifest of the base log in `directory`; all files are read, about 2 GiB a second.
+    """Return the manifest of the base log in `directory`; all files are read, at about 2 GiB/s.
 
     Args:
         files: the file system.
@@ -127,7 +128,7 @@ def make_manifest(
 
 
 def first_difference(ours: BaseLogManifest, theirs: BaseLogManifest) -> str | None:
-    """Return the first difference of two manifests, for people; None if the nodes may be in one group."""
+    """Return a description of the first difference of two manifests; None if the nodes may be in one group."""
     if ours.divide != theirs.divide and UNKNOWN_DIVIDE not in (ours.divide, theirs.divide):
         return f"they end at {ours.divide} here and at {theirs.divide} there"
     known = {file.name: file for file in theirs.files}
@@ -155,12 +156,12 @@ def read_chunk(files: Files, directory: str, manifest: BaseLogManifest, request:
 
 
 def is_fetching(files: Files, node_directory: str) -> bool:
-    """Return whether the base log is being fetched: then continue with `BaseLogFetch` before anything is opened."""
+    """Return whether a fetch of the base log was begun, which `BaseLogFetch` must complete before the log is opened."""
     return files.exists(f"{node_directory}/{INCOMING_NAME}")
 
 
 def end_fetch(files: Files, node_directory: str) -> None:
-    """Record durably that all files are here, if a fetch was begun; then the log can be opened."""
+    """Record the end of a fetch durably, if one was begun; then the log can be opened."""
     if is_fetching(files, node_directory):
         files.remove(f"{node_directory}/{INCOMING_NAME}")
         files.sync_directory(node_directory)
@@ -175,8 +176,8 @@ class BaseLogFetch:
     Args:
         files: the file system.
         directory: of the base log's files, without others.
-        node_directory: has the state of the fetch.
-        manifest: the current one of the other node.
+        node_directory: contains the state of the fetch.
+        manifest: the other node's current one.
 
     Raises:
         store.errors.CorruptData: the state of the fetch cannot be read.
@@ -208,7 +209,7 @@ class BaseLogFetch:
 
     @property
     def missing_bytes(self) -> int:
-        """The bytes that are still to be fetched."""
+        """The number of bytes still to be fetched."""
         return sum(file.size for file in self._wanted) - self._position
 
     def upcoming(self, after: ChunkRequest | None) -> ChunkRequest | None:
@@ -228,7 +229,7 @@ class BaseLogFetch:
         return ChunkRequest(file.name, self._position, min(CHUNK_SIZE_BYTES, file.size - self._position))
 
     def take(self, request: ChunkRequest, payload: bytes, checksum: int) -> bool:
-        """Process an answer; False: it is not the awaited one, or damaged; repeat the request.
+        """Process an answer; False: it is not the expected one or damaged; repeat the request.
 
         Args:
             request: the request of the answer.
@@ -292,7 +293,7 @@ class BaseLogFetch:
         self._save()
 
     def _load(self) -> tuple[list[BaseLogFile], int]:
-        """Return the complete files, then the one in transfer (or an empty one), and the number of its bytes here."""
+        """Return the complete files, the one in transfer (or an empty one), and the number of its received bytes."""
         content = self._files.read_bytes(self._path)
         if content is None:
             return [], 0
@@ -322,7 +323,7 @@ def check_same(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> Non
 
 
 def manifest_to_json(manifest: BaseLogManifest) -> str:
-    """Return the text that represents a manifest between nodes."""
+    """Return a manifest as the text that nodes exchange."""
     files = [list(asdict(file).values()) for file in manifest.files]
     return json.dumps({"divide": manifest.divide, "files": files}, separators=(",", ":"))
 
@@ -331,7 +332,7 @@ def manifest_from_json(text: str) -> BaseLogManifest:
     """Return the manifest in `text`, which another node sent.
 
     Raises:
-        ValueError: it is no manifest.
+        ValueError: it is not a manifest.
     """
     value = foreign_json(text)
     if not isinstance(value, dict) or value.keys() != {"divide", "files"} or not isinstance(value["files"], list):

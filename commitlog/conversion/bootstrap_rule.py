@@ -1,4 +1,4 @@
-"""The rule by which the nodes of a group agree on their base logs before any of them joins. Pure.
+"""The rule by which the nodes of a group agree on the base log before any of them joins. Pure.
 
 Each node makes a *statement*, which changes before the agreement only by this rule:
 
@@ -10,15 +10,15 @@ Each node makes a *statement*, which changes before the agreement only by this r
 | NOTHING  | the node has neither entries nor a base log                                      |
 
 1. If any node is AGREED, its manifest is the group's; the files that the node itself has or awaits must be part of it.
-2. Otherwise a node that founds the group waits until *every* founder has made a statement. All HELD or AWAITED
+2. Otherwise a founder waits until *every* founder has made a statement. All HELD or AWAITED
    manifests must be equal; that is the group's manifest. If there is none, the group begins at 0. If some await files
-   and no node has them, wait.
+   that no node has, the founder waits.
 3. A node that joins a group waits for a node that is AGREED.
 
-So a group never begins at 0 while an unreachable founder may have an old store, and never with different old
-files: the founders decide the same from the same statements, and if one of them changed its statement in between
-(files were put into a directory that was empty before), the agreed manifests differ, and such
-nodes do not connect (`commitlog.conversion.origin`). Founding waits for all founders anyway (ADR 7).
+So a group never begins at 0 while an unreachable founder may have an old store, and never with different old files: the
+founders reach the same decision from the same statements, and if one of them changed its statement in between (files
+were copied into an empty directory), the agreed manifests differ, and such nodes do not connect
+(`commitlog.conversion.origin`). Founding waits for all founders anyway (ADR 7).
 """
 
 from __future__ import annotations
@@ -55,11 +55,10 @@ class Statement:
     """The statement of a node about itself.
 
     Attributes:
-        claim: whether the manifest is agreed on, held or awaited, or empty.
-        manifest: of NOTHING the empty one.
-        begin: offset from which on the node has the files of the manifest, and can send them; the divide if it has
-            none.
-        config_size_bytes: size of the old store's configuration that it has, and can send
+        claim: the state of the manifest.
+        manifest: empty for NOTHING.
+        begin: offset from which the node has the files of the manifest and can send them; the divide if it has none.
+        config_size_bytes: size of the old store's configuration that it has and can send
             (`commitlog.conversion.old_config`).
     """
 
@@ -69,7 +68,7 @@ class Statement:
     config_size_bytes: int = 0
 
     def encoded(self) -> tuple[str, bytes]:
-        """Return a short text and a payload that may be large, for `statement_from`."""
+        """Return a short text and a possibly large payload, for `statement_from`."""
         value = {"claim": self.claim.value, "begin": self.begin, "config": self.config_size_bytes}
         return json.dumps(value), manifest_to_json(self.manifest).encode()
 
@@ -78,10 +77,10 @@ NOTHING = Statement(Claim.NOTHING, BaseLogManifest(0), 0)
 
 
 def statement_from(text: object, payload: bytes) -> Statement:
-    """Return the statement that a node sent.
+    """Parse a statement that a node sent.
 
     Raises:
-        ValueError: it is no statement.
+        ValueError: it is not a statement.
     """
     value = foreign_json(text) if isinstance(text, str) else None
     if not isinstance(value, dict) or type(value.get("begin")) is not int:
@@ -95,7 +94,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDecision:
-    """The base log of the group, and the nodes that have files of it, the one with the most files first."""
+    """The base log of the group, and the nodes with files of it, the one with the most files first."""
 
     manifest: BaseLogManifest
     sources: tuple[str, ...]
@@ -103,7 +102,7 @@ class BootstrapDecision:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing can be decided yet; `reason` describes what the node waits for."""
+    """No decision is possible yet; `reason` is for the log."""
 
     reason: str
 
@@ -116,7 +115,7 @@ def decide(
     Args:
         own: of this node, which has not agreed yet.
         received: the last statements of the others.
-        founders: the ids of all other nodes that found the group.
+        founders: the ids of all other founders.
         is_joining: this node is not a founder.
 
     Raises:

@@ -1,20 +1,20 @@
-"""Prepares a replicated log: from existing entries, from a plain log that it continues, or from nothing.
+"""Prepares a replicated log: existing entries, the continuation of a plain log, or an empty log.
 
-The *divide* is the offset at which the base log ends and entries begin; both share one range of offsets.
+The *divide* is the offset at which the base log ends and entries begin; both share one offset space.
 
-| entries | records in the plain log | case     | what is done                                                |
+| entries | records in the plain log | case     | action                                                      |
 | ------- | ------------------------ | -------- | ----------------------------------------------------------- |
-| yes     | either                   | ENTRIES  | the divide is where the first data file begins              |
-| no      | yes                      | BASE_LOG | the plain log's last file is filled up, entries begin there |
+| yes     | either                   | ENTRIES  | the divide is the begin of the first data file              |
+| no      | yes                      | BASE_LOG | the plain log's last file is padded, entries begin there    |
 | no      | no                       | NOTHING  | the log begins at 0                                         |
 
 "Entries" means that a log of entries was begun: there is a data file, or `loghead`.
 
 *Crash safety* of BASE_LOG. 1. The plain log is recovered, durably. 2. A blank is written after its last record and
-synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files after that one are removed. 4. `loghead`
-says that a log of entries begins at the divide; its first data file is made. Up to step 4 the case is BASE_LOG again,
-and each step finds done what was done; from `loghead` on it is ENTRIES, and opening the entry store finishes what is
-missing. What the plain log held is never written again.
+synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files after that one are removed. 4. `loghead` is
+written: a log of entries begins at the divide; its first data file is created. After a crash before step 4 the case is
+BASE_LOG again, and each step is idempotent; after `loghead` the case is ENTRIES, and opening the entry store completes
+the rest. Records of the plain log are never rewritten.
 
 Source: RocketMQ `DLedgerCommitLog.dledgerRecoverNormally`, `setRecoverPosition`.
 """
@@ -53,14 +53,14 @@ class OpeningCase(Enum):
 
 
 class CaseRow(NamedTuple):
-    """A row of the table: the existing logs (None: either), and the case."""
+    """A row of the table: the existing logs (None: any), and the case."""
 
     has_entries: bool
     has_records: bool | None
     case: OpeningCase
 
 
-# Exactly one row fits.
+# Exactly one row matches.
 CASES: Final = (
     CaseRow(True, None, OpeningCase.ENTRIES),
     CaseRow(False, True, OpeningCase.BASE_LOG),
@@ -91,7 +91,7 @@ class Divided:
 
     Attributes:
         case: the logs that existed.
-        divide: offset of the first entry, or of the first one to come; the base log ends there, or before.
+        divide: offset of the first entry, written or not; the base log ends there or before.
         notes: repairs and actions, one sentence each.
     """
 
@@ -101,23 +101,23 @@ class Divided:
 
 
 def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
-    """Return the case of the one row that fits."""
+    """Return the case of the matching row."""
     (case,) = [row.case for row in CASES if row.has_entries == has_entries and row.has_records in (None, has_records)]
     return case
 
 
 def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
-    """Find the existing logs, and continue a plain log by one of entries; call it before the node opens its log.
+    """Find the existing logs, and continue a plain log by a log of entries; call it before the node opens its log.
 
     Args:
         files: the file system.
         places: of both logs.
         codec: of the entries.
-        last_exit: the state in which the last process left the plain log; not known: all of it is checked.
+        last_exit: the state of the plain log after its last process; unknown: the whole log is checked.
 
     Raises:
-        store.errors.CorruptData: records of the plain log that were durable are bad, or the base log and entries do not
-            meet. Nothing was changed.
+        store.errors.CorruptData: durable records of the plain log are invalid, or there is a gap between base log and
+            entries. Nothing was changed.
         BaseLogIncomplete: it is being fetched (`commitlog.conversion.base_log_files`).
         store.errors.StoreError: as `EntryStore.open` and `PlainCommitLog.open`.
     """
@@ -135,7 +135,7 @@ def divide_log(files: Files, places: LogDirectories, codec: EntryCodec, last_exi
 
 
 def begin_entries(files: Files, places: LogDirectories, codec: EntryCodec, divide: int) -> None:
-    """Begin an empty log of entries at `divide`, durably.
+    """Create an empty log of entries at `divide`, durably.
 
     Raises:
         as `EntryStore.open` and `EntryStore.reset`.
@@ -149,17 +149,17 @@ def begin_entries(files: Files, places: LogDirectories, codec: EntryCodec, divid
 
 
 def was_written_by_java(files: Files, node_directory: str) -> bool:
-    """Return whether there are entries, but no node of this program ever ran here.
+    """Return whether there are entries that only a Java program has written.
 
-    In a start after an unclean exit RocketMQ can lose units of queues, and then assign their offsets again. So
-    queues and index of such a directory must be rebuilt from the log.
+    After an unclean exit RocketMQ can lose units of queues and assign their offsets again. So queues and index of such
+    a directory must be rebuilt from the log.
     """
     is_ours = files.exists(f"{node_directory}/{MEMBERSHIP_NAME}") or files.exists(f"{node_directory}/{LOG_HEAD_NAME}")
     return not is_ours and has_entries(files, node_directory)
 
 
 def has_entries(files: Files, directory: str) -> bool:
-    """Return whether a log of entries was begun in a node's directory."""
+    """Return whether a node's directory contains a log of entries."""
     data = f"{directory}/data"
     return files.exists(f"{directory}/{LOG_HEAD_NAME}") or bool(files.is_directory(data) and files.list_directory(data))
 
@@ -173,7 +173,7 @@ def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
 
 
 def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whole: bool) -> None:
-    """Refuse a base log that does not end at the begin of the entries; if entry 0 is deleted, there may be a gap."""
+    """Refuse a base log that does not end at the begin of the entries; a gap is allowed if entry 0 is deleted."""
     if not files.is_directory(places.base_directory):
         return
     names = [int(name) for name in files.list_directory(places.base_directory) if name.isdecimal()]
@@ -191,7 +191,7 @@ def pad_base_log(files: Files, places: LogDirectories, last_exit: LastExit) -> t
             raise CorruptData(places.base_directory, 0, expected, "no such directory")
         return 0, False, []
     with ExitStack() as closing:
-        # A process that was killed may have left names that are only in the page cache.
+        # A killed process may have left names in the page cache only.
         files.sync_directory(places.base_directory)
         queue = MappedFileQueue(files, places.base_directory, places.sizes.data_file_size_bytes)
         closing.callback(queue.close)

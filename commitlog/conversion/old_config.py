@@ -1,12 +1,11 @@
 """Files with topics and groups of an old store, and their transfer to nodes that lack them.
 
-They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a standalone broker. They do not change
-any more. A node that has none of them gets those of the first node of the group that has some, before its base log is
-agreed on; so whichever node leads first can import them (`cluster.replica.state_import`). A node that has some keeps
-them.
+They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a standalone broker. They no longer change.
+A node without them fetches those of the first node of the group that has some, before its base log is agreed on, so
+that any first leader can import them (`cluster.replica.state_import`). A node that has some keeps them.
 
-Received files are kept in memory until all are here and verified. While they are written, the file `config.incoming`
-is in the node's directory: files that a crash left then are not this node's configuration, and are fetched again.
+Received files are kept in memory until all are complete and verified. While they are written, the file
+`config.incoming` marks the node's directory: files left by a crash are then incomplete and are fetched again.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 CONFIG_DIRECTORY: Final = "config"
 LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"
 INCOMING_CONFIG_NAME: Final = "config.incoming"
-# The size of all files together; a hundred thousand topics and as many offsets take a tenth of it.
+# Total size of all files; a hundred thousand topics and as many offsets take a tenth of it.
 CONFIG_SIZE_BYTES_MAX: Final = 64 << 20
 _FILES_MAX: Final = 64
 _SNAPSHOTS: Final = "broker/snapshot"
@@ -45,12 +44,12 @@ class ConfigFile:
     checksum: int
 
     def requests(self) -> list[ChunkRequest]:
-        """Return the requests that together fetch all of it."""
+        """Return the requests that fetch the whole file."""
         positions = range(0, self.size, CHUNK_SIZE_BYTES)
         return [ChunkRequest(self.name, at, min(CHUNK_SIZE_BYTES, self.size - at)) for at in positions]
 
     def is_content(self, content: bytes) -> bool:
-        """Return whether `content` is the file's."""
+        """Return whether `content` has the size and the checksum of the file."""
         return len(content) == self.size and crc32c(content) == self.checksum
 
 
@@ -58,7 +57,7 @@ def find_config(files: Files, root: str) -> tuple[ConfigFile, ...]:
     """Return the configuration files of the store in `root`.
 
     Raises:
-        store.errors.StorageFailed: one cannot be read.
+        store.errors.StorageFailed: a file cannot be read.
     """
     found = []
     for name in _names(files, f"{root}/{CONFIG_DIRECTORY}"):
@@ -69,7 +68,7 @@ def find_config(files: Files, root: str) -> tuple[ConfigFile, ...]:
 
 
 def read_config(files: Files, root: str, request: ChunkRequest) -> bytes:
-    """Return the requested bytes; none if there are none, or the name is not one of these files."""
+    """Return the requested bytes; empty if there are none, or the name is not one of these files."""
     if not _NAME.fullmatch(request.name):
         return b""
     content = files.read_bytes(f"{root}/{CONFIG_DIRECTORY}/{request.name}") or b""
@@ -77,10 +76,10 @@ def read_config(files: Files, root: str, request: ChunkRequest) -> bytes:
 
 
 def own_config_size(files: Files, root: str, node_directory: str) -> int:
-    """Return the size of the files in bytes; files that a crash left half fetched count as 0.
+    """Return the size of the files in bytes; 0 for files of an interrupted fetch.
 
     Raises:
-        store.errors.StorageFailed: one cannot be read.
+        store.errors.StorageFailed: a file cannot be read.
     """
     if files.exists(f"{node_directory}/{INCOMING_CONFIG_NAME}"):
         return 0
@@ -88,10 +87,10 @@ def own_config_size(files: Files, root: str, node_directory: str) -> int:
 
 
 def save_config(files: Files, root: str, node_directory: str, contents: Mapping[str, bytes]) -> None:
-    """Write exactly these files, durably, and remove all others.
+    """Replace the configuration by these files, durably.
 
     Raises:
-        store.errors.DiskFull: some may be written; it can be repeated.
+        store.errors.DiskFull: some files may be written; repeat the call.
         store.errors.StorageFailed: the node must stop.
     """
     directory, marker = f"{root}/{CONFIG_DIRECTORY}", f"{node_directory}/{INCOMING_CONFIG_NAME}"
@@ -111,15 +110,15 @@ def save_config(files: Files, root: str, node_directory: str, contents: Mapping[
 
 
 def config_to_json(found: tuple[ConfigFile, ...]) -> list[list[Any]]:
-    """Return the text that represents the files between nodes."""
+    """Return the list of files in the form that nodes exchange."""
     return [[file.name, file.size, file.checksum] for file in found]
 
 
 def config_from_json(value: object) -> tuple[ConfigFile, ...]:
-    """Return the list of files that another node has sent.
+    """Parse the list of files that another node sent.
 
     Raises:
-        ValueError: it is no such list.
+        ValueError: it is not such a list.
     """
     if not isinstance(value, list) or len(value) > _FILES_MAX:
         raise ValueError(f"expected a list of at most {_FILES_MAX} files, found {value!r:.80}")

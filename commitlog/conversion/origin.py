@@ -1,8 +1,8 @@
-"""The base log as the origin of a node's log: sent in each Hello, compared, and served to nodes that lack it.
+"""The base log as the origin of a node's log: sent in each Hello, compared, and served to nodes without it.
 
-`load_origin` is for a node that has joined; `BaseLogAnswers` also answers for a node that has not joined yet
-itself. The part in a Hello is short: for files older than the newest two thousand only their number, and one
-checksum over their checksums, which is compared if both nodes have the same number.
+`load_origin` is for a node that has joined; `BaseLogAnswers` also serves a node that has not joined yet. A Hello
+contains a summary: for files older than the newest two thousand only their number and one checksum over their
+checksums, which is compared if both nodes have the same number.
 
 | question (JSON)                                | payload      | answer (JSON)            | payload      |
 | ---------------------------------------------- | ------------ | ------------------------ | ------------ |
@@ -11,7 +11,7 @@ checksum over their checksums, which is compared if both nodes have the same num
 | `{"ask": "config"}`                            |              | `{"config": [[name, size, CRC-32C], …]}` | |
 | `{"ask": "config chunk", …}` as a chunk        |              | `{"checksum": CRC-32C}`  | the bytes    |
 
-A chunk without bytes means that the file has expired. Config: see `commitlog.conversion.old_config`.
+An empty chunk means that the file has expired. Config: see `commitlog.conversion.old_config`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 # Divide, size of a file, number of files, checksum over those whose own checksums are not sent.
 _HEAD: Final = struct.Struct(">4sqqII")
 _MAGIC: Final = b"OLD1"
-# The number of last files whose checksums are sent: 8 KiB of a Hello.
+# The number of newest files whose checksums are sent: 8 KiB of a Hello.
 _SENT_MAX: Final = 2048
 _CHECKSUM: Final = struct.Struct(">I")
 
@@ -57,7 +57,7 @@ def abridge(manifest: BaseLogManifest) -> bytes:
 
 
 def difference_of(ours: BaseLogManifest, abridged: bytes) -> str | None:
-    """Return, for people, the first difference of an abridged manifest from ours; None: the parts sent are equal."""
+    """Describe the first difference of an abridged manifest from ours; None: the sent parts are equal."""
     if not abridged:
         return "the other node keeps a log of plain bytes, and this one messages"
     try:
@@ -79,7 +79,7 @@ def difference_of(ours: BaseLogManifest, abridged: bytes) -> str | None:
 
 
 class BaseLogAnswers:
-    """Answers questions about the base log (`dledger.peer.origin.BootstrapHandler`).
+    """Answers bootstrap requests about the base log (`dledger.peer.origin.BootstrapHandler`).
 
     Args:
         files: the file system.
@@ -102,7 +102,7 @@ class BaseLogAnswers:
         self._on_statement = on_statement
 
     async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
-        """Answer a question of a starting node: our statement, a part of a file, or of the configuration."""
+        """Answer a starting node with our statement, or a chunk of a file or of the configuration."""
         value = foreign_json(question.body)
         kind = value.get("ask") if isinstance(value, dict) else None
         if kind == "state":
@@ -131,14 +131,14 @@ class BaseLogAnswers:
 
 
 def state_message(statement: Statement, *, is_question: bool = False) -> BootstrapMessage:
-    """Return a statement as the answer to a question for it, or as the question."""
+    """Return a message with a statement, as a request or as its answer."""
     text, payload = statement.encoded()
     value = {"statement": text} | ({"ask": "state"} if is_question else {})
     return BootstrapMessage(json.dumps(value).encode(), payload)
 
 
 class BaseLogOrigin(BaseLogAnswers):
-    """`dledger.peer.origin.Origin` of a node whose base log is agreed on. Create it by `load_origin`."""
+    """`dledger.peer.origin.Origin` of a node that has agreed on its base log. Create it by `load_origin`."""
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: BaseLogManifest) -> None:
         super().__init__(files, directory, self.statement, self._on_statement)
@@ -147,12 +147,12 @@ class BaseLogOrigin(BaseLogAnswers):
         self._config_size_bytes = own_config_size(files, self._root, node_directory)
 
     def statement(self) -> Statement:
-        """Return this node's statement, made again each time because files may expire at any moment."""
+        """Return this node's current statement, computed at each call because files expire."""
         begin = begin_of(self._files, self._directory, self.manifest)
         return Statement(Claim.AGREED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """Return a text on the difference of the peer's base log from ours; None: the nodes may be in one group."""
+        """Describe the difference of the peer's base log from ours; None: the nodes may be in one group."""
         difference = difference_of(self.manifest, theirs)
         return None if difference is None else f"the base log of {peer_id}: {difference}"
 
@@ -163,7 +163,7 @@ class BaseLogOrigin(BaseLogAnswers):
 
 
 def begin_of(files: Files, directory: str, manifest: BaseLogManifest) -> int:
-    """Return the offset from which on the files of the manifest are in the directory; the divide if there are none."""
+    """Return the offset from which the files of the manifest are in the directory; the divide if there are none."""
     present = set(files.list_directory(directory)) if files.is_directory(directory) else set()
     begin = manifest.divide
     for file in reversed(manifest.files):
@@ -174,7 +174,7 @@ def begin_of(files: Files, directory: str, manifest: BaseLogManifest) -> int:
 
 
 def load_origin(files: Files, places: LogDirectories) -> BaseLogOrigin:
-    """Return the origin of a node whose base log is agreed on (`cluster.replica.bootstrap`).
+    """Return the origin of a node that has agreed on its base log (`cluster.replica.bootstrap`).
 
     Raises:
         BaseLogNotAgreed: it is not; the log must not be opened.

@@ -3,12 +3,12 @@
     state=settled
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
 
-with a checksum (`dledger.storage.properties`). `fetching`: the group has this base log, and this node does not have
-all of them yet. `settled`: it has them, or they had expired at the other nodes, or there are none. The manifest never
-changes again; it still lists files that have expired. So a start does not have to read the files, and the base logs of
-nodes can be compared as long as the group exists.
+with a checksum (`dledger.storage.properties`). `fetching`: the group has this base log, and this node does not have all
+of its files yet. `settled`: it has them, or they had expired on the other nodes, or there are none. The manifest never
+changes afterwards and still lists expired files. So a start does not have to read the files, and the base logs of nodes
+can be compared as long as the group exists.
 
-Without the file there is no agreement, and the node must not open its entries.
+Without the file the node has not agreed, and must not open its entries.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
 
 
 def save_manifest(files: Files, node_directory: str, manifest: BaseLogManifest, *, is_agreed: bool) -> None:
-    """Save it, durably; the state of the fetch is removed when the manifest is agreed.
+    """Save the manifest durably; if it is agreed, remove the state of the fetch.
 
     Raises:
         store.errors.DiskFull: the old content is kept.

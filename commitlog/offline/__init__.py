@@ -1,5 +1,5 @@
-"""Stores that no process has open: found, read, verified, rebuilt.
+"""Offline access to stores: find, read, verify, rebuild.
 
-Nothing here changes a log; `rebuild` writes new queues and a new index. The command line and the pipeline import it;
-a running broker does not, but for the layout of a store directory.
+Nothing here changes a log; `rebuild` writes new queues and a new index. The command line and the pipeline import it; a
+running broker imports only the layout of a store directory.
 """

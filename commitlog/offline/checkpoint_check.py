@@ -1,6 +1,6 @@
 """Checks that the checkpoint of queues and index is consistent with the log.
 
-Each of its timestamps is that of some message; none is later than the last one.
+Each of its timestamps must be that of a message; none may be later than the last message's.
 
 Source: RocketMQ `StoreCheckpoint`.
 """
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _REMEDY = "`dledger rebuild` writes it again"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
-# The first of them are times, the others offsets.
+# The first ones are times, the others offsets.
 _TIMES_COUNT = 3
 # The largest lag of a replica.
 _BEHIND_MAX_BYTES = 1 << 40
 
 
 class CheckpointCheck:
-    """Gets all ranges of the log, and then checks whether a checkpoint can be correct.
+    """Receives all ranges of the log, then checks whether a checkpoint is plausible.
 
     Args:
         files: read it.
@@ -103,7 +103,7 @@ class CheckpointCheck:
             if value in self._known:
                 continue
             if is_time and lost and self._last_timestamp < value <= promised:
-                # The log is wrong, not the checkpoint.
+                # The log is damaged, not the checkpoint.
                 continue
             if is_time and self._first_timestamp < 0:
                 continue
@@ -120,7 +120,7 @@ class CheckpointCheck:
         yield from lost
 
     def _check_seal(self, content: bytes) -> Iterator[Finding]:
-        """Check that the seal is valid, and that all other bytes are zero."""
+        """Check the seal, and that all other bytes are zero."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
             meaning = "the next start takes it for a checkpoint of RocketMQ"
@@ -137,7 +137,7 @@ class CheckpointCheck:
             if value > self._last_timestamp:
                 return f"not above {self._last_timestamp}, when the last message was stored"
             if value < self._first_timestamp:
-                # It may cover messages whose files are deleted.
+                # The checkpoint may cover messages whose files are deleted.
                 if value >= 0 and self._begin_offset:
                     return ""
                 return f"0, or not below {self._first_timestamp}, when the first message was stored"

@@ -5,11 +5,10 @@
 | plain | `commitlog/` | are stored back to back |
 | dledger | `dledger-<id>/data/` | each is the body of an entry: 48 bytes of header precede it |
 | mixed | both; the first data file's name is the offset that divides them | as above |
-| raw | `dledger-<id>/data/` | none: the bodies are whatever a client appended |
+| raw | `dledger-<id>/data/` | none: the bodies are arbitrary bytes of clients |
 
-Read-only, and for files of any process: nothing is trusted, and inconsistencies are reported. The commit index
-of a replicated log is not known offline (DLedger's checkpoint is older): all of it is read, as by RocketMQ's
-recovery.
+Read-only, for files of any origin: all properties are checked, and inconsistencies are reported. The commit index of a
+replicated log is not known offline (DLedger's checkpoint is older): the whole log is read, as by RocketMQ's recovery.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ DATA_NAME = "data"
 NAME_DIGITS = 20
 
 _NAMES_SHOWN_MAX = 8
-# No-ops and memberships may precede the first entry of a client; more of them in sequence are no log of messages.
+# No-ops and memberships may precede the first entry of a client; a longer sequence of them is not a log of messages.
 _ENTRIES_LOOKED_AT_MAX = 1000
 
 
@@ -55,7 +54,7 @@ class StoreMode(StrEnum):
 
 
 class NotAStore(StoreError):
-    """The directory has no store, or more than one; the message has what was expected and what was found."""
+    """The directory contains no store, or more than one; the message has the expected and the actual content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class LogFileInfo:
     """One file of the log.
 
     Attributes:
-        path: its name.
+        path: its path.
         begin_offset: of its first byte in the log.
         size: in bytes, as found.
         header_size: bytes before each record: 0, or 48 if the records are bodies of entries.
@@ -85,7 +84,7 @@ class StoreDirectory:
     """A store that was found.
 
     Attributes:
-        root: of queues, index and checkpoint, if there are any.
+        root: directory of queues, index and checkpoint, if there are any.
         mode: of its log.
         log_files: in the order of the log.
         node_directory: `dledger-<id>`; None: there is none.
@@ -122,7 +121,7 @@ class StoreDirectory:
 
     @property
     def lock_paths(self) -> list[str]:
-        """The files that a process with an open store has locked."""
+        """The files that a process locks while it has the store open."""
         nodes = [] if self.node_directory is None else [f"{self.node_directory}/{LOCK_NAME}"]
         return [f"{self.root}/{LOCK_NAME}", *nodes]
 
@@ -176,7 +175,7 @@ def _what_was_found(path: str, names: list[str]) -> str:
 
 
 def _root_of(files: ReadOnlyFiles, path: str) -> str:
-    """Return the store of a log's folder; the folder itself if it is alone."""
+    """Return the store directory of a log's folder; the folder itself if there is none."""
     parent, name = posixpath.split(path)
     parent = parent or "."
     is_part = name == COMMIT_LOG_NAME or name.startswith(NODE_PREFIX)
@@ -233,7 +232,7 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
 
 
 def _file_size_of(found: Sequence[LogFileInfo]) -> int:
-    """Return the size with which the files were created: the distance of two names, else the most frequent."""
+    """Return the configured file size: the distance of two names, else the most frequent size."""
     sizes = [file.size for file in found]
     sizes += [after.begin_offset - file.begin_offset for file, after in itertools.pairwise(found)]
     return max(sorted(set(sizes), reverse=True), key=sizes.count, default=0)
@@ -245,7 +244,7 @@ def refuse_too_long(log_files: Sequence[LogFileInfo]) -> None:
     Raises:
         store.errors.WrongFileSize: one is; the message has the command that shortens it.
     """
-    # A mixed store has files of one size, too.
+    # All files of a mixed store also have one size.
     size = _file_size_of(log_files)
     for file in log_files:
         if file.size > size:
@@ -272,7 +271,7 @@ def _wrong_size(file: LogFileInfo, expected: int, *, is_last: bool) -> Finding:
 
 
 def _holds_messages(files: ReadOnlyFiles, data: list[LogFileInfo]) -> bool:
-    """Return whether the first entry of a client has a message record; for an empty log: whether there are queues."""
+    """Return whether the first client entry is a message record; for an empty log, whether there are queues."""
     looks = 0
     for log_file in data:
         if not log_file.size:

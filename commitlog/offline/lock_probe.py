@@ -1,7 +1,7 @@
 """Finds the process that has a store open, without changing or locking anything.
 
-Our nodes lock the whole lock file (flock), RocketMQ the first byte of its lock file (a record lock). Both end with the
-process that has them.
+Nodes of this program lock the whole lock file (flock), RocketMQ locks the first byte of its lock file (a record lock).
+The kernel releases both when the process ends.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _RECORD_LOCK = struct.Struct("@hhqqi")
 
 
 def find_holder(paths: Iterable[str]) -> str | None:
-    """Return the process that has locked one of the files: its id, or "another process"; None: they are free.
+    """Return the process that has locked one of the files: its id, or "another process"; None: no lock is held.
 
-    A shared lock is taken for the duration of a system call, and released.
+    A shared lock is held for the duration of one system call.
 
     Raises:
         store.errors.StorageFailed: a lock file exists and cannot be read.

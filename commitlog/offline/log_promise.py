@@ -1,7 +1,7 @@
 """The part of a plain log that was durable according to the checkpoint of its store.
 
-A start of the store refuses a log that lacks this part (`commitlog.plain.recovery`). So `dledger verify`
-reports the loss as damage, and `dledger rebuild` refuses the log: its new checkpoint would hide the loss.
+A start of the store refuses a log without this part (`commitlog.plain.recovery`). So `dledger verify` reports the loss
+as damage, and `dledger rebuild` refuses the log, because a new checkpoint would hide the loss.
 
 | checkpoint                | promises                                                                             |
 | ------------------------- | ------------------------------------------------------------------------------------ |
@@ -45,14 +45,14 @@ _NS_PER_MS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LogPromise:
-    """The promises of one checkpoint.
+    """The durable part of the log according to one checkpoint.
 
     Attributes:
         path: of the checkpoint.
-        end_offset: every record below it was durable; 0: not known.
-        timestamp: every record stored before was durable; 0: not known.
-        is_clean: the store was closed cleanly: a record of that time existed.
-        derived_timestamp: RocketMQ put messages up to this time into queues or index; 0: not known.
+        end_offset: every record below it was durable; 0: unknown.
+        timestamp: every record stored before this time was durable; 0: unknown.
+        is_clean: the store was closed cleanly, so a record of that time existed.
+        derived_timestamp: RocketMQ dispatched messages up to this time to queues or index; 0: unknown.
     """
 
     path: str
@@ -63,12 +63,12 @@ class LogPromise:
 
     @classmethod
     def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> LogPromise:
-        """Return the promise that a checkpoint makes about the log.
+        """Derive the durable part of the log from a checkpoint.
 
         Args:
-            path: of it.
-            content: of it; None if it cannot be read.
-            is_plain: the whole log is a plain one; otherwise its end belongs to the entries, which have their own
+            path: of the checkpoint.
+            content: of the checkpoint; None if it cannot be read.
+            is_plain: the whole log is a plain one; otherwise the log ends with entries, which have their own
                 checkpoint.
             is_clean: the store was closed cleanly.
         """
@@ -82,7 +82,7 @@ class LogPromise:
         return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
-        """Return the reason why the bytes at the end of a plain log are no torn write; empty: they are one.
+        """Return the reason why the bytes at the end of a plain log are not a torn write; empty: they are one.
 
         Args:
             view: of their file.
@@ -98,7 +98,7 @@ class LogPromise:
         return ""
 
     def is_missing(self, last_timestamp: int) -> bool:
-        """Return whether the log lacks the record with the promised timestamp.
+        """Return whether the log lacks the record with the checkpoint's timestamp.
 
         Args:
             last_timestamp: of the last record; -1 when there is none.
@@ -109,7 +109,7 @@ class LogPromise:
         """Yield a finding if the log ends before its durable end.
 
         Args:
-            log_end: where the log ends.
+            log_end: the end of the log.
             last_timestamp: of its last record; -1 when there is none.
             queues: of the store.
         """

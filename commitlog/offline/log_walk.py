@@ -1,7 +1,7 @@
-"""Scans all records of a log without repairing it: unreadable bytes are reported, and reading continues after them.
+"""Scans all records of a log without repairs; unreadable bytes are reported, and the scan continues after them.
 
-The log ends after its last good record. Bytes other than zeros after it are the *tail*: a last write
-that a crash interrupted, or a write in progress.
+The log ends after its last valid record. Non-zero bytes after it are the *tail*: a write that a crash interrupted, or a
+write in progress.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class LogWalk:
     Attributes:
         end_offset: the end of the part that was scanned.
         tail: bytes after the end other than zeros, once the end was reached.
-        tail_fault: the reason why it is no torn write, for people; then a start refuses the log. Empty: it may be one.
+        tail_fault: the reason why the tail is not a torn write, because of which a start refuses the log; empty: it may
+            be one.
         last_timestamp: the latest store timestamp of the records; -1 before the first.
-        leftovers: faults of the fillers at the ends of files, by offset; no message is lost by them.
+        leftovers: faults of the blanks at the ends of files, by offset; they lose no message.
     """
 
     __slots__ = (
@@ -96,7 +97,7 @@ class LogWalk:
         """Yield the records, range by range.
 
         Args:
-            begin: number of the file to begin with.
+            begin: number of the first file.
             position: begin of a record (or its entry) in that file.
         """
         for number in range(begin, len(self._log_files)):
@@ -126,7 +127,7 @@ class LogWalk:
                 position = batch.next_offset - file.begin_offset
             if batch.skipped and position == len(view) and not self._holds_records(number + 1):
                 self.tail = tail = batch.skipped[-1]
-                if not file.header_size:  # entries have other rules (`dledger.entries.tail`)
+                if not file.header_size:  # entries have different rules (`dledger.entries.tail`)
                     self.tail_fault = self._promise.fault_of_tail(view, tail, self.last_timestamp)
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
@@ -150,7 +151,7 @@ class LogWalk:
         )
 
     def _with_hole(self, batch: DispatchBatch, view: memoryview, number: int, position: int) -> DispatchBatch:
-        """Return a batch that ends at zeros, with the fault of these zeros, if there is one."""
+        """Return a batch that ends at zeros, with the fault of these zeros if data follows them."""
         file = self._log_files[number]
         data = self._find_data(file, position)
         after = len(view)
@@ -164,7 +165,7 @@ class LogWalk:
         return replace(batch, next_offset=file.begin_offset + after, skipped=(*batch.skipped, skipped))
 
     def _holds_records(self, number: int) -> bool:
-        """Return whether the file of this number, or a later one, has a good record anywhere."""
+        """Return whether the file of this number, or a later one, contains a valid record."""
         for file in self._log_files[number:]:
             view = self._view_of(file)
             if self._find_data(file, 0) == len(view):
@@ -185,7 +186,7 @@ class LogWalk:
         return False
 
     def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
-        """Return the end of a blank: the end of its file, except for a blank of DLedger's at the begin of a file."""
+        """Return the end of a blank: the end of its file, except for DLedger's blank at the begin of a file."""
         size, room = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < room else len(view)
         offset = file.begin_offset + position
@@ -199,21 +200,21 @@ class LogWalk:
         return end
 
     def _find_data(self, file: LogFileInfo, position: int) -> int:
-        """Return the position of the first byte from `position` on that is not zero; the file's size if none."""
+        """Return the position of the first non-zero byte from `position` on; the file's size if there is none."""
         view = self._view_of(file)
-        # Holes are not read: the last file consists mostly of them.
+        # Holes, of which the last file mostly consists, are not read.
         for begin, end in self._open_files.get(file.path).data_ranges(position):
             for first in range(begin, min(end, file.size), _CHUNK_SIZE_BYTES):
                 count = min(_CHUNK_SIZE_BYTES, file.size - first, end - first)
                 chunk = np.frombuffer(view, np.uint8, count, first)
                 if chunk.any():
-                    # The result of the comparison is a copy: the bytes may change meanwhile.
+                    # The comparison copies the bytes, which may change concurrently.
                     return first + int(np.argmax(chunk != 0))
         return file.size
 
 
 def _gap(before: LogFileInfo, after: LogFileInfo) -> Skipped | None:
-    """Return the gap between two files that should follow each other; None if there is none."""
+    """Return the gap between two consecutive files; None if there is none."""
     size = after.begin_offset - before.end_offset
     if size <= 0:
         return None

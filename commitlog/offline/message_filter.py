@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from commitlog.record.record import Record
     from store.model.dispatch_batch import Bools, DispatchBatch
 
-# Records of a replicated log get their timestamp shortly before their position: files are chosen with this margin.
+# In a replicated log, timestamps are assigned slightly before positions, so files are chosen with this margin.
 _DISORDER_MS = 60_000
 
 
@@ -25,7 +25,7 @@ class Bound:
 
     Attributes:
         value: the offset, or milliseconds since 1970.
-        is_time: which of the two.
+        is_time: whether it is a time.
     """
 
     value: int
@@ -38,7 +38,7 @@ def parse_bound(text: str) -> Bound:
     A time without a zone is UTC.
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: it has none of these forms.
     """
     if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
         return Bound(int(text), is_time=False)
@@ -60,7 +60,7 @@ def parse_time(text: str) -> int:
     """Return a time, as `parse_bound` reads it, in milliseconds since 1970.
 
     Raises:
-        ValueError: it is no time.
+        ValueError: it is not a time.
     """
     what = f"a time is 2026-11-21T09:00:00 (UTC) or, in milliseconds, @1795227552330; found {text!r}"
     try:
@@ -91,7 +91,7 @@ class MessageFilter:
     end: Bound | None = None
 
     def rows(self, batch: DispatchBatch) -> Bools:
-        """Return a mask of the messages of a batch that match the filter, apart from the key."""
+        """Return a mask of the messages of a batch that match the filter, except for the key."""
         is_wanted = np.array([self._fits_queue(topic, queue_id) for topic, queue_id in batch.queues], np.bool_)
         chosen: Bools = is_wanted[batch.queue_numbers] if len(batch) else np.zeros(0, np.bool_)
         if self.begin is not None:

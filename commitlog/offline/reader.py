@@ -1,8 +1,8 @@
-"""Reads the messages of a store, without opening it: all of them, or those that match a filter.
+"""Reads the messages of a store without opening it: all, or those that match a filter.
 
-The log is authoritative; queues and index only show whether they have a message. In a store that was not closed
-cleanly they may lag the log; the next start adds the missing messages, so these are shown as if they were there
-already (`StoreReader.due_count` counts them).
+The log is authoritative; queues and index only show whether they contain a message. In a store that was not closed
+cleanly they may lag the log; the next start adds the missing messages, so these are shown as present
+(`StoreReader.due_count` counts them).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReadMessage:
 
     Attributes:
         record: the message.
-        tags_code: of its unit in its queue; None: it is in no queue.
+        tags_code: in its queue unit; None: it is in no queue.
         is_indexed: whether all of its keys are in the index.
     """
 
@@ -48,13 +48,13 @@ class StoreReader:
     """Reads one store.
 
     Args:
-        parts: the store, opened.
+        parts: the opened store.
         wanted: the filter.
         is_index_used: find messages with a key through the index.
 
     Attributes:
-        due_count: messages that queues or index lack, and that the next start adds.
-        notes: unexpected ways in which the store was read; one sentence each.
+        due_count: messages that queues or index lack, which the next start adds.
+        notes: deviations from the normal way of reading; one sentence each.
     """
 
     def __init__(self, parts: StoreParts, wanted: MessageFilter, *, is_index_used: bool = True) -> None:
@@ -68,7 +68,7 @@ class StoreReader:
         self.notes: list[str] = []
 
     def read(self) -> Iterator[ReadMessage | Finding]:
-        """Yield the messages in the order of the log, and findings for unreadable bytes in between."""
+        """Yield the messages in the order of the log, and a finding for each range of unreadable bytes."""
         walk = self._parts.walk()
         first, position = self._first_file(), 0
         if self._wanted.key is not None and self._is_index_used:
@@ -110,7 +110,7 @@ class StoreReader:
             )
 
     def _known(self, batch: DispatchBatch) -> tuple[Bools, Bools, Bools]:
-        """Return masks of the messages in their queue, in the index, and of those that the next start will add."""
+        """Return masks of the messages in their queue, in the index, and of those that the next start adds."""
         is_found = self._queues.find(batch)
         is_due = self._queues.due(batch, is_found)
         is_indexed = np.ones(len(batch), np.bool_)
@@ -147,7 +147,7 @@ class StoreReader:
     # -------------------------------------------------------------------------------------------------- by key
 
     def _offsets_of_key(self, key: str) -> tuple[int, list[int]] | None:
-        """Return (end of the index in the log, offsets before it that may have the key); None: the index is damaged."""
+        """Return (offset of the index's end in the log, candidate offsets before it); None: the index is damaged."""
         views, directory = self._parts.index_views, self._parts.directory
         counted = [view for view in views if view.stated_item_count]
         if not counted:

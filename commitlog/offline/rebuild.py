@@ -1,12 +1,12 @@
-"""Rebuilds consume queues and index of a store from its log, next to the old ones, which they then replace.
+"""Rebuilds consume queues and index of a store from its log, next to the old ones, and then replaces these.
 
     rebuild.new/  consumequeue/ index/   while they are built; the file `complete` when they are complete and durable
     rebuild.old/  consumequeue/ index/   the old ones, from then on
 
-A crash before `complete` leaves the store unchanged. After it, four renames follow: the old queues away, the old index
-away, the new index into place, the new queues into place. At every moment between them the store has its old or its new
-queues and index, or no queues: then both this program and RocketMQ rebuild them from the log when the store is opened.
-The next rebuild completes an interrupted one.
+A crash before `complete` leaves the store unchanged. After it, four renames follow: the old queues and the old index
+are moved away, then the new index and the new queues into place. Between them the store has its old or its new queues
+and index, or no queues: then both this program and RocketMQ rebuild them from the log when the store is opened. The
+next rebuild completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NEW_NAME = "rebuild.new"
 OLD_NAME = "rebuild.old"
 _COMPLETE_NAME = "complete"
-# RocketMQ's light queues, which have units of messages of other topics; they are not rebuilt here.
+# RocketMQ's light queues, whose units refer to messages of other topics; they are not rebuilt.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
 # The suffix for a `checkpoint` that cannot be overwritten: a directory, a FIFO, a broken link.
 _DAMAGED_SUFFIX = ".damaged"
@@ -50,10 +50,10 @@ _NS_PER_MS = 1_000_000
 
 
 class LogDamaged(StoreError):
-    """The log cannot be read in full, and nothing was changed.
+    """A part of the log cannot be read; nothing was changed.
 
     Attributes:
-        finding: the first unreadable place.
+        finding: the first unreadable range.
     """
 
     def __init__(self, finding: Finding) -> None:
@@ -69,9 +69,9 @@ class Rebuilt:
 
     Attributes:
         messages: records of the log.
-        queues: consume queues, those kept included.
+        queues: consume queues, including kept ones.
         kept: queues without a message in the log that were kept, so that their offsets continue.
-        notes: what was left out; one sentence each.
+        notes: one sentence for each omission.
     """
 
     messages: int = 0
@@ -82,7 +82,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of the new files; None: as they are now, else RocketMQ's defaults.
+    """Sizes of the new files; None: as the old files, else RocketMQ's defaults.
 
     Attributes:
         queue_file_size: bytes of a file of a queue.
@@ -101,8 +101,8 @@ class BuiltParts:
         messages: records of the log.
         queues: the new ones.
         last_timestamp: the latest store timestamp of all records; 0: there are none.
-        log_end: where the log ends.
-        notes: what was left out; one sentence each.
+        log_end: the end of the log.
+        notes: one sentence for each omission.
     """
 
     messages: int
@@ -123,10 +123,10 @@ class Rebuild:
         files: the file system.
         parts: the store, opened for reading.
         layout: of the new files.
-        is_skipping: continue after unreadable bytes, and accept them (`commitlog.plain.accepted_damage`).
+        is_skipping: skip unreadable bytes and accept the damage (`commitlog.plain.accepted_damage`).
         is_old_kept: keep the old queues and index in `rebuild.old`.
-        on_progress: called with bytes of the log that were read since the last call.
-        builder: builds queues and index instead, and skips nothing; None: they are built here, in one pass.
+        on_progress: called with the number of bytes of the log read since the last call.
+        builder: builds queues and index instead, without skipping; None: they are built here, in one pass.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Rebuild:
         self._check_end(walk.end_offset)
 
     def _check_end(self, log_end: int) -> None:
-        """Refuse a log that lost its end: a rebuild of it would hide that messages are missing."""
+        """Refuse a log that lost its end: a rebuild would hide the missing messages."""
         self._log_end = log_end
         promise, last_timestamp = self._parts.promise, self._last_timestamp
         for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
@@ -261,13 +261,13 @@ class Rebuild:
                 raise LogDamaged(finding)
             self._rebuilt.notes.append(f"{finding.meaning}; it is given up")
         if not promise.is_clean and promise.is_missing(last_timestamp):
-            # A note, as at a start: RocketMQ records the time first, and a crash may then lose the record.
+            # Only a note, as at a start: RocketMQ records the time first, and a crash may then lose the record.
             expected = f"a record stored at {promise.timestamp}"
             found = f"the log's end after one stored at {last_timestamp}"
             self._rebuilt.notes.append(f"{promise.path}: expected {expected}, found {found}")
 
     def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
-        """Skip bytes before good records, and accept them, unless they were accepted before."""
+        """Skip bytes before valid records and accept the damage, unless it was accepted before."""
         if accepted is not None:
             self._rebuilt.notes.append(
                 f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were left out"
@@ -275,7 +275,7 @@ class Rebuild:
             return
         self._leave_out(skipped, corrupt_place(skipped, None))
         content = self._parts.open_files.get(skipped.path).view()[skipped.position :][: skipped.size]
-        # For a missing file there is nothing to compare later.
+        # A missing file has no bytes to compare later.
         if len(content) == skipped.size:
             self._newly_accepted.append(accept(skipped.offset, content, skipped.expected, skipped.found, now_ms=0))
 
@@ -285,7 +285,7 @@ class Rebuild:
         self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")
 
     def _keep_queues(self, made: set[QueueKey]) -> None:
-        """Keep queues without messages in the log: their offsets must not begin at 0 again."""
+        """Keep queues without messages in the log, so that their offsets do not restart at 0."""
         for key, queue in sorted(self._parts.queues.items()):
             if key in made or queue.end == queue.begin:
                 continue
@@ -303,21 +303,21 @@ class Rebuild:
             self._rebuilt.kept += 1
 
     def _is_expired(self, queue: QueueView) -> bool:
-        """Return whether a queue's messages were in files of the log that are deleted."""
+        """Return whether a queue's messages were in deleted files of the log."""
         last = queue.unit(queue.end - 1)
         return last.is_blank or 0 <= last.offset < self._parts.directory.begin_offset
 
     # -------------------------------------------------------------------------------------------------- checkpoint
 
     def _checkpoint_content(self) -> tuple[bytes | None, bool]:
-        """Return the content of the checkpoint, None if it cannot be read, and whether it is a file or absent.
+        """Return the content of the checkpoint, None if unreadable, and whether it is a file or absent.
 
         Raises:
             store.errors.StorageFailed: the permission to read it is missing.
         """
         path = self._parts.directory.checkpoint_path
         try:
-            # A broken link reads as if there were no file, but none can be created there.
+            # A broken link reads like a missing file, but no file can be created there.
             return self._files.read_bytes(path), not Path(path).is_symlink() or self._files.exists(path)
         except StorageFailed as error:
             if isinstance(error.reason, PermissionError):
@@ -325,7 +325,7 @@ class Rebuild:
             return None, False
 
     def _digests(self) -> DerivedDigests:
-        """Return the digests of the ends of the new queues and the new index, for the next start to compare."""
+        """Return the digests of the ends of the new queues and index, which the next start compares."""
         queues = ConsumeQueues(self._files, self._root, self._queue_file_size)
         index = KeyIndex(self._files, self._root, self._index_layout)
         try:
@@ -373,11 +373,11 @@ class Rebuild:
 
 
 def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
-    """Replace the old queues and index by the complete new ones; steps that are done already are skipped."""
+    """Replace the old queues and index by the complete new ones; steps already done are skipped."""
     new, old = f"{root}/{NEW_NAME}", f"{root}/{OLD_NAME}"
     files.make_directory(old)
     for name in (QUEUES_NAME, INDEX_NAME):
-        # When the new one is no longer in `rebuild.new`, it is in use.
+        # If the new one is no longer in `rebuild.new`, it is already in place.
         if files.exists(f"{new}/{name}") and (files.exists(f"{root}/{name}") or Path(f"{root}/{name}").is_symlink()):
             _remove_tree(f"{old}/{name}")
             _move(files, root, old, name)

@@ -1,10 +1,10 @@
-"""Checks a whole store: every record of the log, and queues, index and checkpoint against it. Nothing is changed.
+"""Checks a whole store: every record of the log, and queues, index and checkpoint against it. Read-only.
 
-One pass over the log: each range of records is compared with its units and its items, so that memory does not grow
-with the store.
+One pass over the log: each range of records is compared with its units and its items, so memory use does not depend on
+the size of the store.
 
-A store in use is checked up to the end of its log when the check began. Differences are checked again
-before they are reported, because the running program dispatches shortly after it appends.
+A store in use is checked up to the end of its log at the begin of the check. Differences are checked again before they
+are reported, because the running program dispatches shortly after appends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Counts:
     """The numbers of a check.
 
     Attributes:
-        messages: good records of the log.
+        messages: valid records of the log.
         log_size: their bytes.
         log_end: the end of the log.
         queues, units: consume queues, and their units.
@@ -70,14 +70,14 @@ class StoreParts:
         is_live: a process has it open for writing.
 
     Attributes:
-        directory: the store; for a store in use with the log's end at the creation of this object.
+        directory: the store; for a store in use, up to the log's end at the creation of this object.
         open_files: for readers of the log.
         queues: all consume queues.
         index_views: all files of the key index, oldest first.
         findings: files that do not belong there.
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed cleanly, or is open.
-        promise: of the checkpoint about the log; nothing for a store in use.
+        promise: the durable part by the checkpoint; empty for a store in use.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
@@ -107,7 +107,7 @@ class StoreParts:
         return LogWalk(self.open_files, self.directory.log_files, is_checked=True, promise=self.promise)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
-        """Return the accepted damage that covers unreadable bytes; None unless it covers all of them, unchanged."""
+        """Return the accepted damage that covers unreadable bytes; None unless it covers all, unchanged."""
         view = self.open_files.get(skipped.path).view()
         return self.accepted.covering(skipped.offset, skipped.size, view, skipped.offset - skipped.position)
 
@@ -168,7 +168,7 @@ class StoreParts:
                     continue
                 if len(view) >= HEADER.size:
                     found[path] = view
-                elif not self.is_live:  # in a store in use it is being created
+                elif not self.is_live:  # being created, in a store in use
                     self._note_unreadable(path, len(view))
             else:
                 self._note_foreign(path)
@@ -194,7 +194,7 @@ class StoreParts:
         self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, _REBUILD_INDEX))
 
     def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
-        """Return the store with the log's current end; an incomplete file is one that is being created."""
+        """Return the store with the log's current end; an incomplete file is being created."""
         log_files = list(directory.log_files)
         while len(log_files) > 1 and not self._walk_end([log_files[-1]])[1]:
             log_files.pop()
@@ -206,7 +206,7 @@ class StoreParts:
         return replace(directory, log_files=log_files, findings=findings)
 
     def _walk_end(self, log_files: list[LogFileInfo]) -> tuple[int, int]:
-        """Return (end of the last good record, number of good records) of some files."""
+        """Return (end of the last valid record, number of valid records) of some files."""
         walk = LogWalk(self.open_files, log_files, is_checked=False)
         count = sum(len(walked.batch) for walked in walk.batches())
         return walk.end_offset, count
@@ -216,11 +216,11 @@ class Verification:
     """One check of a store.
 
     Args:
-        parts: the store, opened.
-        on_progress: called with the bytes of the log that were read since the last call.
+        parts: the opened store.
+        on_progress: called with the number of bytes of the log read since the last call.
 
     Attributes:
-        counts: the numbers of the check; complete when `findings` has ended.
+        counts: the numbers of the check, complete after `findings` has ended.
     """
 
     def __init__(self, parts: StoreParts, on_progress: Callable[[int], None] | None = None) -> None:
@@ -294,11 +294,11 @@ class Verification:
 
 
 def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
-    """Return the finding for unreadable bytes of the log before good records.
+    """Return the finding for unreadable bytes of the log before valid records.
 
     Args:
         skipped: the bytes.
-        accepted: the first place of the list with them, if all were accepted.
+        accepted: their first place in the list, if all were accepted.
     """
     meaning = f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}"
     remedy = RESTORE
@@ -319,7 +319,7 @@ def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
 
 
 def tail_finding(walk: LogWalk, skipped: Skipped, *, is_unfinished: bool) -> Finding:
-    """Return the finding for the end of the log that `walk` read: `skipped`, its tail, holds no records."""
+    """Return the finding for `skipped`, the tail of the log that `walk` read."""
     if walk.tail_fault:
         is_unfinished = False
         meaning, remedy = walk.tail_fault, RESTORE

@@ -1,11 +1,11 @@
 """Damage of a plain log that an operator has accepted: the file `accepted-damage` in the store's directory.
 
 A start with `--skip-damaged`, or a rebuild with it, writes the list: offset and number of unreadable bytes, and a
-checksum of them. Later starts skip exactly these bytes, without the option. If they have changed since,
-or if there is other damage, the start is refused again. `verify` reports the places of the list as accepted.
+checksum of them. Later starts skip exactly these bytes, without the option. If they have changed since, or if there is
+other damage, the start is refused again. `verify` reports the places of the list as accepted.
 
-A place is within one file of the log, so it can be compared after older files are deleted. Nothing else is read from
-the list: without it, or with a damaged one, a store with a good log still starts.
+A place is within one file of the log, so it can be compared after older files are deleted. The list has no other use:
+without it, or with a damaged one, a store with an intact log still starts.
 
 Not here: the detection of damage (`commitlog.plain.recovery`, `commitlog.offline.log_walk`).
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 FILE_NAME: Final = "accepted-damage"
-# The file stays below 4 MB; a log with more damage than this is to be restored from a backup.
+# The file stays below 4 MB; a log with more damage must be restored from a backup.
 PLACES_MAX: Final = 10_000
 _FORMAT: Final = 1
 _TEXT_MAX: Final = 200
@@ -53,8 +53,8 @@ class AcceptedPlace:
         offset: of the first byte, in the log.
         size: in bytes, at least one.
         crc32c: of these bytes.
-        expected: what should be there.
-        found: what is there.
+        expected: the expected content.
+        found: the actual content.
         accepted_at_ms: when the operator accepted it, in milliseconds since 1970.
     """
 
@@ -67,11 +67,11 @@ class AcceptedPlace:
 
     @property
     def end_offset(self) -> int:
-        """After the last byte."""
+        """Offset after the last byte."""
         return self.offset + self.size
 
     def is_same(self, content: memoryview) -> bool:
-        """Return whether the bytes are still those that were accepted.
+        """Return whether the bytes are still the accepted ones.
 
         Args:
             content: the bytes of the log from `offset` on, to the end of the file.
@@ -83,8 +83,8 @@ class AcceptedDamage:
     """The list, in the order of the log.
 
     Args:
-        places: any number; of two at one offset the later one counts.
-        problem: the fault of the list's file, which is then ignored; None: it has none.
+        places: any number; of two at the same offset the later one counts.
+        problem: the fault of the file, which is then ignored; None: there is none.
     """
 
     __slots__ = ("_offsets", "_places", "problem")
@@ -97,11 +97,11 @@ class AcceptedDamage:
 
     @property
     def places(self) -> tuple[AcceptedPlace, ...]:
-        """All of them, in the order of the log."""
+        """All places, in the order of the log."""
         return tuple(self._places.values())
 
     def find(self, offset: int, content: memoryview) -> AcceptedPlace | None:
-        """Return the place that begins at `offset`, if its bytes have not changed since it was accepted.
+        """Return the place that begins at `offset`, if its bytes are unchanged since it was accepted.
 
         Args:
             offset: of the unreadable bytes.
@@ -111,7 +111,7 @@ class AcceptedDamage:
         return place if place is not None and place.is_same(content) else None
 
     def covering(self, offset: int, size: int, file: memoryview, file_begin: int) -> AcceptedPlace | None:
-        """Return the first of the places that together cover a range; None if any byte of it was not accepted.
+        """Return the first of the places that cover a range; None if a byte of it was not accepted.
 
         Args:
             offset: of the range, which is in one file.
@@ -141,20 +141,20 @@ def checksum_of(content: memoryview) -> int:
 
 
 def accept(offset: int, content: memoryview, expected: str, found: str, now_ms: int) -> AcceptedPlace:
-    """Return the entry of the list for bytes that are accepted as they are.
+    """Return the list entry for bytes that are accepted.
 
     Args:
-        offset: of the first of them.
-        content: all of them, at least one.
-        expected: what should be there.
-        found: what is there.
+        offset: of the first byte.
+        content: the bytes, at least one.
+        expected: the expected content.
+        found: the actual content.
         now_ms: the wall clock.
     """
     return AcceptedPlace(offset, len(content), checksum_of(content), expected[:_TEXT_MAX], found[:_TEXT_MAX], now_ms)
 
 
 def load_accepted(files: Files, root: str) -> AcceptedDamage:
-    """Return the list of a store; if the file is damaged, an empty one with the reason."""
+    """Return the list of a store; an empty one with the reason if the file is damaged."""
     path = f"{root}/{FILE_NAME}"
     try:
         content = files.read_bytes(path)
@@ -169,7 +169,7 @@ def load_accepted(files: Files, root: str) -> AcceptedDamage:
 def accept_more(
     files: Files, root: str, known: AcceptedDamage, places: Sequence[AcceptedPlace], begin_offset: int, now_ms: int
 ) -> None:
-    """Add places to the list of a store, durably; without any do nothing.
+    """Add places to the list of a store, durably; without places do nothing.
 
     Args:
         files: the file system.
@@ -198,7 +198,7 @@ def _places_from(content: Mapping[str, Any]) -> Iterator[AcceptedPlace]:
     """Yield the places of a file's object.
 
     Raises:
-        ValueError, KeyError, TypeError: another program wrote it, or another format.
+        ValueError, KeyError, TypeError: the content has another format.
     """
     if content["format"] != _FORMAT:
         raise ValueError(f"format {content['format']}, not {_FORMAT}")

@@ -1,18 +1,18 @@
 """The plain CommitLog: the log of one machine, in RocketMQ's files; `PlainLogReader` has its reads.
 
-Records are back to back in files of equal size. A batch never spans two files: if it does not fit with eight bytes
-after it, the rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch is written at the begin
-of the next file. A batch is encoded for its position and written with one call, into the page cache; `begin_flush`
-returns a ticket for the next sync. One thread owns the log and appends to it, so there is one order. Only
-`LogTicket.sync` and `NextFile.make` run elsewhere.
+Records are contiguous in files of equal size. A batch never spans two files: if it and eight more bytes do not fit, the
+rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch is written at the begin of the next
+file. A batch is encoded for its position and written with one call, into the page cache; `begin_flush` returns a ticket
+for the next sync. One thread owns the log and appends to it, so there is one order. Only `LogTicket.sync` and
+`NextFile.make` run elsewhere.
 
 Invariants:
 
 * After the last record all bytes are zero. Truncated bytes are overwritten, durably, before anything else may be
   written there (RocketMQ leaves them, and may read them again).
-* Store timestamps never decrease along the log, whatever the clock does; so a timestamp determines an offset.
+* Store timestamps never decrease along the log, whatever the clock does, so a timestamp determines an offset.
 
-Place on the way of an append: below `store.access.message_store`, which assigns the queue offsets; above the mapped
+Place on the path of an append: below `store.access.message_store`, which assigns the queue offsets; above the mapped
 files. Source: RocketMQ `CommitLog.asyncPutMessage`, `DefaultAppendMessageCallback`, `MappedFileQueue`.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
 
-# The next file is created when less than this fraction (one part in this many) of the last one is left.
+# The next file is created when less than 1/n of the last one is left.
 _NEXT_FILE_PART: Final = 4
 _APPENDED: Final = Certainty.APPENDED
 _new_tuple: Final = tuple.__new__
@@ -56,10 +56,10 @@ class CommitLogConfig:
     Attributes:
         mapped_file_size: bytes of each file; fixed for the life of the data.
         is_flush_sync: an append ends when it is durable. False (RocketMQ's ASYNC_FLUSH): when it is in the page cache;
-            a power cut then loses unflushed records, of half a second, or of ten seconds if they are only a few
+            a power cut then loses unflushed records of half a second, or of ten seconds if they are only a few
             kilobytes.
-        max_message_size: bytes of a body at most.
-        store_host: this node, for the records.
+        max_message_size: largest size of a body in bytes.
+        store_host: this node's address in records.
         has_property_crc: each record ends with a property CRC (RocketMQ `enabledAppendPropCRC`).
     """
 
@@ -107,10 +107,10 @@ class PlainCommitLog(PlainLogReader):
             files: the file system.
             directory: of the log's files, without others.
             config: settings of the log.
-            last_exit: how the last process ended, and what was durable.
+            last_exit: how the last process ended, and the durable part of the log.
             clock: milliseconds since 1970; stamps the records.
-            is_corruption_skipped: continue after corrupt bytes, with a note; a file that is missing between others,
-                or was shortened, is replaced by zeros.
+            is_corruption_skipped: continue after corrupt bytes, with a note; a missing file between others, or the
+                missing part of a shortened one, is replaced by zeros.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
@@ -120,14 +120,14 @@ class PlainCommitLog(PlainLogReader):
             is_new = not files.exists(directory)
             if not is_new:
                 files.make_directory(directory)
-                # A process that was killed may have left names that are only in the page cache.
+                # A killed process may have left names in the page cache only.
                 files.sync_directory(directory)
             queue = MappedFileQueue(files, directory, config.mapped_file_size)
             on_failure.callback(queue.close)
             notes: list[str] = []
             if is_corruption_skipped:
                 notes = replace_lost_files(files, directory, config.mapped_file_size, last_exit.log_end)
-            # Added zeros must be found by the check, and accepted.
+            # The check must find the added zeros, so that they are accepted.
             last_exit = replace(last_exit, is_all_checked=bool(notes))
             notes += queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
             recovered = recover(
@@ -136,18 +136,18 @@ class PlainCommitLog(PlainLogReader):
                 is_corruption_skipped=is_corruption_skipped,
                 is_property_crc_checked=config.has_property_crc,
             )
-            if is_new:  # and there is no sign of earlier records
+            if is_new:  # and no trace of earlier records
                 files.make_directory(directory)
             on_failure.pop_all()
         return cls(queue, config, replace(recovered, notes=(*notes, *recovered.notes)), clock)
 
     def close(self) -> None:
-        """Make everything durable, end the appends that wait for that, and close the files.
+        """Make everything durable, end the waiting appends, and close the files.
 
-        Open tickets are ignored from then on.
+        Open tickets are ignored afterwards.
 
         Raises:
-            store.errors.StorageFailed: what was not acknowledged before may be lost.
+            store.errors.StorageFailed: unacknowledged records may be lost.
         """
         try:
             if self._failure is not None:
@@ -160,42 +160,42 @@ class PlainCommitLog(PlainLogReader):
     def abandon(self, detail: str) -> None:
         """Close the files after a failure, without any further write or sync.
 
-        Waiting appends end with an unknown outcome, and `detail`.
+        Waiting appends end with an unknown outcome and `detail`.
         """
         self._flush.fail(detail)
         self._queue.close()
 
-    # ---------------------------------------------------------------------------------------------- what it holds
+    # ---------------------------------------------------------------------------------------------- its content
 
     @property
     def end_offset(self) -> int:
-        """After the last record that may be read: flushed (sync), or written (async)."""
+        """Offset after the last readable record: flushed (sync), or written (async)."""
         return self._flush.flushed_offset if self._config.is_flush_sync else self._written_offset
 
     @property
     def written_offset(self) -> int:
-        """After the last record, flushed or not."""
+        """Offset after the last record, flushed or not."""
         return self._written_offset
 
     @property
     def flushed_offset(self) -> int:
-        """All records before are durable."""
+        """Offset up to which all records are durable."""
         return self._flush.flushed_offset
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record below `end_offset`; -1 when there is none."""
+        """Store timestamp of the last record below `end_offset`; -1 when there is none."""
         return self._flush.store_timestamp if self._config.is_flush_sync else self._last_store_timestamp
 
     @property
     def flushed_store_timestamp(self) -> int:
-        """Of the last durable record; -1 when there is none. All records with a smaller one are durable."""
+        """Store timestamp of the last durable record; -1: none. All records with a smaller one are durable."""
         return self._flush.store_timestamp
 
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """Append one message or more, all or none, with the queue offsets that the store has assigned."""
+        """Append one or more messages, all or none, with the queue offsets that the store has assigned."""
         if self._failure is not None:
             raise self._failure
         prepared = self._encoder.prepare(messages)
@@ -206,7 +206,7 @@ class PlainCommitLog(PlainLogReader):
         self._last_store_timestamp = store_timestamp
         sizes = prepared.sizes
         starts = accumulate(sizes, initial=begin)
-        # The same objects as from the class, in a third of the time.
+        # Equivalent to calling the class, in a third of the time.
         fields = zip(starts, sizes, queue_offsets, repeat(store_timestamp))
         places = list(map(_new_tuple, repeat(Place), fields))
         outcome = PutOutcome(PutStatus.PUT_OK, _APPENDED, places)
@@ -220,7 +220,7 @@ class PlainCommitLog(PlainLogReader):
         """Return the position for `size` bytes of records: after the last one, or at the begin of the next file.
 
         Raises:
-            IllegalMessage: they do not fit into a file.
+            IllegalMessage: the records do not fit into a file.
             store.errors.DiskFull: the log is unchanged.
         """
         file_size = self._queue.file_size
@@ -231,7 +231,7 @@ class PlainCommitLog(PlainLogReader):
             return begin
         if size + END_SIZE_MIN > file_size:
             raise IllegalMessage("batch", f"records of at most {file_size - END_SIZE_MIN} bytes", f"{size} bytes")
-        # The next file first: on a full disk this one is not changed, and a smaller batch still fits.
+        # The next file is created first: on a full disk this one is not changed, and a smaller batch still fits.
         begin += room
         self._queue.reserve(begin, begin + size + END_SIZE_MIN)
         self._write(self._written_offset, HEAD.pack(room, BLANK_MAGIC))
@@ -242,7 +242,7 @@ class PlainCommitLog(PlainLogReader):
         try:
             self._queue.write(offset, data)
         except StorageFailed as error:
-            # It is not known what was written: nothing may be written after it.
+            # An unknown part was written, so no further write is allowed.
             self._failure = error
             raise
         self._written_offset = offset + len(data)
@@ -250,10 +250,10 @@ class PlainCommitLog(PlainLogReader):
     # --------------------------------------------------------------------------------------- flushing, the next file
 
     def begin_flush(self) -> LogTicket | None:
-        """Return a ticket whose `sync` makes everything written so far durable; None if everything is.
+        """Return a ticket whose `sync` makes all records written so far durable; None if all are durable.
 
         Raises:
-            store.errors.StorageFailed: a write failed before; the node must stop.
+            store.errors.StorageFailed: an earlier write failed; the node must stop.
         """
         if self._failure is not None:
             raise self._failure
@@ -263,11 +263,11 @@ class PlainCommitLog(PlainLogReader):
         return self._flush.begin(self._written_offset, self._last_store_timestamp, files)
 
     def end_flush(self, ticket: LogTicket) -> None:
-        """Record that a ticket was synced; its appends end."""
+        """Record that a ticket was synced, and end its appends."""
         self._flush.end(ticket)
 
     def prepare_next_file(self) -> NextFile | None:
-        """Return the job that creates the next file, for any thread, when it is due; the log then uses the file.
+        """Return the job that creates the next file, for any thread, or None if it is not due.
 
         The error of a failed job is raised at the next append, or here.
 
@@ -283,9 +283,9 @@ class PlainCommitLog(PlainLogReader):
     # --------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, offset: int) -> None:
-        """Cut the record at `offset` and all after it, durably.
+        """Truncate the log from the record at `offset` on, durably.
 
-        If any of it was synced, the checkpoint must first have been lowered to the timestamp of a remaining record:
+        If a part of it was synced, the caller must first lower the checkpoint to the timestamp of a remaining record:
         otherwise a crash in between would look like corruption. No append may be in progress.
 
         Raises:
@@ -327,12 +327,12 @@ def open_to_read(
     *,
     is_corruption_skipped: bool = False,
 ) -> PlainLogReader:
-    """Open a log read-only: nothing is created, cut, synced or locked; `recovery_notes` list what would be cut.
+    """Open a log read-only: nothing is created, cut, synced or locked; `recovery_notes` lists possible cuts.
 
     Args:
         files: the file system; a read-only one is enough (`store.fs.read_only_files`).
         directory: of the log's files; without it the log is empty.
-        config: the size of the files, and whether there are property CRCs; nothing else is used.
+        config: only the size of the files and `has_property_crc` are used.
         last_exit: determines the begin of the check; without it, the log's begin.
         is_corruption_skipped: continue after corrupt bytes, with a note.
 

@@ -1,7 +1,7 @@
-"""Scans a range of one file in the middle of a log: returns its records as columns, and the offset to continue at.
+"""Scans a range of one file in the middle of a log: returns its records as columns, and the offset of the next range.
 
-For open logs, whose end is known: so zeros are not the end but damage, and a blank leads
-to the next file. `commitlog.record.scan` reads the records.
+For open logs, whose end is known, so that zeros before it are damage, and a blank leads to the next file.
+`commitlog.record.scan` reads the records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store.model.dispatch_batch import DispatchBatch, Skipped
 if TYPE_CHECKING:
     from store.fs.mapped_file import MappedFile
 
-# Bytes of one scan, if the caller has no limit.
+# Default size of one scan in bytes.
 SCAN_SIZE: Final = 4 << 20
 _INT_SIZE: Final = 4
 
@@ -31,13 +31,13 @@ def scan_file(
     is_body_checked: bool = False,
     is_property_crc_checked: bool = False,
 ) -> DispatchBatch:
-    """Return the columns of the records from `offset` on; bytes that are no record are reported in `skipped`.
+    """Return the columns of the records from `offset` on; invalid bytes are reported in `skipped`.
 
     Args:
         file: a file of the log.
         offset: begin of a record (or its entry), in the file.
         end_offset: of the readable part; in the file, or its end.
-        size_bytes_max: about this many bytes are taken, at least one record.
+        size_bytes_max: approximate size of the result, at least one record.
         header_size: 48 in the replicated log, else 0.
         is_body_checked: compare bodies with their checksums.
         is_property_crc_checked: the same for property CRCs.
@@ -59,7 +59,7 @@ def scan_file(
     if stop is Stop.BLANK:
         return replace(batch, next_offset=begin_offset + _after_blank(view, position, header_size))
     if stop is Stop.ZEROS:
-        # Not the end of the log, which is later: this is damage.
+        # Damage, because the end of the log is later.
         after = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
         expected = "an entry" if header_size else "a message record"
         skipped = Skipped(file.path, position, batch.next_offset, after - position, expected, "zeros")

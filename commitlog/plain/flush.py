@@ -1,9 +1,9 @@
-"""The offset up to which a plain log is durable, and the appends that wait for it: group commit.
+"""The durable offset of a plain log, and the appends that wait for it: group commit.
 
-The owner begins a ticket, any thread syncs it, and the owner ends it; messages appended meanwhile wait for the
-next ticket. After a truncation every open ticket is shortened.
+The owner begins a ticket, any thread syncs it, and the owner ends it; messages appended in between wait for the next
+ticket. A truncation shortens every open ticket.
 
-Source: RocketMQ `CommitLog.GroupCommitService`, which reports a failed sync to no caller.
+Source: RocketMQ `CommitLog.GroupCommitService`, which reports a failed sync to none of its callers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LogFlushProgress:
     """The durable offset, and the appends that wait for it. The owner's thread only.
 
     Attributes:
-        flushed_offset: the log is durable up to here.
+        flushed_offset: the log is durable up to this offset.
         store_timestamp: of the last record before it; -1 when there is none.
     """
 
@@ -58,18 +58,18 @@ class LogFlushProgress:
         self._waiting.append((end_offset, pending, outcome))
 
     def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> LogTicket:
-        """Hand out a ticket for everything written so far."""
+        """Return a ticket for all records written so far."""
         return self._open.add(LogTicket(end_offset, store_timestamp, files))
 
     def end(self, ticket: LogTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back."""
+        """Record that a ticket was synced; it takes effect once all older ones are synced."""
         for done in self._open.take_back(ticket):
             if done.end_offset > self.flushed_offset:
                 self.flushed_offset, self.store_timestamp = done.end_offset, done.store_timestamp
         self._end_waiting()
 
     def end_all(self, end_offset: int, store_timestamp: int) -> None:
-        """Note that the whole log, which ends at `end_offset`, was synced, with all that open tickets cover."""
+        """Record that the whole log, which ends at `end_offset`, was synced, including the ranges of open tickets."""
         self._open.clear()
         self.flushed_offset, self.store_timestamp = end_offset, store_timestamp
         self._end_waiting()
@@ -81,10 +81,10 @@ class LogFlushProgress:
             pending.end(outcome)
 
     def cut(self, end_offset: int, store_timestamp: int) -> None:
-        """Forget what was, or is about to become, durable from `end_offset` on; no caller may wait for it.
+        """Treat the log from `end_offset` on as not durable, also for open tickets; no caller may wait for it.
 
         Args:
-            end_offset: of the log from now on.
+            end_offset: new end of the log.
             store_timestamp: of the last record before it.
         """
         assert not self._waiting or self._waiting[-1][0] <= end_offset, (self._waiting[-1], end_offset)
@@ -95,7 +95,7 @@ class LogFlushProgress:
                 ticket.end_offset, ticket.store_timestamp = end_offset, store_timestamp
 
     def fail(self, detail: str) -> None:
-        """End all waiting callers: whether their messages will be there after a crash is not known."""
+        """End all waiting appends with an unknown outcome."""
         outcome = PutOutcome(PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN, (), detail)
         waiting, self._waiting = self._waiting, deque()
         for _, pending, _ in waiting:

@@ -1,14 +1,14 @@
-"""Files of a plain log that are gone, or are cut short, replaced by zeros: only when an operator does without them.
+"""Replaces missing files of a plain log, and missing parts of files, by zeros, if an operator accepts the loss.
 
-A log is a run of files without gaps. Zeros in the place of what is lost keep every later record at its offset; recovery
-then passes over the zeros like over any other damage. Only what the other files prove is made:
+A log is a sequence of files without gaps. Zeros in place of the lost bytes keep every later record at its offset;
+recovery skips the zeros like any other damage. Zeros are added only where the other files prove the loss:
 
-* a file between two others is missing: their names say so;
-* a file is shorter than the size that files have here: another file follows it, or the checkpoint says that records
-  after its end were durable.
+* a file between two others is missing, according to their names;
+* a file is shorter than the configured size, and another file follows it, or records after its end were durable
+  according to the checkpoint.
 
-A file that is too long is left to the operator, with the command that cuts it (`store.errors.WrongFileSize`): what its
-last bytes are is not known, and where the settings name another file size every file is too long.
+A file that is too long is left to the operator, with the command that shortens it (`store.errors.WrongFileSize`): its
+last bytes may be needed, and with a wrong file size in the settings every file is too long.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _CHUNK_SIZE_BYTES: Final = 4 << 20
 
 
 def replace_lost_files(files: Files, directory: str, file_size: int, durable_end: int) -> list[str]:
-    """Make the files of a log whole in number and size; return a sentence for each that was made.
+    """Complete the files of a log in number and size; return a sentence for each change.
 
     Args:
         files: the file system.
         directory: of the log's files.
         file_size: bytes of each file.
-        durable_end: records up to this offset were durable; 0: not known.
+        durable_end: records up to this offset were durable; 0: unknown.
 
     Raises:
-        store.errors.DiskFull, StorageFailed: some of the files may have been made.
+        store.errors.DiskFull, StorageFailed: some of the files may have been changed.
     """
     names = sorted(files.list_directory(directory))
     for name in [name for name in names if name.endswith(_NEW_SUFFIX)]:
         files.remove(f"{directory}/{name}")
         names.remove(name)
     if not names or not all(name.isdecimal() and not int(name) % file_size for name in names):
-        return []  # what does not belong there is refused later
+        return []  # foreign files are refused later
     offsets = [int(name) for name in names]
     notes: list[str] = []
     for offset in range(offsets[0], offsets[-1] + file_size, file_size):
@@ -60,7 +60,7 @@ def replace_lost_files(files: Files, directory: str, file_size: int, durable_end
 
 
 def _lengthened(files: Files, path: str, file_size: int, durable_size: int) -> Iterator[str]:
-    """Add the zeros that a file lacks, durably; not where all of its `durable_size` bytes are there."""
+    """Extend a file with zeros, durably, unless it contains all of its `durable_size` bytes."""
     file = files.open(path)
     size = file.size
     try:

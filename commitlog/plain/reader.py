@@ -38,7 +38,7 @@ class PlainLogFile(NamedTuple):
 
 
 class PlainLogReader:
-    """The readable part of a plain log: the reading half of `store.model.commit_log.CommitLog`.
+    """The readable part of a plain log: the read methods of `store.model.commit_log.CommitLog`.
 
     Args:
         queue: the files.
@@ -55,31 +55,31 @@ class PlainLogReader:
         """Close the files."""
         self._queue.close()
 
-    # ---------------------------------------------------------------------------------------------- what it holds
+    # ---------------------------------------------------------------------------------------------- its content
 
     @property
     def recovery_notes(self) -> tuple[str, ...]:
-        """What opening the log repaired, cut or skipped, or would have cut, one sentence each."""
+        """One sentence for each repair, cut or skip at the opening, or for what a writable opening would do."""
         return self._recovered.notes
 
     @property
     def passed_over(self) -> tuple[AcceptedPlace, ...]:
-        """The bytes that opening the log skipped although they were not accepted before."""
+        """The damage that opening the log skipped and that was not accepted before."""
         return self._recovered.passed_over
 
     @property
     def begin_offset(self) -> int:
-        """The begin of the first file, and of the oldest record."""
+        """Offset of the begin of the first file, and of the oldest record."""
         return self._queue.begin_offset
 
     @property
     def end_offset(self) -> int:
-        """After the last record that may be read."""
+        """Offset after the last readable record."""
         return self._recovered.end_offset
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record below `end_offset`; -1 when there is none."""
+        """Store timestamp of the last record below `end_offset`; -1 when there is none."""
         return self._recovered.last_store_timestamp
 
     @property
@@ -94,7 +94,7 @@ class PlainLogReader:
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """Return the record of `size` bytes at `physical_offset`; None if it may not be read, or is deleted."""
+        """Return the record of `size` bytes at `physical_offset`; None if it is not readable yet, or deleted."""
         if physical_offset + size > self.end_offset:
             return None
         file = self._queue.find(physical_offset)
@@ -126,12 +126,12 @@ class PlainLogReader:
         return record
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """Return about `size_bytes_max` of records from `offset` on, of one file; None at the end.
+        """Return about `size_bytes_max` bytes of records from `offset` on, from one file; None at the end.
 
         Args:
             offset: begin of a record; if it was deleted, the log's begin is used.
-            size_bytes_max: bytes of records; the first one is returned whatever its size.
-            is_body_checked: compare bodies with their checksums; opening the log has done so with the last files.
+            size_bytes_max: bytes of records; the first record is returned whatever its size.
+            is_body_checked: compare bodies with their checksums; the opening has done so for the last files.
         """
         offset = max(offset, self.begin_offset)
         while offset < self.end_offset:
@@ -151,14 +151,14 @@ class PlainLogReader:
         return None
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """Return at most `size_bytes_max` bytes of `[offset, end)`, of one file; None when none of them may be read."""
+        """Return at most `size_bytes_max` bytes of `[offset, end)`, from one file; None when none is readable."""
         return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
 
     def begins_within(self, _begin: int, _end: int) -> None:
         """Return None: a plain log has no index."""
 
     def peek(self, physical_offset: int, size: int) -> Record | None:
-        """Return a record without a check of its checksums; None if it may not be read, or is no record.
+        """Return a record without checking its checksums; None if it is not readable or not a record.
 
         Args:
             physical_offset: of the record.
@@ -172,12 +172,12 @@ class PlainLogReader:
     # ------------------------------------------------------------------------------------------------------ times
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """Return the offset of the first record stored then or later; `end_offset` if there is none.
+        """Return the offset of the first record stored at this time or later; `end_offset` if there is none.
 
         Found by the files' first two records, then by a scan of one file. No checksum covers a time, so no record alone
         makes the result too late: two must be older for a file to count as later than its begin, and a record that is
-        older than the one before it does not count as older. If a clock of Java's was set back, the result is the
-        first such record of the first file in question, or the one before it.
+        older than the one before it does not count as older. If a clock of Java's was set back, the result is the first
+        such record of the first file in question, or the one before it.
         """
         begin = self.begin_offset
         for file in self._queue.mapped_files:
@@ -214,7 +214,7 @@ def _record_at(file: MappedFile, physical_offset: int) -> Record | None:
 
 
 def raw_of(file: MappedFile | None, offset: int, end: int, size_bytes_max: int, *, header_size: int) -> RawLog | None:
-    """Return the bytes of a file from `offset` of the log on, before `end`; None when there are none."""
+    """Return the bytes of a file between the log offsets `offset` and `end`; None when there are none."""
     if file is None or offset >= end:
         return None
     stop = min(end, file.end_offset, offset + size_bytes_max)

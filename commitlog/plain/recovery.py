@@ -1,13 +1,13 @@
-"""Determines the end of a plain log when it is opened, and makes the files consistent with that.
+"""Determines the end of a plain log at its opening, and makes the files consistent.
 
 1. Start: the file to scan from, by the table `START_CASES`. Earlier files were synced and are not checked.
-2. Scan: each record from there on is checked, body and all; a blank leads to the next file.
-3. Settle: where the scan stops, `commitlog.plain.tail` distinguishes end, torn tail and corruption. A torn tail is
-   overwritten with zeros, durably, before anything can be written after it; Java leaves it, and may read it again.
+2. Scan: each record from there on is checked, including its body; a blank leads to the next file.
+3. Tail: at the position where the scan stops, `commitlog.plain.tail` distinguishes end, torn tail and corruption. A
+   torn tail is overwritten with zeros, durably, before any other write; Java leaves it, and may read it again.
 4. Sync: records that a killed process had written but not synced are made durable, so that clients may rely on them.
 
-A blank at the very end is kept: the log continues in the next file. Files of zeros after the end, which were allocated
-in advance (Java allocates up to two), are kept, too.
+A blank at the very end is kept: the log continues in the next file. Preallocated files of zeros after the end (Java
+preallocates up to two) are kept, too.
 
 Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpoint.getMinTimestamp`.
 """
@@ -59,25 +59,24 @@ NO_TIMESTAMP: Final = -1
 
 
 def _no_units() -> Iterable[Units]:
-    """Return none: the queues are not known."""
+    """Return no units: the queues are unknown."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class LastExit:
-    """How the last process ended, and what was durable.
+    """How the last process ended, and the durable part of the log.
 
     Attributes:
         is_clean: it stopped cleanly: there is no file `abort`.
         synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
-            checkpoint); 0: not known.
-        log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
+            checkpoint); 0: unknown.
+        log_end: every record below this offset was synced (our checkpoint's seal); 0: unknown.
         accepted: damage that an operator has accepted; it is skipped as long as its bytes do not change.
-        derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: not known.
-        newest_units: returns the newest units of the queues; it is called only if the log ends before that time.
-        is_all_checked: the log is checked from its first file on in any case.
-        is_checkpoint_lost: there was a crash, and there is no checkpoint of what was durable; our own is written before
-            the first record.
+        derived_timestamp: messages up to this time were in queues or index (a checkpoint of RocketMQ); 0: unknown.
+        newest_units: returns the newest units of the queues; called only if the log ends before that time.
+        is_all_checked: check the log from its first file on in any case.
+        is_checkpoint_lost: there was a crash, and the checkpoint is missing; ours is written before the first record.
     """
 
     is_clean: bool = False
@@ -94,7 +93,7 @@ class LastExit:
 
         Args:
             end_offset: of the log.
-            store_timestamp: of its last record; below 0: there is none.
+            store_timestamp: of its last record; negative: there is none.
         """
         if not self.is_clean or max(store_timestamp, 0) >= self.derived_timestamp:
             return False
@@ -113,19 +112,19 @@ class StartRule(Enum):
 
 
 class StartCase(NamedTuple):
-    """A row of the table: the facts of the last exit (None: either), and the start."""
+    """A row of the table: the facts of the last exit (None: any), and the start."""
 
     is_clean: bool | None
     is_timestamp_known: bool | None
     rule: StartRule
 
     def fits(self, last_exit: LastExit) -> bool:
-        """Return whether the row is for this exit."""
+        """Return whether the row matches this exit."""
         facts = (last_exit.is_clean, last_exit.synced_timestamp > 0)
         return all(asked in (None, found) for asked, found in zip(self[:2], facts, strict=True))
 
 
-# Exactly one row fits any exit. If no file fits the rule, the first one is used.
+# Exactly one row matches any exit. If no file satisfies the rule, the first one is used.
 START_CASES: Final = (
     StartCase(True, None, StartRule.NEWEST),
     StartCase(False, True, StartRule.SYNCED),
@@ -135,13 +134,13 @@ START_CASES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RecoveredLog:
-    """What the files hold.
+    """The recovered log.
 
     Attributes:
         end_offset: after the last record, or after the blank that follows it; begin of an empty log.
         last_store_timestamp: of the last record; -1 when there is none.
-        notes: what was cut, or would be cut, or was skipped, one sentence each.
-        passed_over: unreadable bytes that were not accepted before, with the time 0.
+        notes: one sentence for each cut, possible cut, or skip.
+        passed_over: skipped bytes that were not accepted before, with the time 0.
     """
 
     end_offset: int
@@ -151,7 +150,7 @@ class RecoveredLog:
 
 
 class _Cursor(NamedTuple):
-    """A place between two records: the file's number, the position in it, and the timestamp of the record before."""
+    """A position between two records: the file's number, the position in it, and the timestamp of the record before."""
 
     number: int
     position: int
@@ -183,7 +182,7 @@ def recover(
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
-        store.errors.CorruptData: records that were durable are bad, or missing. Nothing was changed.
+        store.errors.CorruptData: durable records are invalid or missing. Nothing was changed.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
     files, problem = queue.mapped_files, last_exit.accepted.problem
@@ -209,7 +208,7 @@ def recover(
         verdict = judge(facts := _with_promise(facts, place, last_exit))
         if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise _refusal(place, last_exit, good)
-        # Skipping keeps everything that can be read, even after what may be a lost write.
+        # With skipping, everything readable is kept, even after a possible lost write.
         if is_corruption_skipped and good is not None:
             notes.append(_note(place, "corrupt data passed over"))
             passed_over += _places_until(place, good)
@@ -228,10 +227,10 @@ def recover(
 
 
 def _with_promise(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:
-    """Return the facts of a place, with those from the checkpoint, or without them if it is lost.
+    """Return the facts of a place, combined with those from the checkpoint unless it is lost.
 
     Without a checkpoint, zeros of a lost write and zeros of a lost or emptied file look the same: neither is cut if
-    good records follow.
+    valid records follow.
     """
     was_durable = facts.holds_data and place.offset < last_exit.log_end
     return facts._replace(
@@ -258,14 +257,14 @@ def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) ->
 def _check_end(
     queue: MappedFileQueue, recovered: RecoveredLog, last_exit: LastExit, notes: list[str], *, is_skipped: bool
 ) -> None:
-    """Refuse a log that lost its end, because acknowledged messages are missing and would be overwritten.
+    """Refuse a log that lost its end, because acknowledged messages are missing, and new ones would replace them.
 
-    The seal of our checkpoint has the offset up to which records were durable. RocketMQ's only has the time of the last
-    of them, which is certain after a clean exit; after any other exit a log that ends earlier is only reported. That
-    time may be seconds too early; then units of queues prove the loss (`commitlog.plain.units_past_end`).
+    The seal of our checkpoint has the offset up to which records were durable. RocketMQ's has only the time of the last
+    of them, which is reliable after a clean exit; after any other exit a log that ends earlier is only reported. That
+    time may be seconds too early; then queue units prove the loss (`commitlog.plain.units_past_end`).
 
     Raises:
-        store.errors.CorruptData: records that were durable are missing, and `is_skipped` is False.
+        store.errors.CorruptData: durable records are missing, and `is_skipped` is False.
     """
     end_offset, timestamp = recovered.end_offset, recovered.last_store_timestamp
     if end_offset < last_exit.log_end:
@@ -287,7 +286,7 @@ def _check_end(
 
 
 def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
-    """Return (file, position) of the log's end; the directory if the file that should follow is missing."""
+    """Return (file, position) of the log's end; the directory if the next file is missing."""
     file = queue.find(end_offset)
     return (queue.directory, end_offset) if file is None else (file.path, end_offset - file.begin_offset)
 
@@ -312,7 +311,7 @@ def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_proper
 
 
 def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
-    """Check all records from `at` on; return the place after the last good one, or after the last file."""
+    """Check all records from `at` on; return the cursor after the last valid one, or after the last file."""
     number, position, store_timestamp = at
     while number < len(files):
         file = files[number]
@@ -350,7 +349,7 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
 
 
 def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
-    """Return the place after accepted damage, which may be the begin of the next file; None: it is not accepted."""
+    """Return the cursor after accepted damage, which may be the begin of the next file; None: it is not accepted."""
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:
         return None
@@ -361,7 +360,7 @@ def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, not
 
 
 def _places_until(place: BadRecordPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
-    """Yield the bytes from a bad place to the next good record, file by file."""
+    """Yield the bytes from an invalid position to the next valid record, file by file."""
     fault = describe(place)
     for number, file in enumerate(place.files[: good.number + 1]):
         begin = place.position if number == 0 else 0

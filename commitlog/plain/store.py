@@ -1,7 +1,7 @@
-"""A plain store directory as of RocketMQ: its log, and the message store on it, opened together.
+"""A plain store directory in RocketMQ's layout: its log, and the message store on it.
 
-Order of opening: the lock, the state that the last process left, the log, then queues and index, then the checkpoint of
-all of them. `abort` is written before the first change (`store.maintenance.directory`).
+Order of opening: the lock, the state left by the last process, the log, queues and index, and the checkpoint. `abort`
+is written before the first change (`store.maintenance.directory`).
 
 Source: RocketMQ `DefaultMessageStore.load`, `start`.
 """
@@ -39,9 +39,9 @@ class PlainStoreConfig:
 
     Attributes:
         log: of its log.
-        store: of everything else.
-        is_corruption_skipped: open the store although records that were durable are bad, continue after them, and
-            accept this damage: later starts skip the same bytes (`commitlog.plain.accepted_damage`).
+        store: of all other parts.
+        is_corruption_skipped: open the store although durable records are invalid, skip them, and accept this damage:
+            later starts skip the same bytes (`commitlog.plain.accepted_damage`).
     """
 
     log: CommitLogConfig = field(default_factory=CommitLogConfig)
@@ -54,11 +54,11 @@ class PlainStore:
     """An open store.
 
     Attributes:
-        messages: to put, read and find.
+        messages: puts, reads and queries.
         log: its log.
-        lifecycle: to flush, expire and close.
+        lifecycle: flush, retention and close.
         root: its directory.
-        notes: what opening repaired or found, one sentence each.
+        notes: one sentence for each repair or finding at the opening.
     """
 
     messages: MessageStore
@@ -81,7 +81,7 @@ class PlainStore:
 
 
 def _check_nothing(_: Files) -> None:
-    """Do nothing: the directory has only the store."""
+    """Do nothing: the directory contains only the store."""
 
 
 def open_plain_store(
@@ -101,15 +101,15 @@ def open_plain_store(
         path: the store's directory.
         config: settings of the log and of the message store.
         process_id: for `abort`; 0: that of this process.
-        clocks: the machine's, unless a test passes others; the wall clock stamps records.
+        clocks: of the machine; tests may pass others; the wall clock stamps records.
         on_progress: called with the progress of dispatch.
-        check: checks the caller's other files in the directory, and raises if one is invalid: before anything is
-            changed, and while no other process has the directory open.
+        check: checks the caller's other files in the directory and raises if one is invalid; called under the lock,
+            before any change.
 
     Raises:
         store.errors.DirectoryLocked: another process has it open.
         store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
-        store.errors.DiskFull: no space for the recovery; nothing was lost.
+        store.errors.DiskFull: no space for the recovery; no record was lost.
         store.errors.StorageFailed: a file cannot be opened, written or synced.
     """
 
@@ -143,17 +143,17 @@ def open_plain_store(
 
 
 def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
-    """Return the state in which the last process left the log, from the directory of an open store."""
+    """Return the state left by the last process, from the directory of an open store."""
     return exit_with(files, root.path, root.found, is_clean=root.last.is_clean)
 
 
 def exit_with(files: Files, path: str, checkpoint: StoreCheckpoint, *, is_clean: bool) -> LastExit:
-    """Return the state in which the last process left the log: whether cleanly, what was durable, accepted damage.
+    """Return the state left by the last process: clean exit or not, durable part, accepted damage.
 
     Args:
         files: the file system.
         path: of the directory.
-        checkpoint: the found one.
+        checkpoint: the one in the directory.
         is_clean: the store was closed cleanly.
     """
     synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)

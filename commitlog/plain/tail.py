@@ -1,34 +1,33 @@
 """Classifies the position at which a recovering log stops: its end, a torn tail, or corruption.
 
-Zeros from there on are the end. Otherwise the question is whether the bad record was ever durable, because
-then a client may have relied on it. The store timestamps decide, which never decrease along the log: records
-older than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) were synced. A record of the same
-millisecond may have been written after the sync.
+Zeros from there on are the end. Otherwise the question is whether the invalid record was ever durable, because then it
+may have been acknowledged. This is decided by the store timestamps, which never decrease along the log: records older
+than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) were synced. A record of the same millisecond may
+be later than the sync.
 
-The facts of a place:
+The facts of a position:
 
 * `holds_data`: some byte from there on is not zero.
-* `is_foreign`: there is no good record in the whole log, and its first bytes are not the begin of a record.
-* `was_synced`: the bad record, if only its checksum is wrong, or a good one after it, is older than the synced
+* `is_foreign`: the whole log has no valid record, and its first bytes are not the begin of a record.
+* `was_synced`: the invalid record, if only its checksum is wrong, or a valid one after it, is older than the synced
   timestamp.
-* `has_good_after`: a good record is after it.
-* `is_lost_write`: between it and the next good record a whole sector is zero, or only the blank is incomplete that
-  should lead to a later file. A disk writes the sectors of unsynced data in any order; one that was not written
-  still has the zeros from after the log's end. Damage looks different: wrong bytes, or zeros that end inside
-  a sector.
+* `has_good_after`: a valid record follows.
+* `is_lost_write`: between it and the next valid record a whole sector is zero, or only the blank before a later file is
+  incomplete. A disk writes the sectors of unsynced data in any order; an unwritten sector still has the zeros from
+  after the log's end. Damage, in contrast, is wrong bytes, or zeros that end inside a sector.
 
-* `is_one_bit_off`: the bad record is complete, and one changed bit explains its wrong body checksum. No
-  lost write looks like that (CRC-32 is linear: see `dledger.entries.one_bit`), so all of the record reached the disk.
+* `is_one_bit_off`: the invalid record is complete, and one changed bit explains its wrong body checksum. A lost write
+  cannot cause that (CRC-32 is linear: see `dledger.entries.one_bit`), so the whole record reached the disk.
 
-A record counts as good only if it is at its own physical offset, its checksum is correct, and it is not older than the
-last good one before the place. This excludes stale bytes that Java leaves after a truncation, and a body that contains
-the bytes of a record.
+A record counts as valid only if it is at its own physical offset, its checksum is correct, and it is not older than the
+last valid one before the position. This excludes stale bytes that Java leaves after a truncation, and a body that
+contains the bytes of a record.
 
-What cannot be distinguished: other damage of the last record since the last checkpoint (of more than one bit, or in its
-head, topic or properties, which no body checksum covers) looks like a torn write and is cut; so does one whose record
-has a whole sector of zeros.
+Some damage of the last record since the last checkpoint cannot be distinguished from a torn write and is cut: more than
+one changed bit, changes in its header, topic or properties, which the body checksum does not cover, and damage of a
+record with a whole sector of zeros.
 
-Source: RocketMQ `CommitLog.recoverAbnormally`, which cuts at the first bad record whatever it is.
+Source: RocketMQ `CommitLog.recoverAbnormally`, which always cuts at the first invalid record.
 """
 
 from __future__ import annotations
@@ -62,12 +61,12 @@ _TELLING_SIZE: Final = 3
 _SIZE_SIZE: Final = 4
 _MAGIC_SIZE: Final = 4
 _PROPERTIES_LENGTH_SIZE: Final = 2
-# The most zeros at the end of a record: the length of its properties; its topic is not empty.
+# The largest number of zeros at the end of a record: the length of its properties; its topic is not empty.
 _RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
 
 
 class TailVerdict(Enum):
-    """The classification of a place, and what recovery does about it."""
+    """The classification of a position, and the action of recovery."""
 
     END = "the end"
     TORN_TAIL = "a torn tail: cut, with a note"
@@ -75,7 +74,7 @@ class TailVerdict(Enum):
 
 
 class PlaceFacts(NamedTuple):
-    """The facts of a place at which no good record begins; the module's docstring defines each."""
+    """The facts of a position at which no valid record begins; the module's docstring defines each."""
 
     holds_data: bool
     is_foreign: bool
@@ -86,7 +85,7 @@ class PlaceFacts(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A row of the table: the required facts (None: either), and the classification."""
+    """A row of the table: the required facts (None: any), and the classification."""
 
     holds_data: bool | None
     is_foreign: bool | None
@@ -97,11 +96,11 @@ class Case(NamedTuple):
     verdict: TailVerdict
 
     def fits(self, facts: PlaceFacts) -> bool:
-        """Return whether the facts are those of this row."""
+        """Return whether the row matches the facts."""
         return all(asked in (None, found) for asked, found in zip(self[:6], facts, strict=True))
 
 
-# Exactly one row fits any facts.
+# Exactly one row matches any facts.
 CASES: Final = (
     #    data   foreign synced good   lost   one bit
     Case(False, None, None, None, None, None, TailVerdict.END),
@@ -115,7 +114,7 @@ CASES: Final = (
 
 
 class GoodRecord(NamedTuple):
-    """A good record after a bad place.
+    """A valid record after an invalid position.
 
     Attributes:
         number: of its file, as in `BadRecordPlace.files`.
@@ -130,13 +129,13 @@ class GoodRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRecordPlace:
-    """The place at which the scan of a log stopped.
+    """The position at which the scan of a log stopped.
 
     Attributes:
-        files: the file that holds it, and all later ones.
+        files: its file, and all later ones.
         position: in the first of them.
-        last_store_timestamp: of the last good record before it; -1 when there is none in the whole log.
-        is_property_crc_checked: whether a wrong property CRC makes a record a bad one.
+        last_store_timestamp: of the last valid record before it; -1 when there is none in the whole log.
+        is_property_crc_checked: a wrong property CRC makes a record invalid.
     """
 
     files: tuple[MappedFile, ...]
@@ -156,16 +155,16 @@ class BadRecordPlace:
 
 
 def judge(facts: PlaceFacts) -> TailVerdict:
-    """Return the classification of the facts in the table."""
+    """Return the classification of the facts by the table."""
     return next(case.verdict for case in CASES if case.fits(facts))
 
 
 def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
-    """Return the facts of a place, and the next good record.
+    """Return the facts of a place, and the next valid record.
 
     Args:
         place: at which the scan stopped.
-        synced_timestamp: every older record was synced; 0: nothing is known.
+        synced_timestamp: every older record was synced; 0: unknown.
     """
     if not _holds_data(place):
         return PlaceFacts(False, False, False, False, False, False), None
@@ -188,7 +187,7 @@ def find_facts(place: BadRecordPlace, synced_timestamp: int) -> tuple[PlaceFacts
 
 
 def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
-    """Return the next good record after the bad place, if there is one."""
+    """Return the next valid record after the place, if there is one."""
     for number, file in enumerate(place.files):
         view, begin_offset = file.view(), file.begin_offset
         at = place.position if number == 0 else 0
@@ -205,7 +204,7 @@ def find_good_after(place: BadRecordPlace) -> GoodRecord | None:
 
 
 def find_lost_end(record: Record) -> RecordFault | None:
-    """Return the fault of a record whose topic or properties did not reach the disk; None if they did.
+    """Return the fault of a record whose topic or properties did not fully reach the disk; None if they did.
 
     No checksum covers them, and with zeros in their place all lengths are still correct. A text whose part in one
     sector is zero, or which ends with a zero, is not complete.
@@ -230,8 +229,8 @@ def is_one_bit_off(view: memoryview, position: int, offset: int, last_store_time
     Args:
         view: of its file.
         position: in the file.
-        offset: where it is in the log.
-        last_store_timestamp: of the record before; an older record is a stale one after a truncation.
+        offset: in the log.
+        last_store_timestamp: of the record before; an older record is stale, from before a truncation.
     """
     try:
         record = decode(view, position)
@@ -244,12 +243,12 @@ def is_one_bit_off(view: memoryview, position: int, offset: int, last_store_time
     difference = checksum(record.body_view) ^ record.body_crc
     if difference.bit_count() <= 1:
         return bool(difference)
-    # The record does not have the checksum's highest bit.
+    # The record does not store the checksum's highest bit.
     return any(is_one_bit(difference | highest, record.body_size, CRC_32) for highest in (0, 1 << 31))
 
 
 def _has_zero_piece(text: bytes, begin: int) -> bool:
-    """Return whether all bytes of the text in one sector are zero."""
+    """Return whether all bytes of the text in some sector are zero."""
     borders = [0, *range(-begin % SECTOR_SIZE_BYTES, len(text), SECTOR_SIZE_BYTES), len(text)]
     return any(piece and not piece.strip(b"\0") for piece in (text[at:upto] for at, upto in pairwise(borders)))
 
@@ -278,12 +277,12 @@ def _holds_data(place: BadRecordPlace) -> bool:
 
 
 def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | None:
-    """Return the store timestamp of a bad record, if only a checksum of it is wrong.
+    """Return the store timestamp of an invalid record, if only a checksum is wrong.
 
     Args:
         view: of its file.
         position: in the file.
-        offset: where it is in the log.
+        offset: in the log.
     """
     try:
         record = decode(view, position)
@@ -293,7 +292,7 @@ def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | 
 
 
 def _begins_like_a_record(place: BadRecordPlace) -> bool:
-    """Return whether the bytes at the place can be the begin of a record after a torn write."""
+    """Return whether the bytes at the place can be the begin of a torn record."""
     view = place.file.view()
     if place.position + HEAD.size > len(view):
         return False
@@ -302,7 +301,7 @@ def _begins_like_a_record(place: BadRecordPlace) -> bool:
 
 
 def _is_torn_magic(place: BadRecordPlace) -> bool:
-    """Return whether the data end within a magic."""
+    """Return whether the data ends within a magic."""
     following_magic = place.offset + HEAD.size
     if place.file.find_data_end(place.offset) > following_magic:
         return False
@@ -311,19 +310,19 @@ def _is_torn_magic(place: BadRecordPlace) -> bool:
 
 
 def _is_torn_blank(place: BadRecordPlace, good: GoodRecord) -> bool:
-    """Return whether the file ends with a part of the blank that should lead to the good record in a later file."""
+    """Return whether the file ends with an incomplete blank, and the valid record is in a later file."""
     return good.number > 0 and place.file.find_data_end(place.offset) <= place.offset + BLANK_SIZE_MIN
 
 
 def _has_zero_sector(place: BadRecordPlace, good: GoodRecord) -> bool:
-    """Return whether a sector between the place and the next good record is zero; the first one after the place."""
+    """Return whether a whole sector between the place and the next valid record is zero."""
     for number, file in enumerate(place.files[: good.number + 1]):
         view = file.view()
         begin = place.position if number == 0 else 0
         end = len(view)
         if number == good.number:
-            # A sector that the good record shares was written with it; but a record begins with zeros, so it is
-            # also good if a lost sector had only these zeros of it.
+            # A sector shared with the valid record was written with it; but a record begins with zeros, so it is also
+            # valid if a lost sector had only these zeros of it.
             end = good.position - good.position % SECTOR_SIZE_BYTES
             if not bytes(view[end : end + SECTOR_SIZE_BYTES]).strip(b"\0"):
                 end = good.position

@@ -1,14 +1,14 @@
-"""Units of consume queues that point past the end of a plain log: with a time, they prove that the log lost its end.
+"""Detects the loss of the end of a plain log by units of consume queues that point past it.
 
-RocketMQ's checkpoint is older for the log than for the queues: `physicMsgTimestamp` is the time of the last flush
-that its flush service recorded, seconds before the last record even after a clean exit. `logicsMsgTimestamp` is the
-time of the last message that was dispatched. So after a clean exit, which syncs log and queues, the end of the log
-is lost if both are true:
+RocketMQ's checkpoint is older for the log than for the queues: `physicMsgTimestamp` is the last flush that its flush
+service recorded, seconds before the last record even after a clean exit. `logicsMsgTimestamp` is the time of the last
+message that was dispatched. So after a clean exit, which syncs log and queues, the end of the log is lost if both are
+true:
 
-1. messages of a later time than that of the last record were dispatched, or indexed;
+1. messages later than the last record were dispatched or indexed;
 2. units of queues point past the log's end: one to the begin of the next record, or units to two offsets.
 
-One changed bit, in the checkpoint or in a unit, makes only one of them true.
+One changed bit, in the checkpoint or in a unit, makes only one of the conditions true.
 
 Source: RocketMQ `StoreCheckpoint`, `DefaultMessageStore.shutdown`, `ConsumeQueue.putMessagePositionInfoWrapper`.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from store.fs.ports import Files
 
-# Units to this number of offsets past the end are a proof, whatever the offsets.
+# Units to this number of different offsets past the end are a proof, whatever the offsets are.
 _PLACES_MIN: Final = 2
-# The number of newest units of a queue's file that are read.
+# The number of newest units read per queue file.
 UNITS_LOOKED_AT_MAX: Final = 64
 NAME_DIGITS: Final = 20
 
@@ -39,7 +39,7 @@ def are_past_end(newest: Iterable[Units], log_end: int) -> bool:
     """Return whether units prove that there were messages past the end of a log.
 
     Args:
-        newest: units of queues, each run in the order of its queue; read only as far as necessary.
+        newest: units of queues, those of each file in queue order; consumed only as far as necessary.
         log_end: the end of the log.
     """
     places: set[int] = set()
@@ -56,7 +56,7 @@ def are_past_end(newest: Iterable[Units], log_end: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredQueues:
-    """The queues of a store that is not opened yet.
+    """The queues of a store before its opening.
 
     Attributes:
         files: the file system.
@@ -67,7 +67,7 @@ class StoredQueues:
     root: str
 
     def newest_units(self) -> Iterator[Units]:
-        """Yield the newest units of each file of each queue, newest file first; nothing is changed.
+        """Yield the newest units of each file of each queue, newest file first; read-only.
 
         Raises:
             store.errors.StorageFailed: a file cannot be opened.

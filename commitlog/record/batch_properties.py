@@ -1,7 +1,7 @@
-"""Finds names and values in the properties of many records at once, without a loop over messages.
+"""Finds names and values in the properties of many records, vectorized.
 
-They are joined in one buffer and split at each 0x02; names are found by comparing the eight bytes after a split.
-The result equals that of `commitlog.record.properties.decode_properties`.
+The properties are joined in one buffer and split at each 0x02; names are compared with the eight bytes after each
+split. The result equals that of `commitlog.record.properties.decode_properties`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from store.model.message import KEYS, UNIQUE_KEY
 if TYPE_CHECKING:
     from store.model.dispatch_batch import Int64s
 
-# After the joined properties, so that a name can be compared with eight bytes anywhere.
+# Bytes after the joined properties, so that eight bytes can be compared at any position.
 PADDING: Final = bytes(16)
 SEPARATOR: Final = b"\x02"
 _NAME_SIZE: Final = 8
@@ -29,7 +29,7 @@ class BatchProperties:
     """The properties of many records, split into parts of name, 0x01, value.
 
     Args:
-        data: all the bytes, and at least `PADDING` after them.
+        data: all properties, and at least `PADDING` bytes after them.
         row_begins: begin of the properties of each record.
         part_begins: begin of each part, ascending.
         part_ends: end of each part.
@@ -69,7 +69,7 @@ class BatchProperties:
 
     @classmethod
     def _joined(cls, view: memoryview, begins: Int64s, ends: Int64s) -> BatchProperties:
-        """Join the properties, cut out one by one."""
+        """Join the properties, copied one by one."""
         pieces = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         joined = b"".join((SEPARATOR, SEPARATOR.join(pieces), SEPARATOR, PADDING))
         data: Bytes = np.frombuffer(joined, np.uint8)
@@ -78,9 +78,9 @@ class BatchProperties:
         return cls(data, row_begins, separators[:-1] + 1, separators[1:])
 
     def find(self, name: str) -> tuple[Int64s, Int64s, Int64s]:
-        """Return, for each row that has a property `name` that is not empty, row, begin and end of its value.
+        """Return row, begin and end of the value for each row with a non-empty property `name`.
 
-        Of several in one row the last one counts.
+        In each row the last occurrence counts.
         """
         wanted = f"{name}{NAME_VALUE_SEPARATOR}".encode()
         head = wanted[:_NAME_SIZE]
@@ -90,7 +90,7 @@ class BatchProperties:
         for at in range(_NAME_SIZE, len(wanted)):
             found = found[self.data[self.part_begins[found] + at] == wanted[at]]
         begins, ends = self.part_begins[found] + len(wanted), self.part_ends[found]
-        # The padding cannot be part of a value, but an empty value is none.
+        # The padding cannot be part of a value; an empty value does not count.
         begins, ends = begins[begins < ends], ends[begins < ends]
         rows = np.searchsorted(self.row_begins, begins, "right") - 1
         is_last = np.ones(len(rows), np.bool_)
@@ -98,7 +98,7 @@ class BatchProperties:
         return rows[is_last], begins[is_last], ends[is_last]
 
     def keys(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return rows, begins and ends of all keys: UNIQ_KEY as it is, then KEYS, split at each space."""
+        """Return rows, begins and ends of all keys: UNIQ_KEY, then KEYS split at each space."""
         unique_rows, unique_begins, unique_ends = self.find(UNIQUE_KEY)
         rows, begins, ends = self.find(KEYS)
         if len(rows):
@@ -106,7 +106,7 @@ class BatchProperties:
             places = np.searchsorted(begins, spaces, "right") - 1
             spaces = spaces[(places >= 0) & (spaces < ends[places])]
             if len(spaces):
-                # The n-th begin and the n-th end belong together, for the values do not overlap.
+                # The n-th begin belongs to the n-th end, because the values do not overlap.
                 values, value_rows = begins, rows
                 begins = np.sort(np.concatenate((begins, spaces + 1)))
                 ends = np.sort(np.concatenate((ends, spaces)))

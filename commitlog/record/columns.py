@@ -1,7 +1,7 @@
-"""Converts records to columns for queues and index, without a loop over messages in Python.
+"""Converts records to columns for queues and index, vectorized.
 
-Fields are gathered from all records at once (`commitlog.record.rows`); the only work for each single record is to copy
-out its topic and its properties, which are joined and searched together (`commitlog.record.batch_properties`).
+Fields are gathered from all records at once (`commitlog.record.rows`); the only work per record is copying its topic
+and its properties, which are joined and searched together (`commitlog.record.batch_properties`).
 
 Source of the rules: RocketMQ `CommitLog.checkMessageAndReturnSize`, `IndexService.buildIndex`,
 `CommitLogDispatcherBuildConsumeQueue`.
@@ -34,7 +34,7 @@ from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# Half of what `java_hashes` takes: there is room for one more record, and for bringing them together in equal rows.
+# Half of the limit of `java_hashes`, which leaves space for one more record and for rows of equal length.
 _CHUNK_SIZE: Final = TEXTS_SIZE_MAX // 2
 
 
@@ -48,19 +48,18 @@ def columns(
     is_property_crc_checked: bool = False,
     levels_ms: Sequence[int] = DELAY_LEVELS_MS,
 ) -> DispatchBatch:
-    """Return the columns of records up to the first bad one; `find_fault` returns the fault of that.
+    """Return the columns of records up to the first invalid one, whose fault `find_fault` returns.
 
-    Checked are, for each record, its magic, its lengths, its physical offset, and, if requested,
-    its checksums.
+    Magic, lengths and physical offset of each record are checked, and its checksums if requested.
 
     Args:
-        view: holds the records.
-        starts: where each begins, ascending; within the view with their sizes, as `commitlog.record.scan.walk` finds.
+        view: contains the records.
+        starts: positions of the records, ascending, from `commitlog.record.scan.walk`.
         sizes: of each.
         base_offset: of the view's first byte in the log.
-        is_body_checked: whether bodies are compared with their CRC.
+        is_body_checked: compare bodies with their CRC.
         is_property_crc_checked: the same for property CRCs.
-        levels_ms: how long a message of each delay level waits.
+        levels_ms: the delay of each delay level.
     """
     if 0 < len(starts) <= FEW_RECORDS_MAX and not (is_body_checked or is_property_crc_checked):
         few = few_columns(view, starts, sizes, base_offset, levels_ms)
@@ -85,9 +84,9 @@ def count_good(
     is_body_checked: bool = False,
     is_property_crc_checked: bool = False,
 ) -> tuple[int, Int64s]:
-    """Return the number of good records before the first bad one, and their store timestamps.
+    """Return the number of valid records before the first invalid one, and their store timestamps.
 
-    The arguments are those of `columns`, which checks the same.
+    Arguments and checks are those of `columns`.
     """
     rows = _good_rows(
         view,
@@ -136,15 +135,15 @@ def batch_of(
     *,
     has_keys: bool = True,
 ) -> DispatchBatch:
-    """Return the columns of good records.
+    """Return the columns of valid records.
 
     Args:
-        view: holds the records.
+        view: contains the records.
         rows: of the records, ascending.
         base_offset: of the view's first byte in the log.
-        begin: where the range begins, in the view.
-        levels_ms: as of `columns`.
-        has_keys: whether keys are looked for; for queues alone they are not needed.
+        begin: of the range, in the view.
+        levels_ms: see `columns`.
+        has_keys: extract keys; queues do not need them.
     """
     sys_flags = rows.fields["sys_flag"].astype(np.int32)
     queues, numbers = queue_numbers(view, rows)
@@ -178,9 +177,9 @@ def _store_timestamps(view: memoryview, rows: RecordRows) -> Int64s:
 def _hashes(
     view: memoryview, rows: RecordRows, queues: Sequence[QueueKey], numbers: Int32s, *, has_keys: bool
 ) -> tuple[Int64s, Int64s, Int32s]:
-    """Return the tags codes, and rows and hashes of all keys, if these are requested."""
+    """Return the tags codes, and rows and hashes of all keys, if requested."""
     tags_codes = np.zeros(len(rows.begins), np.int64)
-    # There are many queues of one topic.
+    # Topics are decoded once, because many queues belong to one topic.
     by_topic = {topic: key_prefix_hash(topic) for topic in {queue.topic for queue in queues}} if has_keys else {}
     prefixes = np.array([by_topic.get(queue.topic, 0) for queue in queues], np.uint32)
     all_rows, all_hashes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
@@ -199,7 +198,7 @@ def _hashes(
 
 
 def _chunks(rows: RecordRows) -> Iterator[tuple[int, int]]:
-    """Split the rows into ranges whose properties, joined, can be hashed at once."""
+    """Split the rows into ranges whose joined properties can be hashed at once."""
     sizes = np.cumsum(rows.ends - rows.properties_begins + 1)
     first, count, done = 0, len(sizes), 0
     while first < count:

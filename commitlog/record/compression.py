@@ -1,4 +1,4 @@
-"""Bodies that a client has compressed. The store keeps them compressed; only a reader at the edge decompresses them.
+"""Compressed bodies. Clients compress them, the store keeps them compressed, and readers decompress them.
 
 The checksum of a record covers the stored bytes. Source: RocketMQ `CompressionType`, `CompressorFactory`: zlib is the
 format of RFC 1950, LZ4 its frame format, Zstandard its frames.
@@ -18,7 +18,7 @@ from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The largest decompressed body: a small one can expand to a thousand times its size.
+# The largest decompressed body: a small body can expand to a thousand times its size.
 UNCOMPRESSED_SIZE_MAX: Final = 64 << 20
 
 
@@ -30,7 +30,7 @@ class UnreadableBody(StoreError):
 
 
 def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSED_SIZE_MAX) -> bytes:
-    """Return the decompressed body; one that is not compressed unchanged.
+    """Return the decompressed body; an uncompressed one is returned unchanged.
 
     Args:
         sys_flag: of the message.
@@ -70,7 +70,7 @@ def _uncompress_lz4(body: bytes, length_max: int) -> tuple[bytes, bool]:
 
 
 def _uncompress_zstd(body: bytes, length_max: int) -> tuple[bytes, bool]:
-    # The reader bounds the output, but does not show whether the frame was complete; the call below does the reverse.
+    # The reader bounds the output but does not detect an incomplete frame; the call below does the reverse.
     with zstandard.ZstdDecompressor().stream_reader(body) as reader:
         content = reader.read(length_max)
     if len(content) == length_max:

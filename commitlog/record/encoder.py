@@ -1,10 +1,10 @@
-"""Converts messages to record bytes: checks them first, then encodes many at once.
+"""Converts messages to record bytes: checks them, then encodes many at once.
 
-A put has two steps. `RecordEncoder.prepare` does all checks, and all work that does not depend on the
-position in the log; `PreparedRecords` fills in offsets and store timestamp.
+A put has two steps. `RecordEncoder.prepare` does all checks, and all work that does not depend on the position in the
+log; `PreparedRecords` fills in offsets and store timestamp.
 
 V2 is chosen where a topic is longer than the 127 bytes that V1 can express. RocketMQ counts UTF-16 units, which is the
-same for all names that it allows, and would make unreadable records of the others.
+same for all names that it allows, and would write unreadable records for the others.
 
 Source: RocketMQ `MessageExtEncoder`, `CommitLog.DefaultAppendMessageCallback`.
 """
@@ -46,7 +46,7 @@ _LENGTH: Final = struct.Struct(">h")
 _PORT_MAX: Final = 65_535
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
-# Names and hosts whose bytes an encoder caches; when there are more, the cache is cleared.
+# Names and hosts whose bytes an encoder caches; a full cache is cleared.
 _KEPT_MAX: Final = 4096
 _PROPERTY_END: Final = b"\x02"
 _CRC_ROOM: Final = bytes(CRC_SIZE)
@@ -60,7 +60,7 @@ class _Topic(NamedTuple):
 
 
 class PreparedRecords:
-    """Records that lack only their offsets and their store timestamp.
+    """Records without their offsets and store timestamps.
 
     Attributes:
         sizes: bytes of each record.
@@ -83,10 +83,10 @@ class PreparedRecords:
         return len(self.sizes)
 
     def encode(self, physical_offset: int, queue_offsets: Sequence[int], store_timestamp: int) -> memoryview:
-        """Return the records, one after the other, in memory of their own.
+        """Return the records, contiguous in new memory.
 
         Args:
-            physical_offset: of the first record; the next one follows it at once.
+            physical_offset: of the first record; the others follow without gaps.
             queue_offsets: one for each record.
             store_timestamp: of all of them; milliseconds since 1970.
         """
@@ -106,8 +106,8 @@ class PreparedRecords:
     def encode_each(self, queue_offsets: Sequence[int], store_timestamp: int) -> list[bytes]:
         """Return the records one by one, with physical offset 0.
 
-        This is for the replicated log, which writes the physical offset itself, at `PHYSICAL_OFFSET_POSITION`; so
-        there is no property CRC, which would cover it.
+        For the replicated log, which writes the physical offset itself, at `PHYSICAL_OFFSET_POSITION`; so there is no
+        property CRC, which would cover it.
         """
         assert not self._has_property_crc
         data = self.encode(0, queue_offsets, store_timestamp)
@@ -133,9 +133,9 @@ class RecordEncoder:
 
     Args:
         store_host: the node that appends them.
-        max_message_size: bytes of a body at most.
-        has_property_crc: whether each record ends with a property CRC (RocketMQ `enabledAppendPropCRC`).
-        check_topic: raises `IllegalMessage` for a topic to which no message may be put.
+        max_message_size: largest size of a body in bytes.
+        has_property_crc: append a property CRC to each record (RocketMQ `enabledAppendPropCRC`).
+        check_topic: raises `IllegalMessage` for a topic that accepts no messages.
     """
 
     def __init__(
@@ -158,12 +158,12 @@ class RecordEncoder:
         """Check `messages` and encode everything that does not depend on their position.
 
         Raises:
-            IllegalMessage: one cannot be stored; the error has its fault. None is prepared.
+            IllegalMessage: a message cannot be stored; the error has its fault. No message is prepared.
         """
         parts: list[bytes] = []
         sizes: list[int] = []
         timestamp_positions: list[int] = []
-        # The hot loop of a put: names are bound once, nothing is computed twice.
+        # The hot loop of a put, so lookups are hoisted out of it.
         topics, born_hosts, checksum, mask = self._topics, self._born_hosts, crc32, CRC_MASK
         size_max, has_property_crc = self._max_message_size, self._has_property_crc
         store_host, store_host_flag = self._store_host, self._store_host_flag
@@ -257,7 +257,7 @@ def _encode_host(host: Host, field: str) -> bytes:
 
 
 def _with_room_for_crc(raw: bytes) -> bytes:
-    """Return properties with 20 bytes after them, which the property CRC goes into."""
+    """Return properties with 20 bytes after them for the property CRC."""
     if raw and not raw.endswith(_PROPERTY_END):
         raw += _PROPERTY_END
     if len(raw) + CRC_SIZE > PROPERTIES_SIZE_MAX:

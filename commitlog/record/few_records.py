@@ -1,7 +1,7 @@
 """The columns of a few records for queues and index, computed record by record.
 
-The same as `commitlog.record.columns`, whose NumPy calls cost as much for one record as for a hundred: after a small
-put this way takes a tenth of the time.
+Equivalent to `commitlog.record.columns`, whose NumPy calls cost as much for one record as for a hundred: for a small
+put this takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from store.model.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-# Up to this number it is faster than `columns`.
+# Up to this number of records it is faster than `columns`.
 FEW_RECORDS_MAX: Final = 24
 _NOT_QUEUED: Final = TRANSACTION_PREPARED_TYPE | INNER_BATCH
 
@@ -33,14 +33,14 @@ def few_columns(
     base_offset: int,
     levels_ms: Sequence[int],
 ) -> DispatchBatch | None:
-    """Return the columns of records; None if one of them is not good. Checksums are not checked.
+    """Return the columns of records; None if one of them is invalid. Checksums are not checked.
 
     Args:
-        view: holds the records.
-        starts: where each begins, ascending; at least one.
+        view: contains the records.
+        starts: their positions, ascending; at least one.
         sizes: of each.
         base_offset: of the view's first byte in the log.
-        levels_ms: how long a message of each delay level waits.
+        levels_ms: the delay of each delay level.
     """
     records: list[Record] = []
     for start, size in zip(starts, sizes, strict=True):
@@ -61,7 +61,7 @@ def _batch(records: Sequence[Record], levels_ms: Sequence[int]) -> DispatchBatch
     key_rows: list[int] = []
     hashes: list[int] = []
     for row, record in enumerate(records):
-        # By its bytes: different names that are not UTF-8 may be decoded to the same text.
+        # Keyed by bytes: different names that are not UTF-8 may be decoded to the same text.
         name = record.topic_view.tobytes()
         queue = queues.get((name, record.queue_id))
         if queue is None:
@@ -93,7 +93,7 @@ def _batch(records: Sequence[Record], levels_ms: Sequence[int]) -> DispatchBatch
 
 
 def _keys(properties: dict[str, str]) -> Iterable[str]:
-    """Return all keys: UNIQ_KEY as it is, then KEYS, split at each space."""
+    """Return all keys: UNIQ_KEY, then KEYS split at each space."""
     unique_key, keys = properties.get(UNIQUE_KEY), properties.get(KEYS)
     found = [unique_key] if unique_key else []
     return found + [key for key in keys.split(" ") if key] if keys else found

@@ -1,11 +1,11 @@
 r"""The properties of a message, as bytes: name, 0x01, value, 0x02, and so on, in UTF-8.
 
-The last 0x02 may be missing (RocketMQ 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4 leave it out). Decoding follows RocketMQ: split
-at 0x02; a part counts when it has a name and a value; its name ends at the first 0x01; of equal names the last counts.
-So a property with an empty value is stored and not read.
+The last 0x02 may be missing (RocketMQ 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4 omit it). Decoding follows RocketMQ: split at
+0x02; a part counts when it has a name and a value; its name ends at the first 0x01; of equal names the last counts. So
+a property with an empty value is stored but not read.
 
-The property CRC is one more property, of 20 bytes, at the very end: `__CRC32#`, 0x01, ten digits, 0x02. The digits
-are those of the CRC-32 (31 bits) of all bytes of the record before it, the *lowest first*, with zeros after.
+The property CRC is one more property, of 20 bytes, at the very end: `__CRC32#`, 0x01, ten digits, 0x02. The digits are
+those of the CRC-32 (31 bits) of all bytes of the record before it, the *lowest first*, with zeros after.
 
 Source: RocketMQ `MessageDecoder.messageProperties2String`, `string2messageProperties`, `createCrc32`.
 """
@@ -32,7 +32,7 @@ _NAME_END: Final = NAME_VALUE_SEPARATOR.encode()
 
 
 class RawProperties(Mapping[str, str]):
-    """Stored properties, decoded on access; they can be stored again without a change.
+    """Stored properties, decoded on access; the original bytes are kept.
 
     Attributes:
         raw: the bytes.
@@ -49,7 +49,7 @@ class RawProperties(Mapping[str, str]):
         return (self._names_and_values() if decoded is None else decoded)[name]
 
     def find(self, name: str) -> str | None:
-        """Return one value, without decoding the others if the result is certainly the same; None: there is none."""
+        """Return one value, without decoding the others where possible; None: there is none."""
         if self._decoded is None:
             raw, mark = self.raw, name.encode() + _NAME_END
             begin = raw.find(mark)
@@ -83,19 +83,20 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
     for part in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, _, value = part.partition(NAME_VALUE_SEPARATOR)
         if name and value:
-            # A repeated name moves to the end, as if it occurred only there.
+            # A repeated name keeps only its last position.
             properties.pop(name, None)
             properties[name] = value
     return properties
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the bytes of `properties`, in their order, with 0x02 after the last; a property CRC is left out.
+    """Return the bytes of `properties`, in order, with 0x02 after the last; a property CRC is omitted.
 
     Raises:
-        IllegalMessage: a name is empty, one holds a separator or is no text, or all are more than 32,767 bytes.
+        IllegalMessage: a name is empty, a name or value contains a separator or is not valid text, or the total exceeds
+            32,767 bytes.
     """
-    # Not isinstance, which asks the abstract base class and takes ten times as long.
+    # Not isinstance, which calls the abstract base class and takes ten times as long.
     if type(properties) is RawProperties:
         return _checked_raw(properties.raw)
     if not properties:
@@ -104,7 +105,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         properties = {name: value for name, value in properties.items() if name != CRC_NAME}
     text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if properties else ""
     count = len(properties)
-    # The expected number of separators: so none is inside a name or a value.
+    # The expected number of separators shows that none is inside a name or a value.
     if text.count("\x01") != count or text.count("\x02") != count or "" in properties:
         raise _illegal(properties)
     try:
@@ -117,7 +118,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def without_property_crc(raw: bytes) -> bytes:
-    """Return properties without any property CRC."""
+    """Return the properties without the property CRC."""
     return _CRC_PROPERTY.sub(b"", raw) if _CRC_HEAD in raw else raw
 
 
@@ -127,7 +128,7 @@ def encode_property_crc(checksum: int) -> bytes:
 
 
 def find_property_crc(raw: bytes | memoryview) -> int | None:
-    """Return the checksum that `raw` ends with, as a property CRC; None if there is none, -1 if it is no number."""
+    """Return the property CRC at the end of `raw`; None if there is none, -1 if it is not a number."""
     tail = bytes(raw[-CRC_SIZE:])
     if len(tail) != CRC_SIZE or not tail.startswith(_CRC_HEAD):
         return None

@@ -1,9 +1,9 @@
-"""Numbers the queues of many records: NumPy compares all topics at once.
+"""Numbers the queues of many records: all topics are compared at once with NumPy.
 
-A topic is compared in pieces of eight bytes. Rows are grouped by a hash of their pieces and their queue id;
-then each is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of
-the hash. If two queues collide in it, as with more than a few hundred queues, rows are sorted by the
-whole hash. If that collides, too, which almost never happens, rows are processed one by one.
+A topic is compared in pieces of eight bytes. Rows are grouped by a hash of their pieces and their queue id; then each
+is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of the hash.
+If two queues collide in it, as with more than a few hundred queues, rows are sorted by the whole hash. If that
+collides, too, which is extremely rare, rows are processed one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MASKS: Final = np.array([(1 << 8 * size) - 1 for size in range(_PIECE + 1)], np
 
 
 def queue_numbers(view: memoryview, rows: RecordRows) -> tuple[list[QueueKey], Int32s]:
-    """Return the queues that occur, in order of first occurrence, and each row's."""
+    """Return the distinct queues in order of first occurrence, and the number of each row's queue."""
     if not len(rows):
         return [], np.empty(0, np.int32)
     groups = _groups(np.frombuffer(view, np.uint8), rows)
@@ -38,10 +38,10 @@ def queue_numbers(view: memoryview, rows: RecordRows) -> tuple[list[QueueKey], I
 
 
 def _groups(data: Bytes, rows: RecordRows) -> tuple[Int64s, Int64s] | None:
-    """Return for each row the first row of its queue, and these first rows; None: a hash does not distinguish them."""
+    """Return for each row the first row of its queue, and the list of first rows; None: the hash collides."""
     sizes = rows.topic_ends - rows.topic_begins
     if rows.topic_begins[-1] + max(int(sizes.max()), 1) + _PIECE > len(data):
-        # The last pieces would reach past the buffer.
+        # The last pieces would exceed the buffer.
         data = np.concatenate((data, np.zeros(_PIECE, np.uint8)))
     queue_ids = rows.fields["queue_id"].astype(np.int64).view(np.uint64)
     marks = (queue_ids << np.uint64(32) ^ sizes.view(np.uint64)) * _ODD
@@ -64,7 +64,7 @@ def _firsts_by_table(marks: NDArray[np.uint64]) -> Int64s:
     """Return for each row the first one with the same slot in a table."""
     slots = ((marks * _ODD) >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
     table = np.zeros(1 << _TABLE_BITS, np.int64)
-    # Of several writes to one slot the last one counts, which is the first row.
+    # Rows are written in reverse order, so that the first row of a slot is written last.
     table[slots[::-1]] = np.arange(len(marks) - 1, -1, -1)
     firsts: Int64s = table[slots]
     return firsts

@@ -1,9 +1,9 @@
-"""The bytes of one message record: layout, lazy decoding, and the checks of a good record.
+"""The bytes of one message record: layout, lazy decoding, and validation.
 
 Not here: encoding (`commitlog.record.encoder`), scanning many records (`commitlog.record.scan`).
 
-All integers are big-endian and signed. b and s are 8, or 20 for an IPv6 host (`store.model.sys_flag`); the
-offsets of the second column are those for b = s = 8:
+All integers are big-endian and signed. b and s are 8, or 20 for an IPv6 host (`store.model.sys_flag`); the offsets of
+the second column are those for b = s = 8:
 
 | field | offset | size | type | meaning |
 | ----- | -----: | ---: | ---- | ------- |
@@ -53,7 +53,7 @@ BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 # size, magic: of a record and of a blank
 HEAD: Final = struct.Struct(">ii")
 BLANK_SIZE_MIN: Final = 8
-# The bytes for a blank after a record: Java's rule for whether a record fits into a file.
+# Bytes reserved for a blank after a record: Java's rule for whether a record fits into a file.
 END_SIZE_MIN: Final = BLANK_SIZE_MIN
 
 QUEUE_OFFSET_POSITION: Final = 20
@@ -82,7 +82,7 @@ RECORD_SIZE_MIN: Final = FIELDS_SIZE + 1 + 2
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 
-# As the table above has them: size, magic, body_crc, … store_host, reconsume_times, prepared offset, body length.
+# As in the table above: size, magic, body_crc, … store_host, reconsume_times, prepared offset, body length.
 _Fields = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
 
 
@@ -91,8 +91,8 @@ class RecordFault(NamedTuple):
 
     Attributes:
         position: of the wrong field, in the buffer.
-        expected: what should be there.
-        found: what is there.
+        expected: the expected value.
+        found: the actual value.
     """
 
     position: int
@@ -101,14 +101,14 @@ class RecordFault(NamedTuple):
 
 
 class BadRecord(Exception):
-    """There is no good record at the requested place."""
+    """There is no valid record at the requested position."""
 
     def __init__(self, fault: RecordFault) -> None:
         super().__init__(f"byte {fault.position}: expected {fault.expected}, found {fault.found}")
         self.fault = fault
 
     def in_file(self, path: str) -> CorruptData:
-        """Return the error for a known file."""
+        """Convert to the error with the file's path."""
         return CorruptData(path, *self.fault)
 
 
@@ -116,7 +116,7 @@ class Record:
     """A view of one record, created by `decode`: decoded on access, valid as long as the buffer; a `StoredMessage`.
 
     Attributes:
-        view: has the record.
+        view: contains the record.
         position: of its first byte in `view`.
     """
 
@@ -160,17 +160,17 @@ class Record:
 
     @property
     def flag(self) -> int:
-        """The client's own."""
+        """The flag of the application."""
         return self._fields[4]
 
     @property
     def queue_offset(self) -> int:
-        """Place in the queue; 0 for prepared and rolled-back messages, which are in none."""
+        """Offset in the queue; 0 for prepared and rolled-back messages, which are in no queue."""
         return self._fields[5]
 
     @property
     def physical_offset(self) -> int:
-        """Where the record begins, as it says itself."""
+        """The record's own field for its offset in the log."""
         return self._fields[6]
 
     @property
@@ -185,22 +185,22 @@ class Record:
 
     @property
     def born_host(self) -> Host:
-        """The client."""
+        """Address of the client."""
         return _host(self._fields[9])
 
     @property
     def store_timestamp(self) -> int:
-        """When it was appended: milliseconds since 1970."""
+        """Time of the append: milliseconds since 1970."""
         return self._fields[10]
 
     @property
     def store_host(self) -> Host:
-        """The node that appended it."""
+        """Address of the node that appended it."""
         return _host(self._fields[11])
 
     @property
     def reconsume_times(self) -> int:
-        """How often it was given back."""
+        """Number of redeliveries."""
         return self._fields[12]
 
     @property
@@ -237,7 +237,7 @@ class Record:
         return self.view[end - self._topic_size : end]
 
     def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Return whether the record says that it is at this offset of this queue; the topic is UTF-8."""
+        """Return whether the record's fields match this offset of this queue; the topic is UTF-8."""
         return self._fields[5] == queue_offset and self._fields[3] == queue_id and self.topic_view.tobytes() == topic
 
     @property
@@ -247,7 +247,7 @@ class Record:
 
     @property
     def properties(self) -> RawProperties:
-        """Names and values as RocketMQ's decoder gives them; the stored bytes in `raw`."""
+        """Names and values as decoded by RocketMQ; `raw` has the stored bytes."""
         return RawProperties(self.view[self._properties_position : self.position + self._fields[0]].tobytes())
 
     @property
@@ -257,7 +257,7 @@ class Record:
 
     @property
     def message(self) -> Message:
-        """What was put; to put it again gives the same bytes, but for offsets, store timestamp and store host."""
+        """The message; putting it again gives the same bytes except offsets, store timestamp and store host."""
         _, _, _, queue_id, flag, _, _, sys_flag, born_timestamp, *_ = fields = self._fields
         return Message(
             topic=self.topic,
@@ -279,13 +279,13 @@ class Record:
         is_body_checked: bool = True,
         is_property_crc_checked: bool = False,
     ) -> RecordFault | None:
-        """Return the fault of the record; None if it is good.
+        """Return the fault of the record; None if it is valid.
 
         Args:
-            physical_offset: where it begins in the log; None: not known.
+            physical_offset: its offset in the log; None: unknown.
             is_body_checked: compare the body with its CRC.
-            is_property_crc_checked: check the property CRC, too, where there is one. Only a store with
-                `enabledAppendPropCRC` writes it; elsewhere a client may have put anything under that name.
+            is_property_crc_checked: check the property CRC, too, if there is one. Only a store with
+                `enabledAppendPropCRC` writes it; elsewhere a client may have used the same name.
         """
         if physical_offset is not None and self._fields[6] != physical_offset:
             position = self.position + PHYSICAL_OFFSET_POSITION
@@ -308,12 +308,12 @@ class Record:
 
 
 def decode(view: memoryview, position: int, end: int | None = None) -> Record:
-    """Return the record that begins at `position`; its lengths are checked, its checksums are not (`Record.check`).
+    """Return the record that begins at `position`; lengths are checked, checksums are not (`Record.check`).
 
     Args:
-        view: holds the record; the record is valid as long as it is.
+        view: contains the record, which is valid as long as the view.
         position: in `view`.
-        end: where the record must have ended; None: with the view.
+        end: upper bound of the record's end; None: the end of the view.
 
     Raises:
         BadRecord: there is none.
@@ -341,7 +341,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
     if record_end <= end and body_position <= topic_position < record_end:
         topic_size, width = -1, 1
         if magic == MAGIC_V1:
-            # The byte is signed: above 127 it is a negative length.
+            # The byte is signed: a value above 127 is a negative length.
             topic_size = view[topic_position] if view[topic_position] <= TOPIC_LENGTH_MAX_V1 else -1
         elif magic == MAGIC_V2 and topic_position + 2 <= record_end:
             topic_size, width = _SHORT.unpack_from(view, topic_position)[0], 2
@@ -358,7 +358,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
 def find_fault(
     view: memoryview, position: int, end: int, *, physical_offset: int | None, is_property_crc_checked: bool = False
 ) -> RecordFault | None:
-    """Return the fault of the record at `position`; None if it is good.
+    """Return the fault of the record at `position`; None if it is valid.
 
     The arguments are those of `decode` and `Record.check`.
     """
@@ -379,7 +379,7 @@ def _host(data: bytes) -> Host:
 
 
 def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> RecordFault:
-    """Return why `decode` refused a record, in the order of the fields."""
+    """Return the first fault, in the order of the fields, for which `decode` refused a record."""
     size, magic, body_size = fields[0], fields[1], fields[14]
     if magic not in MAGICS:
         return RecordFault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")

@@ -1,9 +1,8 @@
-"""Finding the next good record after damage, or after any place in a file.
+"""Finds the next valid record after damage, or after any position in a file.
 
-How the search is not led astray: what a bad record says of its size is a hint, never a fact. A place counts only if a
-record begins there that is good in every way that can be checked: magic, lengths that agree, its own physical offset
-and its checksum. The physical offset ties a record to its place, so that neither stale bytes nor a body that
-looks like a record are taken for one.
+The size field of an invalid record is only a hint. A position is accepted only if all checks of the record there
+succeed: magic, consistent lengths, its own physical offset and its checksum. The physical offset excludes stale bytes
+and bodies that look like records.
 """
 
 from __future__ import annotations
@@ -34,28 +33,29 @@ from store.model.topics import DLEDGER_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Bytes that are searched for a magic at a time.
+# Bytes searched for a magic at a time.
 _SEARCH_SIZE: Final = 1 << 20
-# Bytes of bodies that a search reads in vain at most: damage that looks like records must not cost without end.
+# Limit of the bytes that a search may read without finding a record, so that damage that looks like records has a
+# bounded cost.
 _WASTE_SIZE_MAX: Final = 1 << 30
 _INT: Final = struct.Struct(">i")
 _MAGIC_HEAD: Final = b"\xda\xa3\x20"
 
 
 def resync(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return the position of the next good record (or its entry) after the bad one at `position`; `end` if none.
+    """Return the position of the next valid record (or its entry) after the invalid one at `position`; `end` if none.
 
-    Where the bad record says that it ends is tried first; so is what its lengths add up to, and if both lead to a good
-    record, the nearer one is taken. Otherwise the bytes after `position` are searched for a magic. What was found is
-    good in every way that can be checked. A blank that reaches to the end of the view counts as the end.
+    First the ends of the invalid record by its size field and by the sum of its lengths are tried; if both lead to a
+    valid record, the nearer one is used. Otherwise the bytes after `position` are searched for a magic. The result
+    passes all checks. A blank up to the end of the view counts as the end.
 
-    The cost is one pass over the bytes, and the checksums of what looks like a record in its place; when these took
-    more than 1 GiB in vain, the search is given up.
+    The cost is one pass over the bytes, and the checksums of candidates; after 1 GiB of candidates without a valid
+    record the search ends.
 
     Args:
         view: of one file.
-        position: of the bad record (or its entry).
-        end: of what was written.
+        position: of the invalid record (or its entry).
+        end: of the written part.
         base_offset: of the view's first byte in the log.
         header_size: 48 in the replicated log, else 0.
     """
@@ -72,9 +72,9 @@ def resync(view: memoryview, position: int, end: int, *, base_offset: int, heade
 
 
 def find_good(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:
-    """Return the position of the first good record (or its entry) at or after any `position`; `end` if none.
+    """Return the position of the first valid record (or its entry) at or after any `position`; `end` if none.
 
-    The arguments are those of `resync`, and so is the cost.
+    Arguments and cost are those of `resync`.
     """
     waste = 0
     for candidate in _magics(view, position + header_size, end):
@@ -93,10 +93,10 @@ def is_entry_kind(magic: int, channel: int) -> bool:
 
 
 def is_clients_record(body: memoryview) -> bool:
-    """Return whether the body of an entry is a client's record, for one whose header says that a leader wrote it.
+    """Return whether the body of an entry is a client's record, although its header marks it as a leader's.
 
-    No checksum covers the channel of an entry, and a scan does not check its magic: one changed bit must not make a
-    client's message one that is in no queue.
+    No checksum covers the channel of an entry, and a scan does not check its magic: one changed bit must not hide a
+    client's message.
     """
     try:
         return decode(body, 0).topic != DLEDGER_TOPIC
@@ -105,9 +105,9 @@ def is_clients_record(body: memoryview) -> bool:
 
 
 def _claimed_ends(view: memoryview, position: int, end: int, header_size: int) -> set[int]:
-    """Return the possible ends of a bad record: by its own size, its lengths and its entry's size.
+    """Return the possible ends of an invalid record: by its size field, its lengths and its entry's size.
 
-    The -1 of lengths that end nowhere is among them, so that there is only one claim where all agree.
+    It includes -1 for inconsistent lengths; if all agree, there is only one end.
     """
     start = position + header_size
     if end - start < HEAD.size:
@@ -119,7 +119,7 @@ def _claimed_ends(view: memoryview, position: int, end: int, header_size: int) -
 
 
 def _end_by_lengths(view: memoryview, position: int, end: int) -> int:
-    """Return the end of a record at `position` by the lengths of its parts, whatever its size field; -1: impossible."""
+    """Return the end of a record at `position` by the lengths of its parts, ignoring its size field; -1: impossible."""
     if end - position < RECORD_SIZE_MIN:
         return -1
     magic, sys_flag = HEAD.unpack_from(view, position)[1], _INT.unpack_from(view, position + SYS_FLAG_POSITION)[0]
@@ -148,7 +148,7 @@ def _is_good_place(view: memoryview, place: int, end: int, base_offset: int, hea
 
 
 def _is_tail(view: memoryview, place: int, end: int) -> bool:
-    """Return whether a blank is at `place` that reaches to the end of the file."""
+    """Return whether a blank at `place` extends to the end of the file."""
     if end - place < HEAD.size:
         return False
     return tuple(HEAD.unpack_from(view, place)) in {
@@ -158,9 +158,9 @@ def _is_tail(view: memoryview, place: int, end: int) -> bool:
 
 
 def _magics(view: memoryview, position: int, end: int) -> Iterator[int]:
-    """Give the places, ascending, where a record might begin: four bytes before a magic."""
+    """Yield the candidate positions of records, ascending: four bytes before each magic."""
     data = np.frombuffer(view, np.uint8)
-    # Chunks overlap by the length of what is searched for, less one.
+    # Chunks overlap by the length of the pattern minus one.
     for begin in range(position + 4, end, _SEARCH_SIZE):
         chunk = data[begin : min(begin + _SEARCH_SIZE + 3, end)]
         found = np.flatnonzero(chunk[:-3] == _MAGIC_HEAD[0]) if len(chunk) > 3 else np.empty(0, np.int64)
@@ -173,7 +173,7 @@ def _magics(view: memoryview, position: int, end: int) -> Iterator[int]:
 
 
 def _cost_of(view: memoryview, start: int, end: int, base_offset: int) -> int:
-    """Return the number of bytes that were read to exclude a good record at `start`."""
+    """Return the number of bytes read to reject the candidate at `start`."""
     try:
         record = decode(view, start, end)
     except BadRecord:

@@ -1,7 +1,7 @@
-"""The fields of many records at once, and where their variable parts are: numpy columns, no loop over messages.
+"""The fields of many records, and the positions of their variable parts, as NumPy columns.
 
-What a record must be is said in `commitlog.record.record`; here is the same for thousands of them. What their columns
-mean for queues and index is in `commitlog.record.columns`.
+The vectorized equivalent of the checks in `commitlog.record.record`. The columns for queues and index are computed in
+`commitlog.record.columns`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ _FIELD_NAMES: Final = (
     *("born_timestamp", "born_host", "store_timestamp", "store_host"),
     *("reconsume_times", "prepared_transaction_offset", "body_size"),
 )
-# The fields of a record up to its body length, by the two bits of sys_flag that say IPv6; see
-# `commitlog.record.record`.
+# The fields of a record up to its body length, by the two IPv6 bits of sys_flag; see `commitlog.record.record`.
 FIELD_TYPES: Final = {bits: numpy_type(layout, _FIELD_NAMES) for bits, layout in FIELDS.items()}
 _FIELDS: Final = FIELD_TYPES[0]
-# The header of an entry; see `dledger.entries.format.entry`. Other names than those of the record's fields.
+# The header of an entry; see `dledger.entries.format.entry`. The names differ from those of the record's fields.
 HEADER_TYPE: Final = numpy_type(
     HEADER,
     (
@@ -44,18 +43,18 @@ HEADER_TYPE: Final = numpy_type(
 _ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
 _IPV6_EXTRA: Final = 12
 _PROPERTIES_LENGTH_SIZE: Final = 2
-# The hosts that a field follows.
+# The number of hosts before a field.
 _BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
 _BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
 
 
 @dataclass(slots=True)
 class RecordRows:
-    """Fields of good records, and where their variable parts are in the buffer.
+    """Fields of valid records, and the positions of their variable parts in the buffer.
 
     Attributes:
-        fields: as `commitlog.record.record` has them for IPv4; see `column`. Where the entries' headers were looked at,
-            also theirs: `index`, `term`, `entry_crc` (0: not given), ...
+        fields: as in `commitlog.record.record` for IPv4; see `column`. If the entries' headers were read, also theirs:
+            `index`, `term`, `entry_crc` (0: none), ...
         begins: of each record, in the buffer.
         body_begins, body_ends, topic_begins, topic_ends, ends: of its parts; properties end with the record.
         born_extras, extras: bytes that an IPv6 born host, and both hosts, take beyond 8 each; None: no row has any.
@@ -76,13 +75,13 @@ class RecordRows:
 
     @property
     def properties_begins(self) -> Int64s:
-        """Where the properties begin."""
+        """Begins of the properties."""
         return self.topic_ends + _PROPERTIES_LENGTH_SIZE
 
     def select(self, rows: slice | Bools | Int64s) -> RecordRows:
-        """Return some of the rows; of a mask those where it is true."""
+        """Return the selected rows: by number, or those where a mask is true."""
         if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
-            # Most often all of a batch are wanted: then nothing is copied.
+            # Fast path: usually all rows of a batch are selected, which needs no copy.
             return self
         born_extras, extras = self.born_extras, self.extras
         return RecordRows(
@@ -98,10 +97,10 @@ class RecordRows:
         )
 
     def column(self, data: Bytes, name: str) -> NDArray[Any]:
-        """Return one field of all rows in the machine's byte order; of hosts their 8 bytes, of IPv6 the first 8.
+        """Return one field of all rows in the machine's byte order; for hosts their (first) 8 bytes.
 
         Args:
-            data: the buffer that holds the records.
+            data: the buffer with the records.
             name: as in the table of `commitlog.record.record`; `body_size` is the body length.
         """
         found = self.fields[name]
@@ -120,10 +119,10 @@ class RecordRows:
 
 
 def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
-    """Return the values at `positions`, aligned or not: one copy of a few bytes each."""
+    """Return the values at `positions`, which need not be aligned: one copy of a few bytes each."""
     item_size = np.dtype(dtype).itemsize
     windows = np.ndarray((len(data) - item_size + 1,), f"V{item_size}", data, strides=(1,))
-    # Indexing copies just these; `take` would first make a copy of all windows.
+    # Indexing copies only these; `take` would first copy all windows.
     gathered: NDArray[Any] = windows[positions].view(dtype)
     return gathered
 
@@ -131,25 +130,24 @@ def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
 def good_rows(
     data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool = False
 ) -> RecordRows:
-    """Return the rows up to the first that is no good record.
+    """Return the rows up to the first invalid record.
 
-    Checked of each record are its magic, its lengths, and that its physical offset is its place; of an entry's header
-    its kind, its size and its position.
+    Each record's magic, lengths and physical offset are checked, and kind, size and position of an entry's header.
 
     Args:
-        data: the buffer that holds the records.
-        begins: where each begins, ascending.
-        ends: after each; within the buffer.
-        base_offset: of the buffer's first byte in the log; of records that were gathered: of each, how much
-            its physical offset is more than its place.
-        has_headers: each is the body of an entry, whose header is before it in the buffer and is to be looked at.
+        data: the buffer with the records.
+        begins: of each record, ascending.
+        ends: of each record; within the buffer.
+        base_offset: of the buffer's first byte in the log; for gathered records, the difference of physical offset and
+            position of each.
+        has_headers: each record is the body of an entry, whose header precedes it in the buffer and is also checked.
     """
     while True:
         rows, is_good = _try_rows(data, begins, ends, base_offset, has_headers=has_headers)
         if is_good.all():
             assert rows is not None
             return rows
-        # What is found for a bad record may point anywhere, so all is done again without it.
+        # The values of an invalid record may point anywhere, so the computation is repeated without it.
         good = int(np.argmin(is_good))
         begins, ends = begins[:good], ends[:good]
         base_offset = base_offset if isinstance(base_offset, int) else base_offset[:good]
@@ -158,7 +156,7 @@ def good_rows(
 def _try_rows(
     data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool
 ) -> tuple[RecordRows | None, Bools]:
-    """Return rows, if all are good, and which are good, as far as was looked; arguments as of `good_rows`."""
+    """Return the rows, if all are valid, and a mask of the valid ones so far; arguments as in `good_rows`."""
     if not len(begins):
         dtype = _ENTRY_FIELDS if has_headers else _FIELDS
         return RecordRows(np.empty(0, dtype), *([begins] * 6)), np.ones(0, np.bool_)
@@ -199,7 +197,7 @@ def _try_rows(
 
 
 def _has_header(fields: NDArray[Any]) -> Bools:
-    """Return a mask of the records that have the header of a client's entry, with the correct position, before them."""
+    """Return a mask of the records preceded by the header of a client's entry with the correct position."""
     is_client = (fields["entry_magic"] == ENTRY_NORMAL) & (fields["channel"] == 0)
     is_there = fields["position"] == fields["physical_offset"] - HEADER_SIZE
     is_whole = (fields["entry_body_size"] == fields["size"]) & (fields["entry_size"] == fields["size"] + HEADER_SIZE)
@@ -216,8 +214,8 @@ def bad_bodies(view: memoryview, rows: RecordRows) -> Bools:
 
 
 def bad_property_crcs(view: memoryview, rows: RecordRows) -> Int64s:
-    """Return the numbers of the records whose property CRC is wrong; most have none."""
-    # Never before the record, for the fields before its properties are longer.
+    """Return the numbers of the records with a wrong property CRC; records without one are correct."""
+    # Never before the record, because the fields before its properties are longer.
     heads = gather(np.frombuffer(view, np.uint8), rows.ends - CRC_SIZE, "<u8")
     likely = np.flatnonzero(heads == np.uint64(int.from_bytes(CRC_NAME.encode(), "little")))
     is_wrong = [

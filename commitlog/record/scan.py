@@ -1,9 +1,9 @@
-"""Going from record to record through a file.
+"""Scans a file record by record.
 
-`walk` goes by sizes alone, `columns` (`commitlog.record.columns`) checks what it found, `scan` does both and steps over
-what is bad (`commitlog.record.resync`). In the replicated log each record is the body of an entry
-(`dledger.entries.format.entry`): a walk over entries passes those that are a leader's own
-(`commitlog.record.system_records`) by their magic, channel and size.
+`walk` follows the sizes only, `columns` (`commitlog.record.columns`) checks the records, `scan` does both and skips
+invalid bytes (`commitlog.record.resync`). In the replicated log each record is the body of an entry
+(`dledger.entries.format.entry`): a walk skips a leader's own entries (`commitlog.record.system_records`) by their
+magic, channel and size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from store.model.topics import DELAY_LEVELS_MS, DLEDGER_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Records in one walk: bounds the memory that their columns take (about 200 bytes each).
+# Records in one walk: bounds the memory of their columns (about 200 bytes each).
 WALK_COUNT_MAX: Final = 1 << 16
 WALK_SIZE_MAX: Final = 1 << 62
 # magic, size, channel of an entry; size, magic of the record in it
@@ -44,11 +44,10 @@ _KIND: Final = struct.Struct(">ii24xi")
 
 
 class Stop(StrEnum):
-    """Why a walk ended.
+    """The reason for the end of a walk.
 
-    END: the end, or the number of records, was reached; or a record was finished there after the walk had come to
-    it: walk on. BLANK: the rest of the file is filler. ZEROS: nothing was ever written there. BAD: what is there is
-    no record.
+    END: the end, or the number of records, was reached; or the next record was completed after the walk had read it:
+    continue. BLANK: the rest of the file is a blank. ZEROS: nothing was written there. BAD: the bytes are not a record.
     """
 
     END = "end"
@@ -62,11 +61,11 @@ class RecordWalk:
     """The result of a walk.
 
     Attributes:
-        starts: where each record begins, in the view (in the replicated log: after the entry's header).
+        starts: position of each record in the view (in the replicated log: after the entry's header).
         sizes: of each record.
-        position: where it ended, in the view: after the last record, at a blank or at what is bad.
-        stop: why.
-        fault: what is wrong there, if it is BAD.
+        position: end of the walk in the view: after the last record, at a blank or at invalid bytes.
+        stop: the reason.
+        fault: the fault at the end, if it is BAD.
     """
 
     starts: list[int]
@@ -85,17 +84,17 @@ def walk(
     size_bytes_max: int = WALK_SIZE_MAX,
     count_max: int = WALK_COUNT_MAX,
 ) -> RecordWalk:
-    """Walk from record to record by their sizes, as long as each has a magic and ends within the range.
+    """Follow records by their sizes, as long as each has a magic and ends within the range.
 
-    What `commitlog.record.columns` checks is not checked here.
+    All other checks are in `commitlog.record.columns`.
 
     Args:
         view: of one file.
-        position: where the first record (or its entry) begins.
-        end: where the range ends, at most the view's; a record does not reach beyond it.
-        header_size: 48 in the replicated log, where each record is after an entry's header; else 0.
-        size_bytes_max: stop after this many bytes; at least one record is taken.
-        count_max: stop after this many records.
+        position: of the first record (or its entry).
+        end: of the range, within the view; a record does not extend beyond it.
+        header_size: 48 in the replicated log, where each record follows an entry's header; else 0.
+        size_bytes_max: stop after this number of bytes, but not before the first record.
+        count_max: stop after this number of records.
     """
     starts: list[int] = []
     sizes: list[int] = []
@@ -131,23 +130,23 @@ def scan(
     is_property_crc_checked: bool = False,
     levels_ms: Sequence[int] = DELAY_LEVELS_MS,
 ) -> tuple[DispatchBatch, Stop]:
-    """Return the columns of the records from `position` on, and the reason why they end.
+    """Return the columns of the records from `position` on, and the reason for their end.
 
-    At a bad record it stops looking for meaning: the batch then reports in `skipped` what is left out, and its
-    `next_offset` is where the next good record begins, or `end` when there is none. `Stop.BAD` is returned only then.
-    A record that is finished during the check is not reported as bad: the batch ends before it, with `Stop.END`.
+    The batch ends at an invalid record: its `skipped` reports the skipped bytes, and its `next_offset` is the begin of
+    the next valid record, or `end` if there is none. Only then `Stop.BAD` is returned. A record that is completed
+    during the check is not reported: the batch ends before it, with `Stop.END`.
 
     Args:
         view: of one file.
-        position: where a record (or its entry) begins.
-        end: of what was written.
+        position: begin of a record (or its entry).
+        end: of the written part.
         base_offset: of the view's first byte in the log.
         path: of the file, for reports of skipped bytes.
         header_size: 48 in the replicated log, else 0.
-        size_bytes_max: about this many bytes are taken, at least one record.
+        size_bytes_max: approximate size of the batch, at least one record.
         is_body_checked: whether bodies are compared with their CRC.
         is_property_crc_checked: the same for property CRCs.
-        levels_ms: how long a message of each delay level waits.
+        levels_ms: the delay of each delay level.
     """
     walked = walk(view, position, end, header_size=header_size, size_bytes_max=size_bytes_max)
     meaning_of = partial(
@@ -191,19 +190,19 @@ def skipped_at(
     header_size: int = 0,
     is_property_crc_checked: bool = False,
 ) -> Skipped | None:
-    """Return the fault of the first bad record of a walk, and the position at which reading continues.
+    """Return the fault of the first invalid record of a walk, and the position at which reading continues.
 
-    None: nothing any more, it was finished since; read it again.
+    None: the record has been completed since; read it again.
 
     Args:
         view: of one file.
-        walked: the walk; it found a bad record, or ended at bad bytes.
-        good: how many of its records are good.
-        end: of what was written.
+        walked: the walk, which found an invalid record or ended at invalid bytes.
+        good: number of its valid records.
+        end: of the written part.
         base_offset: of the view's first byte in the log.
         path: of the file.
         header_size: 48 in the replicated log, else 0.
-        is_property_crc_checked: whether property CRCs were compared.
+        is_property_crc_checked: compare property CRCs.
     """
     bad, fault = walked.position, walked.fault
     if good < len(walked.starts):
@@ -225,7 +224,7 @@ def skipped_at(
 def blank_size(view: memoryview, position: int, header_size: int) -> int:
     """Return the size in the header of the blank at `position`: in the plain log (size, magic), else the reverse.
 
-    A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's head.
+    A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's begin.
     """
     first, second = HEAD.unpack_from(view, position)
     size: int = second if header_size else first
@@ -248,7 +247,7 @@ def _why_stopped(view: memoryview, position: int, end: int, header_size: int) ->
     if not header_size:
         fault = _record_fault(view, position, end)
     elif _system_entry_size(view, position, end, end):
-        fault = None  # finished since
+        fault = None  # completed since
     else:
         fault = _entry_fault(view, position, end)
     return (Stop.END, None) if fault is None else (Stop.BAD, fault)
@@ -288,7 +287,7 @@ def _walk_entries(
 
 
 def _system_entry_size(view: memoryview, position: int, end: int, limit: int) -> int:
-    """Return the size of the leader's own entry at `position`; 0: none begins there, in the range."""
+    """Return the size of the leader's own entry at `position`; 0: no such entry is there within the range."""
     if position > min(limit - 1, end - HEADER_SIZE):
         return 0
     magic, size, channel = _KIND.unpack_from(view, position)

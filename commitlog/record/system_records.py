@@ -1,8 +1,8 @@
 """A leader's own entries in a log of messages: records of a system topic, marked by the entry's channel.
 
-Java's DLedger 0.3 takes entries of magic 1 only, and RocketMQ takes every body for a message record. So these entries
-are of magic 1, and their bodies are records; what they are is in the `channel` field of the entry's header, which
-Java writes as 0 and never reads:
+Java's DLedger 0.3 accepts entries of magic 1 only, and RocketMQ reads every body as a message record. So these entries
+have magic 1, and their bodies are records; their kind is in the `channel` field of the entry's header, which Java
+writes as 0 and never reads:
 
 | channel | entry | body of its record |
 | ------: | ----- | ------------------ |
@@ -12,12 +12,12 @@ Java writes as 0 and never reads:
 |       4 | broker state | a command of the broker |
 
 Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction type *prepared*: so they are in no queue
-and take no queue offset, here and in Java, and Java indexes nothing of them, for they have no keys. Like all others
-they carry the physical offset entry position + 48.
+and have no queue offset, here and in Java, and Java does not index them, because they have no keys. Like all others
+they have the physical offset entry position + 48.
 
-No checksum covers the channel. An entry counts as a leader's own only if its channel *and* its record say so, and the
-body of the record is one of that channel; anything else is corruption, also a record of the system topic whose entry
-has channel 0. A no-op of DLedger 0.4 (magic 2, empty body) is taken, too.
+No checksum covers the channel. An entry counts as a leader's own only if its channel *and* its record mark it, and the
+record's body fits the channel; any other combination is corruption, including a record of the system topic in an entry
+with channel 0. A no-op of DLedger 0.4 (magic 2, empty body) is also accepted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_OP_CHANNEL: Final = 2
 MEMBERSHIP_CHANNEL: Final = 3
 STATE_CHANNEL: Final = 4
 SYSTEM_CHANNELS: Final = frozenset({NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL})
-# Where a store writes the physical offset into a record.
+# Position at which a store writes the physical offset into a record.
 STAMP_AT: Final = PHYSICAL_OFFSET_POSITION
 _JSON_OBJECT: Final = b"{"
 _LOST_CHANNEL: Final = f"one of topic {DLEDGER_TOPIC}"
@@ -53,14 +53,14 @@ class MessageEntryCodec:
 
     Args:
         clock: milliseconds since 1970; stamps the records.
-        store_host: this node, as records name it.
+        store_host: this node's address in records.
     """
 
     kinds: frozenset[tuple[int, int]] = frozenset(
         {(ENTRY_NOOP, 0), *((ENTRY_NORMAL, channel) for channel in SYSTEM_CHANNELS)}
     )
     applied_channel = STATE_CHANNEL
-    # The low byte of the sysFlag, which holds the transaction type.
+    # The low byte of the sysFlag, which contains the transaction type.
     tell_tale_at = SYS_FLAG_POSITION + 3
 
     def __init__(self, clock: Callable[[], int], store_host: Host = LOOPBACK) -> None:
@@ -69,27 +69,27 @@ class MessageEntryCodec:
         self._last_timestamp = 0
 
     def no_op(self) -> SystemEntry:
-        """Return the entry with which a leader begins its term: a record of `DLEDGER_TOPIC` without a body."""
+        """Return the no-op with which a leader begins its term: a record of `DLEDGER_TOPIC` without a body."""
         return SystemEntry(ENTRY_NORMAL, NO_OP_CHANNEL, self.record(b""), STAMP_AT)
 
     def membership(self, membership: Membership) -> SystemEntry:
-        """Return the entry that brings `membership`: a record of `DLEDGER_TOPIC` whose body is JSON."""
+        """Return the entry for `membership`: a record of `DLEDGER_TOPIC` whose body is JSON."""
         body = to_json(membership_to_object(membership)).encode()
         return SystemEntry(ENTRY_NORMAL, MEMBERSHIP_CHANNEL, self.record(body), STAMP_AT)
 
     def record(self, body: bytes) -> bytes:
-        """Return the record around what a leader has to say; it is to be stamped at `STAMP_AT`.
+        """Return a leader's record with this body; its physical offset is stamped at `STAMP_AT`.
 
         Raises:
             store.errors.IllegalMessage: it is too long.
         """
-        # Times never go back along the log, as far as this node can see.
+        # Timestamps never decrease along the log, as far as this node knows.
         now = self._last_timestamp = max(self._clock(), self._last_timestamp)
         message = Message(DLEDGER_TOPIC, body, sys_flag=TRANSACTION_PREPARED_TYPE, born_timestamp=now)
         return self._encoder.prepare([message]).encode_each([0], now)[0]
 
     def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
-        """Return the membership that an entry brings; None for others. One whose channel was lost raises an error."""
+        """Return the membership in an entry; None for others. A membership whose channel was lost raises an error."""
         if magic != ENTRY_NORMAL or channel not in (0, MEMBERSHIP_CHANNEL):
             return None
         try:
@@ -105,7 +105,7 @@ class MessageEntryCodec:
         return None
 
     def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return (expected, found) if the body of an entry at `position` contradicts its header; None: it agrees."""
+        """Return (expected, found) if the body of an entry at `position` contradicts its header; None if it agrees."""
         if magic != ENTRY_NORMAL:
             return ("an empty body", f"one of {len(body)} bytes") if len(body) else None
         try:
@@ -124,12 +124,12 @@ class MessageEntryCodec:
 
 
 def is_system_record(record: Record) -> bool:
-    """Return whether a record is what a leader writes, and no client can."""
+    """Return whether a record is a leader's own, which no client can write."""
     return record.topic == DLEDGER_TOPIC and transaction_type(record.sys_flag) == TRANSACTION_PREPARED_TYPE
 
 
 def _channel_of(body: bytes) -> int:
-    """Return the channel that the body of a leader's record belongs to.
+    """Return the channel for the body of a leader's record.
 
     A no-op is empty, a membership is a JSON object, and a command of the broker begins with its version, 1.
     """
@@ -139,9 +139,9 @@ def _channel_of(body: bytes) -> int:
 
 
 def system_body(body: bytes) -> bytes:
-    """Return the content of a leader's own entry, which is the body of the record in the entry's body.
+    """Return the body of the record in a leader's own entry.
 
     Raises:
-        commitlog.record.record.BadRecord: it is no record.
+        commitlog.record.record.BadRecord: it is not a record.
     """
     return decode(memoryview(body), 0).body

@@ -1,7 +1,7 @@
-"""Tags codes: what a consume queue holds of a message's tags, to filter by without reading the message.
+"""Tags codes: the hash of a message's tags in its consume queue unit, for filtering without reading the message.
 
 The code is Java's hash of the whole TAGS value, 0 without tags. A delayed message, which is in a queue of the topic
-SCHEDULE_TOPIC_XXXX, has the time when it is due instead.
+SCHEDULE_TOPIC_XXXX, has its delivery time instead.
 
 Source: RocketMQ `MessageExtBrokerInner.tagsString2tagsCode`, `CommitLog.checkMessageAndReturnSize`.
 """
@@ -18,7 +18,7 @@ from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# What Java's `Integer.parseInt` takes, as far as clients write it.
+# The part of the syntax of Java's `Integer.parseInt` that clients use.
 _LEVEL = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _LEVEL_MAX: Final = (1 << 31) - 1
 
@@ -29,10 +29,10 @@ def tags_code(
     """Return the code of a message: 64 bits, signed.
 
     Args:
-        topic: that it is stored under.
+        topic: under which it is stored.
         properties: of the message.
-        store_timestamp: when it was appended.
-        levels_ms: how long a message of each delay level waits.
+        store_timestamp: of the message.
+        levels_ms: the delay of each delay level.
     """
     tags = properties.get(TAGS)
     code = java_hash(tags) if tags else 0
@@ -44,7 +44,7 @@ def tags_code(
 def scheduled_tags_code(level: str | None, store_timestamp: int, code: int, levels_ms: Sequence[int]) -> int:
     """Return the code of a message of SCHEDULE_TOPIC_XXXX: `code` unless `level` (its DELAY) is a delay level.
 
-    RocketMQ takes a record whose DELAY is no number for a corrupt one, and stops; here it is one without delay.
+    RocketMQ treats a record whose DELAY is not a number as corrupt, and stops; here it has no delay.
     """
     if level is None or not _LEVEL.fullmatch(level) or not 0 < int(level) <= _LEVEL_MAX:
         return code

@@ -1,5 +1,5 @@
-"""The replicated log as the message store sees it: `CommitLog` on a Raft node.
+"""The replicated log for the message store: `CommitLog` on a Raft node.
 
-Records become entries, entries become records; when a new leader may accept puts is decided here. Brokers are in
-`cluster`. It imports `dledger` and the packages below it in `commitlog`.
+Converts records to entries and back, and decides when a new leader may accept puts. Brokers are in `cluster`. It
+imports `dledger` and the packages below it in `commitlog`.
 """

@@ -1,11 +1,11 @@
-"""The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and the base log.
+"""The replicated log for the message store: a `store.model.commit_log` on a node's entries and the base log.
 
 Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide are the files
-of a plain log, if the replicated one continued from it (`commitlog.conversion.divide`). Only what is committed is read
-or dispatched; leaders' own entries (`commitlog.record.system_records`) are passed over.
+of a plain log, if the replicated one continues it (`commitlog.conversion.divide`). Only committed entries are read or
+dispatched; leaders' own entries (`commitlog.record.system_records`) are skipped.
 
-Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node.node`,
-which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
+Place on the path of a put: below `store.access.message_store`, which assigns the queue offsets; above
+`dledger.node.node`, which appends. Not here: the network. Source: RocketMQ `DLedgerCommitLog`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class ReplicatedLog(Protocol):
-    """What the log needs of a running node; `dledger.node.node.Node` is one."""
+    """The port of a running node; `dledger.node.node.Node` implements it."""
 
     @property
     def commit_index(self) -> int:
@@ -51,11 +51,11 @@ class ReplicatedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DLedgerCommitLogConfig:
-    """What shapes the records.
+    """Settings of the records.
 
     Attributes:
-        max_message_size: bytes of a body at most; a record must also fit into an entry.
-        store_host: this node, as records name it.
+        max_message_size: largest size of a body in bytes; a record must also fit into an entry.
+        store_host: this node's address in records.
     """
 
     max_message_size: int = MAX_MESSAGE_SIZE
@@ -63,18 +63,18 @@ class DLedgerCommitLogConfig:
 
 
 class DLedgerCommitLog:
-    """`store.model.commit_log.CommitLog`, replicated; everything belongs to the node's thread.
+    """The replicated `store.model.commit_log.CommitLog`; for use in the node's thread only.
 
     Args:
-        node: appends, and knows what is committed.
+        node: appends, and reports the commit index.
         entries: the node's log.
-        divide: where the first entry of all is, or will be.
+        divide: offset of the first entry, written or not.
         base: the base log, below the divide; None: there is none.
         config: settings of records.
         clock: milliseconds since 1970; stamps the records.
 
     Attributes:
-        divided_commitlog_offset: the divide, in RocketMQ's words.
+        divided_commitlog_offset: the divide, under RocketMQ's name.
     """
 
     def __init__(
@@ -94,50 +94,51 @@ class DLedgerCommitLog:
         self._encoder = RecordEncoder(config.store_host, max_message_size=config.max_message_size)
         self._records = EntryRecords(entries)
         before = NO_TIMESTAMP if base is None else base.last_store_timestamp
-        # Two cursors, because each only moves forward: up to what is committed, and up to what is durable here, too.
+        # Two cursors that only move forward: up to the committed entries, and up to those that are also durable here.
         self._committed_timestamp = LastTimestamp(self._records, entries, before)
         self._durable_timestamp = LastTimestamp(self._records, entries, before)
-        # Of the last record that this node proposed: times never go back along the log.
+        # Of the last record that this node proposed: timestamps never decrease along the log.
         self._appended_timestamp = NO_TIMESTAMP
-        # What was committed when the node stopped is committed; the node learns it again only from a leader.
+        # Entries that were committed at the last stop are committed, although the restarted node learns it only from a
+        # leader.
         self._saved_commit_index = entries.recovered_checkpoint.committed_index
-        # (commit index, position after it), of the last answer.
+        # Cache of the last (commit index, position after it).
         self._end = (NO_INDEX, entries.begin_position)
 
     # ---------------------------------------------------------------------------------------------- what it holds
 
     @property
     def commit_index(self) -> int:
-        """The last entry that may be read: known to be committed, and here; below `begin_index`: none."""
+        """The last readable entry: committed, and in this node's log; less than `begin_index` if there is none."""
         return min(max(self._node.commit_index, self._saved_commit_index), self._entries.last_index)
 
     @property
     def begin_offset(self) -> int:
-        """Where the oldest record that is kept may begin: in the base log as long as there is one."""
+        """Begin of the oldest retained record: in the base log as long as there is one."""
         return self._base_log.begin_offset if self.has_base_log else self._entries.begin_position
 
     @property
     def end_offset(self) -> int:
-        """After the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
+        """Offset after the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
         index = self.commit_index
         if self._end[0] != index or index < self._entries.begin_index:
             self._end = (index, self.end_offset_of(index))
         return self._end[1]
 
     def end_offset_of(self, index: int) -> int:
-        """Return the offset after a committed entry; of one that is here no more, where the entries begin."""
+        """Return the offset after a committed entry; for a deleted one, the begin of the entries."""
         if index < self._entries.begin_index:
             return self._entries.begin_position
         return self._entries.end_position_of(index)
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record below `end_offset`; -1 when there is none."""
+        """Store timestamp of the last record below `end_offset`; -1 when there is none."""
         return self._committed_timestamp.up_to(self.commit_index)
 
     @property
     def flushed_store_timestamp(self) -> int:
-        """Of the last committed record that this node's own disk has; -1 when there is none."""
+        """Store timestamp of the last committed record that is durable on this node; -1 when there is none."""
         return self._durable_timestamp.up_to(min(self.commit_index, self._entries.durable_index))
 
     @property
@@ -153,16 +154,16 @@ class DLedgerCommitLog:
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
-        """Propose one message or more, all or none; what is returned ends when they are committed, or fail.
+        """Propose one or more messages, all or none; the returned future resolves when they are committed, or fail.
 
         Raises:
-            store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
+            store.errors.IllegalMessage: nothing was appended; the error names the message and the reason.
         """
         prepared = self._encoder.prepare(messages)
         largest = max(prepared.sizes)
         if largest > self._entries.max_body_bytes:
             raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")
-        # Times never go back along the log, whatever the clock of an earlier leader said.
+        # Timestamps never decrease along the log, whatever the clock of an earlier leader was.
         timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
         self._appended_timestamp = timestamp
         future = self._node.append(prepared.encode_each(queue_offsets, timestamp), STAMP_AT)
@@ -192,7 +193,7 @@ class DLedgerCommitLog:
         return self._records.find(physical_offset, self.end_offset)
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """Return the records from `offset` on in one batch, which may be empty (leaders' own entries); None at the end.
+        """Return a batch of records from `offset` on, which may be empty (leaders' own entries); None at the end.
 
         Args:
             offset: begin of an entry, or of its record.
@@ -207,24 +208,24 @@ class DLedgerCommitLog:
         return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """Return bytes of `[offset, end)`, of one file: of entries with their headers, of the base log without."""
+        """Return bytes of `[offset, end)` from one file: entries with their headers, or records of the base log."""
         if self._is_in_base_log(offset):
             return self._base_log.raw(offset, end, size_bytes_max)
         file = self._entries.data_file(offset)
         return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """Return the positions of the entries that begin in `[begin, end)`; None in the base log: it has no index."""
+        """Return the positions of the entries that begin in `[begin, end)`; None in the base log (no index)."""
         if self._is_in_base_log(begin):
             return None
         try:
             return self._entries.positions_within(begin, end)
         except CorruptData:
-            # What is read can do without; the index is remade when the node starts.
+            # Reads work without the index, which is rebuilt when the node starts.
             return None
 
     def peek(self, physical_offset: int, size: int) -> Record | None:
-        """Return the record there, its checksums not compared; None when none can be read there."""
+        """Return a record without checking its checksums; None when none can be read there."""
         if self._is_in_base_log(physical_offset):
             return self._base_log.peek(physical_offset, size)
         return self._records.peek(physical_offset, size, self.end_offset)
@@ -243,18 +244,18 @@ class DLedgerCommitLog:
     # --------------------------------------------------------------------------------------------------- retention
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """Return (path, end offset) of the oldest files below the divide: they expire before any entry does."""
+        """Return (path, end offset) of the oldest files below the divide, which expire before any entry."""
         return self._base_log.old_files(count_max) if self.has_base_log else []
 
     def newest_path(self) -> str | None:
-        """Return the path of the file that holds the log's end; None when it holds nothing."""
+        """Return the path of the last file; None when the log is empty."""
         path = self._entries.newest_path()
         if path is not None or not self.has_base_log:
             return path
         return self._base_log.files()[-1].path
 
     def delete_before(self, offset: int) -> None:
-        """Delete, durably, the files of the base log that end at or before `offset`; entries are the node's to delete.
+        """Delete, durably, the files of the base log that end at or before `offset`; the node deletes entries.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -263,7 +264,7 @@ class DLedgerCommitLog:
             self._base_log.delete_before(offset)
 
     def drop_stranded_files(self) -> None:
-        """Delete, durably, the base log if the log continues after a gap, as after it was started again.
+        """Delete, durably, the base log if there is a gap after it, because a reset restarted the log of entries.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -272,17 +273,17 @@ class DLedgerCommitLog:
             self._base_log.delete_before(self._base_log.end_offset)
 
     def retention_floor(self, dispatched_offset: int) -> int:
-        """Return the first entry that must be kept: the first of all while there is a base log, or the undispatched.
+        """Return the first entry that must be kept: entry 0 while there is a base log, else the first undispatched one.
 
         Args:
-            dispatched_offset: queues and index hold, durably, everything below.
+            dispatched_offset: queues and index are complete and durable below this offset.
         """
         if self.has_base_log:
             return self._entries.begin_index
         return self._entries.index_before(dispatched_offset) + 1
 
     def close(self) -> None:
-        """Close the base log; the entries are the node's."""
+        """Close the base log; the node closes the entries."""
         if self._base is not None:
             self._base.close()
 

@@ -1,7 +1,7 @@
-"""Reads message records out of a log of entries: one record, a range as columns, the place that a time belongs to.
+"""Reads message records from a log of entries: one record, a range as columns, the offset for a time.
 
-A record is the body of an entry (magic 1, channel 0); its physical offset is the entry's position + 48. Everything is
-bounded by an end that the caller gives: after it nothing is committed. Leaders' own entries are no records.
+A record is the body of an entry (magic 1, channel 0); its physical offset is the entry's position + 48. All reads end
+at an offset that the caller gives, the end of the committed entries. Leaders' own entries are skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EntryRecords:
         return record if record is None or record.size == size else _raise_size(found[0], record, size)
 
     def find(self, physical_offset: int, end: int) -> Record | None:
-        """Return the record at an offset that a client sent and that need not be a record's; None if there is none."""
+        """Return the record at an arbitrary offset from a client; None if there is none."""
         found = self._file_of(physical_offset, 1, end)
         if found is None:
             return None
@@ -55,14 +55,14 @@ class EntryRecords:
         return self._decode(file, position, self._entries.unit(index).size - HEADER_SIZE)
 
     def _file_of(self, physical_offset: int, size: int, end: int) -> tuple[MappedFile, int] | None:
-        """Return the file that holds these bytes, and where; None when they are not to be read."""
+        """Return the file with these bytes and their position; None when they must not be read."""
         if not self._entries.begin_position + HEADER_SIZE <= physical_offset <= end - size:
             return None
         file = self._entries.data_file(physical_offset)
         return None if file is None else (file, physical_offset - file.begin_offset)
 
     def _decode(self, file: MappedFile, position: int, size: int) -> Record | None:
-        """Return the record at `position` of a file, checked; None for a leader's own."""
+        """Return the checked record at `position` of a file; None for a leader's own."""
         entry, view = position - HEADER_SIZE, file.view()
         if entry < 0 or position + size > file.file.size:
             raise CorruptData(file.path, position, "a record after an entry's header", "the end of the file")
@@ -87,13 +87,14 @@ class EntryRecords:
     def scan(
         self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False
     ) -> DispatchBatch | None:
-        """Return records from `offset` on, of one file; a batch may be empty and is then not the last one.
+        """Return records from `offset` on, from one file; an empty batch is not the end.
 
         Args:
-            offset: where an entry or its record begins; what was deleted since is left out.
-            size_bytes_max: at least one entry is taken.
-            end: where what may be read ends.
-            is_body_checked: compare bodies with their checksums; the node has done so when it took the entries.
+            offset: begin of an entry or its record; deleted entries are skipped.
+            size_bytes_max: limit of the batch, at least one entry.
+            end: of the readable entries.
+            is_body_checked: compare bodies with their checksums, which the node already did when it accepted the
+                entries.
         """
         offset = max(offset, self._entries.begin_position)
         while offset < end:
@@ -131,7 +132,7 @@ class EntryRecords:
     # ----------------------------------------------------------------------------------------------------- times
 
     def peek(self, physical_offset: int, size: int, end: int) -> Record | None:
-        """Return the record there, its checksums not compared; None when none can be read there before `end`."""
+        """Return a record without checking its checksums; None when none can be read there before `end`."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None
@@ -145,13 +146,13 @@ class EntryRecords:
     def offset_at_timestamp(self, store_timestamp: int, end: int) -> int:
         """Return the offset of the entry of the first record stored then or later; `end` if there is none.
 
-        Found by bisecting the entries: some twenty are read, however large a file is. Times that we write never go
-        back, also when the leader changes; where a clock of Java's did, it is one of the places where that time was
-        passed.
+        Found by bisecting the entries: about twenty are read, whatever the size of a file. Timestamps of this program
+        never decrease, even when the leader changes; if a clock of Java went back, the result is one of the possible
+        offsets.
         """
         entries, found = self._entries, end
         low, high = entries.begin_index, entries.index_before(end) + 1
-        # What is below `low` was stored before; after `high` the first record, if any, is the one at `found`.
+        # Records below `low` were stored before the time; the first record after `high`, if any, is the one at `found`.
         while low < high:
             middle = (low + high) // 2
             index, time = self._time_after(middle, high)
@@ -163,10 +164,10 @@ class EntryRecords:
         return found
 
     def _time_after(self, first: int, end: int) -> tuple[int, int]:
-        """Return (index, time) of the first record among these entries that can be read; -1 as time when none can."""
+        """Return (index, time) of the first readable record among these entries; -1 as time if there is none."""
         for index in range(first, end):
             try:
-                # With its checksums: a changed byte must not lead the search astray.
+                # Checksums are checked, so that a changed byte cannot mislead the search.
                 entry = self._entries.get(index)
                 if entry.magic == ENTRY_NORMAL and not entry.channel:
                     return index, decode(memoryview(entry.body), 0).store_timestamp
@@ -190,23 +191,23 @@ class EntryRecords:
 
 
 class LastTimestamp:
-    """When the last record up to some entry was stored, asked for again and again as the log grows.
+    """The store time of the last record up to an entry, cached for repeated calls as the log grows.
 
     Args:
         records: of the log.
         entries: the log.
-        before: the store time of what precedes the first entry; -1: nothing does.
+        before: the store time of the last record before the first entry; -1: there is none.
     """
 
     def __init__(self, records: EntryRecords, entries: EntryStore, before: int) -> None:
         self._records = records
         self._entries = entries
-        # The last index asked for, which never falls, and the answer for it.
+        # The last index of a call, which never decreases, and its result.
         self._index = NO_TIMESTAMP
         self._timestamp = before
 
     def up_to(self, index: int) -> int:
-        """Return it for entry `index`, which is in the log and not below the one asked for before; -1: none."""
+        """Return the time for entry `index`, which is in the log and not below that of the last call; -1: none."""
         at = index
         while at > self._index and at >= self._entries.begin_index:
             record = self._records.record_at(at)

@@ -1,17 +1,18 @@
 """Decides when a new leader may accept puts: once it has every message that an earlier leader may have acknowledged.
 
-Queue offsets are given out by the leader alone, from what its queues hold. So before its first put
+Only the leader assigns queue offsets, from its queues. So before its first put
 
-1. its no-op must be committed: then everything before it is, and nothing else ever comes before it;
-2. queues must hold everything up to there: then each queue's next offset is its maximum;
-3. the state must be applied up to there: a topic that it does not know then does not exist;
-4. the table of next offsets is asked again: as a follower, or as a leader of an earlier term, it may have been another.
+1. its no-op must be committed: then all earlier entries are committed, and no other entry can precede it;
+2. all entries up to the no-op must be dispatched: then each queue's next offset is its maximum;
+3. the state must be applied up to there, so that a topic that it does not contain does not exist;
+4. the table of next offsets is recomputed: as a follower, or as a leader of an earlier term, the node may have a
+   different one.
 
-A put that is refused after its offsets were given out (no room on the disk, the leadership is being handed on) would
-leave a gap in its queue. Then the leader takes no puts until all it has taken in are decided, and begins at 2.
+A put that is refused after its offsets were assigned (no disk space, a leadership transfer) would leave a gap in its
+queue. Then the leader accepts no puts until all accepted ones are decided, and repeats the steps from 2 on.
 
-Source: RocketMQ `DLedgerRoleChangeHandler`. There, step 1 is "committed index equals end index", which may never come
-true without an append, and step 2 can hang for as long.
+Source: RocketMQ `DLedgerRoleChangeHandler`. There, step 1 is "committed index equals end index", which may never become
+true without an append, and step 2 can hang for that time.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class LeadingNode(Protocol):
-    """What has to be known of the node; `dledger.node.node.Node` is one."""
+    """The port of the node; `dledger.node.node.Node` implements it."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads, as far as it knows."""
+        """Whether it leads, according to its own state."""
         ...
 
     @property
@@ -46,22 +47,22 @@ class LeadingNode(Protocol):
 
     @property
     def applied_index(self) -> int:
-        """The last entry that the state machine has applied."""
+        """Index of the last entry applied to the state machine."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How close a node is to accepting puts.
+    """The progress of a node towards accepting puts.
 
     Attributes:
         is_leader: the node leads.
         term: its term.
         is_no_op_committed: an entry of that term is committed.
-        dispatched_offset: queues hold everything of the log below.
-        target_offset: what they must hold before the first put; -1 while that is not known.
-        is_ready: puts may be taken.
-        unapplied_count: entries that the state must be applied to before the first put.
+        dispatched_offset: the log is dispatched to queues up to here.
+        target_offset: offset up to which it must be dispatched before the first put; -1 while unknown.
+        is_ready: puts are accepted.
+        unapplied_count: entries that must be applied to the state before the first put.
     """
 
     is_leader: bool
@@ -74,12 +75,12 @@ class Readiness:
 
     @property
     def behind_bytes(self) -> int:
-        """How much must still be dispatched; 0 when nothing, or while that is not known."""
+        """Bytes that must still be dispatched; 0 also while unknown."""
         return max(self.target_offset - self.dispatched_offset, 0)
 
     @property
     def reason(self) -> str:
-        """Why puts are not taken, for people; empty when they are."""
+        """The reason why puts are refused, for error messages; empty if they are accepted."""
         if self.is_ready:
             return ""
         if not self.is_leader:
@@ -94,15 +95,15 @@ class Readiness:
 
 
 class Leadership:
-    """Watches one node; puts are taken only while `look` says so.
+    """Decides when one node accepts puts.
 
     Args:
         node: the node.
         term_at: the term of an entry that is in its log; raises `EntryNotFound` for one that is not.
-        end_offset: of what is committed.
-        dispatched_offset: queues hold everything of the log below, and say which offsets come next.
-        is_idle: whether everything that was taken in is committed, refused or cut off.
-        recover_queue_offsets: has queues asked again for their next offsets.
+        end_offset: returns the end of the committed entries.
+        dispatched_offset: returns the offset up to which the log is dispatched to queues.
+        is_idle: returns whether all accepted puts are committed, refused or truncated.
+        recover_queue_offsets: recomputes the next offsets from the queues.
     """
 
     def __init__(
@@ -121,26 +122,26 @@ class Leadership:
         self._dispatched_offset = dispatched_offset
         self._is_idle = is_idle
         self._recover_queue_offsets = recover_queue_offsets
-        # The term in which it was set, the offset that must be dispatched and the index that must be applied before
-        # the first put of that term. Of an older term it means nothing.
+        # The term, and the offset to dispatch and the index to apply before its first put. Ignored in later terms.
         self._target = (NO_TERM, -1, NO_INDEX)
-        # The only term in which puts may be taken; it outlives the leadership, so compare it with the current term.
+        # The only term in which puts are accepted; it is kept after the leadership, so it must be compared with the
+        # current term.
         self._ready_term = NO_TERM
-        # Offsets were given out for messages that are not in the log. While it is set `_ready_term` is `NO_TERM`.
+        # Offsets were assigned to messages that are not in the log. While it is set, `_ready_term` is `NO_TERM`.
         self._is_invalidated = False
 
     @property
     def is_ready(self) -> bool:
-        """Whether puts may be taken, as of the last `look`, and the node leads in the same term still."""
+        """Whether puts are accepted: the last `look` found the node ready, and it still leads in the same term."""
         return self._node.is_leader and self._node.term == self._ready_term
 
     def invalidate_offsets(self) -> None:
-        """Record that queue offsets were given out to messages that are not in the log, and will not be."""
+        """Record that queue offsets were assigned to messages that will never be in the log."""
         if self.is_ready:
             self._is_invalidated, self._ready_term = True, NO_TERM
 
     def look(self) -> Readiness:
-        """Return the readiness; the moment that the node becomes ready, queue offsets are asked for again."""
+        """Update and return the readiness; when the node becomes ready, queue offsets are recomputed."""
         node, dispatched = self._node, self._dispatched_offset()
         term = node.term
         if not node.is_leader:
@@ -148,7 +149,7 @@ class Leadership:
         if self._target[0] != term:
             if not self._is_own_committed(term):
                 return Readiness(True, term, False, dispatched, -1, False)
-            # What comes after is this leader's own.
+            # Later entries are this leader's own.
             self._aim(term)
         if self._is_invalidated:
             if not self._is_idle():
@@ -162,7 +163,7 @@ class Leadership:
         return Readiness(True, term, True, dispatched, target, self._ready_term == term, unapplied_count)
 
     def _aim(self, term: int) -> None:
-        """Record what must be done before puts are taken: all that is committed now."""
+        """Record the present end of the committed entries as the target before puts are accepted."""
         self._target, self._is_invalidated = (term, self._end_offset(), self._node.commit_index), False
 
     def _is_own_committed(self, term: int) -> bool:

@@ -1,8 +1,8 @@
 """The outcome of a put into the replicated log: DLedger's code, RocketMQ's status, and the certainty.
 
-RocketMQ's names say little of whether a put happened: a quorum that was waited for in vain gives "in sync replicas not
-enough" although the message may be committed a moment later, and most refusals are "page cache busy". So each code has
-both: the status that RocketMQ 5 answers with, and what may be concluded (`dledger.errors.outcome_of`).
+RocketMQ's status does not show whether a put happened: a timeout of the quorum gives "in sync replicas not enough"
+although the message may be committed later, and most refusals are "page cache busy". So each code has both RocketMQ 5's
+status and the certainty (`dledger.errors.outcome_of`).
 
 Source: RocketMQ `DLedgerCommitLog.asyncPutMessage`.
 """
@@ -31,5 +31,5 @@ STATUS_OF: Final = {
 
 
 def put_outcome(code: ResponseCode) -> tuple[PutStatus, Certainty]:
-    """Return RocketMQ's status, and whether it happened; a code that is not in the table is UNKNOWN_ERROR."""
+    """Return RocketMQ's status and the certainty; a code that is not in the table is UNKNOWN_ERROR."""
     return STATUS_OF.get(code, PutStatus.UNKNOWN_ERROR), outcome_of(code)

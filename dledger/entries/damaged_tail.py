@@ -23,7 +23,9 @@ class DamagedTail:
         index: of the first invalid entry.
         log_position: its position in the log.
         path: of its file.
-        position: within that file. expected, found: the expected and the actual content.
+        position: within that file.
+        expected: the expected content.
+        found: the actual content.
         content: the bytes from `position` on, at most `KEPT_SIZE_BYTES_MAX` bytes.
     """
 

@@ -38,7 +38,7 @@ class WrongDirectory(StoreError):
     """The directory is not this node's, or its node is unknown; do not start. Nothing was changed.
 
     Attributes:
-        path: the directory, or its file. expected, found: the expected and the actual content.
+        path: the directory, or its file. expected: the expected content. found: the actual content.
     """
 
     def __init__(self, path: str, expected: str, found: str, advice: str) -> None:

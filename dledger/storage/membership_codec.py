@@ -30,7 +30,7 @@ class MembershipUnreadable(StoreError):
     The node must stop: without knowing the members it can neither vote nor count votes.
 
     Attributes:
-        path: the file, or the words for an entry. expected, found: the expected and the actual content.
+        path: the file, or the words for an entry. expected: the expected content. found: the actual content.
     """
 
     def __init__(self, path: str, expected: str, found: str) -> None:
