@@ -88,7 +88,7 @@ TABLE = (
     Row(
         "dledger_refused_peer_connections",
         MetricKind.COUNTER,
-        "Connections that a peer port with TLS refused, by reason.",
+        "Connections that a secured peer port refused, by reason.",
         "reason",
     ),
     Row("dledger_distrusted_messages", MetricKind.COUNTER, "Messages of peers not believed, by reason.", "reason"),

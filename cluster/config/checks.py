@@ -116,6 +116,11 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield name, f"must be set for {' and '.join(users)}; `dledger certs` makes such files"
 
 
+def _secret_has_file(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    if "secret" in (options.peer_security, options.peer_security_also) and not options.peer_secret_file:
+        yield "peer_secret_file", "must be set for a secret between nodes; `dledger certs secret` makes the file"
+
+
 def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.peer_security_also == options.peer_security:
         expected = f"expected none, or another value than peer_security ({options.peer_security})"
@@ -154,6 +159,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         _tls_has_files,
     ),
     (frozenset({"peer_security", "peer_security_also"}), _kinds_of_peers_differ),
+    (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "name_servers"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -137,6 +137,7 @@ class ServerConfig:
         is_client_certificate_required: clients must show a certificate.
         peer_kinds: kinds of connections with other nodes, the preferred one first.
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
+        peer_secret_file: has the secret of the nodes; empty: no kind needs it.
     """
 
     node: NodeConfig
@@ -147,6 +148,7 @@ class ServerConfig:
     is_client_certificate_required: bool = False
     peer_kinds: tuple[PeerKind, ...] = (PeerKind.PLAIN,)
     peer_certificates: CertificateFiles | None = None
+    peer_secret_file: str = ""
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -283,6 +285,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         is_client_certificate_required=is_mutual,
         peer_kinds=tuple(peer_kinds),
         peer_certificates=replace(files, authority=options.tls_authority_file) if PeerKind.TLS in peer_kinds else None,
+        peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
     )
 
 

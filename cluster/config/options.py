@@ -74,17 +74,24 @@ class NodeOptions(BaseModel):
         "must show one of tls_authority_file, too. For connections between nodes see peer_security. Not possible with "
         "name_servers yet.",
     )
-    peer_security: Literal["off", "tls"] = Field(
+    peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",
         description="How connections between nodes are secured. off: plain connections, to be used on loopback or in a "
         "network that you trust. tls: each node shows a certificate of tls_authority_file that names it, and checks "
-        "that of the other. Equal on all nodes, except during a change.",
+        "that of the other. secret: both prove that they know the secret of peer_secret_file, and all bytes are "
+        "encrypted; a node can then act as any other. Equal on all nodes, except during a change.",
     )
-    peer_security_also: Literal["none", "off", "tls"] = Field(
+    peer_security_also: Literal["none", "off", "secret", "tls"] = Field(
         default="none",
         description="For a change of peer_security on one node after the other: connections that are accepted, too, "
         "and dialed if those of peer_security fail. While one of the two is off, plain connections stay possible, so "
         "remove it after the change.",
+    )
+    peer_secret_file: str = Field(
+        default="",
+        examples=["certs/peers.secret"],
+        description="The secret that all nodes of the group share, mode 0600; `dledger certs secret` makes one. During "
+        "a change two lines: the first is used to dial, both are accepted. Read again within ten seconds.",
     )
     tls_certificate_file: str = Field(
         default="",

@@ -13,6 +13,7 @@ from dledger.security.identity import CertificateIdentity, IdentityKind
 from dledger.security.metrics import CertificateMetrics
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
 from dledger.security.settings import PLAIN
+from dledger.security.shared_secret import SharedSecret
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -61,13 +62,21 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
             logger.info("client_tls mutual=%s expires=%s", config.is_client_certificate_required, expires)
         else:
             logger.info("peer_tls expires=%s", expires)
+    secret: SharedSecret | None = None
+    if config.peer_secret_file:
+        secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
+        stack.push_async_callback(end_tasks, [asyncio.create_task(secret.watch())])
+        logger.info("peer_secret secrets=%d", len(secret.current))
     return NodeSecurity(
-        used["clients"].current_tls if "clients" in used else PLAIN, _peers_of(config.peer_kinds, used.get("peers"))
+        used["clients"].current_tls if "clients" in used else PLAIN,
+        _peers_of(config.peer_kinds, used.get("peers"), secret),
     )
 
 
-def _peers_of(kinds: tuple[PeerKind, ...], credentials: Credentials | None) -> PeerSecurity:
+def _peers_of(
+    kinds: tuple[PeerKind, ...], credentials: Credentials | None, secret: SharedSecret | None
+) -> PeerSecurity:
     kind, *others = kinds
     if PeerKind.PLAIN in others:
         logger.warning("peer_connections_may_be_plain: remove peer_security_also when all nodes have changed")
-    return PeerSecurity(kind, others[0] if others else None, credentials)
+    return PeerSecurity(kind, others[0] if others else None, credentials, secret)

@@ -30,7 +30,7 @@ from dledger.peer.frames import (
     head_and_control,
     parse_control,
 )
-from dledger.peer.handshake import ForeignCertificate, Handshake
+from dledger.peer.handshake import ForeignIdentity, Handshake
 from dledger.peer.listening import PeerPort
 from dledger.peer.origin import BootstrapHandler, BootstrapMessage
 from dledger.peer.refusals import Refusal
@@ -175,12 +175,11 @@ class BootstrapConnection:
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             reader = asyncio.StreamReader(limit=_STREAM_LIMIT_BYTES)
             protocol = asyncio.StreamReaderProtocol(reader)
-            transport, _ = await open_peer_connection(lambda: protocol, address, handshake.security, kind)
+            transport, _ = await open_peer_connection(lambda: protocol, address, handshake.dialed(peer_id), kind)
             writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
             connection = cls(reader, writer)
             try:
-                if writer.get_extra_info("sslcontext") is not None:
-                    handshake.check_certificate(writer.get_extra_info("peercert"), peer_id)
+                handshake.check_identity(transport, peer_id)
                 writer.write(encode_hello(handshake.hello(peer_id, is_bulk=True, is_bootstrap=True)))
                 answer = decode_hello(*await connection._frame())
                 handshake.check_answer(answer, peer_id)
@@ -237,7 +236,7 @@ class BootstrapServer:
         self._handler = handler
         self._bootstraps: dict[BootstrapResponder, None] = {}
         self._unverified = UnverifiedPeers()
-        self._port = PeerPort(config.self_address, security, self._accept)
+        self._port = PeerPort(config, security, self._accept)
         self._is_started = False
 
     async def start(self) -> None:
@@ -292,7 +291,7 @@ class BootstrapServer:
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Forget a connection that ended before its greeting arrived; the other side dials again."""
         self._unverified.discard(connection)
-        if isinstance(error, ForeignCertificate):
+        if isinstance(error, ForeignIdentity):
             self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
 
 

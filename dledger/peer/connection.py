@@ -20,6 +20,8 @@ from dledger.peer.decoder import decode
 from dledger.peer.encoder import encode
 from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
+from dledger.peer.proven import kind_of
+from dledger.security.peers import PeerKind
 from dledger.types import NO_GROUP
 from store.errors import StoreError
 
@@ -32,7 +34,7 @@ SILENCE_TIMEOUT_MS = 4_000
 _KEEPALIVE_IDLE_S = 2
 _KEEPALIVE_INTERVAL_S = 1
 _KEEPALIVE_COUNT = 3
-# A push that is smaller is joined with its head on TLS connections, where each part costs a record of its own.
+# A push that is smaller is joined with its head on secured connections, where each part costs a record of its own.
 _JOINED_SIZE_BYTES_MAX = 16 * 1024
 # Both sides send the greeting first; a side that takes longer is not a node, or a stopped one.
 HELLO_TIMEOUT_S = 2.0
@@ -98,8 +100,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_open = False
         # Set by the accepted greeting, never cleared.
         self.is_greeted = False
-        self.is_tls = False
-        self.generation = handshake.security.generation
+        self.kind = PeerKind.PLAIN
+        # Of the certificates or the secret that the connection began with.
+        self.generation = 0
         # Set by the greeting, or later by `prove`; never cleared.
         self.is_proven = False
         self._named_group_id = NO_GROUP
@@ -123,7 +126,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         head, payload = encode(message)
         if payload is None:
             transport.write(head)
-        elif self.is_tls and len(payload) <= _JOINED_SIZE_BYTES_MAX:
+        elif self.kind is not PeerKind.PLAIN and len(payload) <= _JOINED_SIZE_BYTES_MAX:
             transport.write(head + payload)
         else:
             transport.writelines((head, payload))
@@ -162,7 +165,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._buffer_size_bytes_max, low=self._buffer_size_bytes_max // 2)
         _watch_for_silence(self._transport.get_extra_info("socket"))
-        self.is_tls = self._transport.get_extra_info("sslcontext") is not None
+        self.kind = kind_of(self._transport)
+        self.generation = self._handshake.security.generation_of(self.kind)
         timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
         loop = asyncio.get_running_loop()
         greet_by = loop.time() + HELLO_TIMEOUT_S if self._greet_by is None else self._greet_by
@@ -172,7 +176,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._owner.on_accepted(self, self.host)
             return
         try:
-            self._check_certificate(self.peer_id)
+            self._handshake.check_identity(self._transport, self.peer_id)
         except PeerRefused as refused:
             self.close(refused)
         else:
@@ -218,7 +222,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         reason = str(exc) if exc else "closed by the other side"
-        if self.is_tls and self.is_dialled and not self.is_greeted:
+        if self.kind is PeerKind.TLS and self.is_dialled and not self.is_greeted:
             reason += " after the handshake: it may refuse this node's certificate"
         self._owner.on_closed(self, self._error or ConnectionLost(reason))
 
@@ -229,7 +233,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._handshake.check_answer(hello, self.peer_id)
         else:
             # Before anything else in the greeting is judged, and without an answer.
-            self._check_certificate(hello.self_id)
+            assert self._transport is not None
+            self._handshake.check_identity(self._transport, hello.self_id)
             if not self._answer(hello):
                 return
         if self._hello_timer is not None:
@@ -245,16 +250,6 @@ class PeerConnection(asyncio.BufferedProtocol):
         # Only the leader sends payloads, on connections that it dialled.
         self._buffer.accept_messages(has_payloads=self.is_bulk and not self.is_dialled)
         self._owner.on_open(self)
-
-    def _check_certificate(self, peer_id: str) -> None:
-        """Check the certificate of the other side, if the connection has TLS.
-
-        Raises:
-            ForeignCertificate: it is not that of `peer_id`.
-        """
-        if self.is_tls:
-            assert self._transport is not None
-            self._handshake.check_certificate(self._transport.get_extra_info("peercert"), peer_id)
 
     def _hand_over(self) -> None:
         """Pass the socket to the owner, for a bootstrap connection; this object has ended."""

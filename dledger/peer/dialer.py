@@ -10,16 +10,14 @@ import random
 import ssl
 from typing import TYPE_CHECKING
 
+from dledger.errors import DLedgerError
 from dledger.peer.connection import ConnectionLost, PeerConnection
-from dledger.peer.dialing import open_peer_connection
-from dledger.security.peers import PLAIN_PEERS
+from dledger.peer.dialing import DialedNode, open_peer_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.config import Address
-    from dledger.errors import DLedgerError
-    from dledger.security.peers import PeerSecurity
 
 # First pause: a node that restarts is reached again well within an election timeout. Last: a node that is down for long
 # costs one attempt a second.
@@ -38,8 +36,8 @@ class Dialer:
         new_connection: creates the protocol object for the next attempt.
         on_failed: called with the reason when an attempt did not even connect.
         seed: of the jitter, so that two nodes do not dial in step.
-        security: which kinds of connections are dialed: the second one only after the other side has not accepted the
-            first one.
+        node: which node, and how: the second kind of connections is dialed only after the other side has not accepted
+            the first one.
     """
 
     def __init__(
@@ -49,7 +47,7 @@ class Dialer:
         on_failed: Callable[[DLedgerError], None],
         *,
         seed: int,
-        security: PeerSecurity = PLAIN_PEERS,
+        node: DialedNode | None = None,
     ) -> None:
         self.attempts_count = 0
         self._address = address
@@ -60,7 +58,7 @@ class Dialer:
         # connection may be reported later.
         self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
-        self._security = security
+        self._node = node or DialedNode()
         # Index of the kind that is dialed next.
         self._kind_number = 0
         # The next pause is skipped.
@@ -98,11 +96,11 @@ class Dialer:
         """Connect, and wait until the connection ends."""
         self._ended.clear()
         self.attempts_count += 1
-        kinds = self._security.kinds
+        kinds = self._node.security.kinds
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                await open_peer_connection(self._connect, self._address, self._security, kinds[self._kind_number])
-        except (OSError, TimeoutError, ValueError) as error:
+                await open_peer_connection(self._connect, self._address, self._node, kinds[self._kind_number])
+        except (OSError, TimeoutError, ValueError, DLedgerError) as error:
             # ValueError: an invalid name (a label too long, a zero byte); some such names pass `Address.parse`.
             if _is_of_handshake(error):
                 self._kind_number = (self._kind_number + 1) % len(kinds)
@@ -119,4 +117,4 @@ class Dialer:
 
 def _is_of_handshake(error: Exception) -> bool:
     """Return whether the other side was reached, and the handshake failed."""
-    return isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError))
+    return isinstance(error, (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, DLedgerError))

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
+from dledger.peer.dialing import DialedNode
 from dledger.peer.frames import PROTOCOL_VERSION, Hello
+from dledger.peer.proven import require_node
 from dledger.security.errors import CertificateFault
-from dledger.security.identity import CertificateIdentity, IdentityKind, require_identity
 from dledger.security.peers import PLAIN_PEERS
 from dledger.types import NO_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    import asyncio
+    from collections.abc import Callable
 
     from dledger.peer.origin import Origin
     from dledger.security.peers import PeerSecurity
@@ -43,8 +44,8 @@ class PeerRefused(DLedgerError):
         self.message = message
 
 
-class ForeignCertificate(PeerRefused):
-    """The certificate of the other side is not that of the node in its greeting; the connection ends without answer."""
+class ForeignIdentity(PeerRefused):
+    """The other side is not proven to be the node in its greeting; the connection ends without an answer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ResponseCode.UNEXPECTED_MEMBER, message)
@@ -104,20 +105,24 @@ class Handshake:
         names_group = self._peer_directories is not None and self._peer_directories.may_learn_group(peer_id)
         return self._hello(peer_id, is_bulk=is_bulk, is_bootstrap=is_bootstrap, names_group=names_group)
 
-    def check_certificate(self, shown: Mapping[str, Any] | None, peer_id: str) -> None:
-        """Check that the certificate that the other side has shown is that of node `peer_id` of this group.
+    def dialed(self, peer_id: str) -> DialedNode:
+        """Return the settings for dialing the node `peer_id`."""
+        return DialedNode(peer_id, self._group, self._self_id, self.security)
+
+    def check_identity(self, transport: asyncio.BaseTransport, peer_id: str) -> None:
+        """Check that the other side is node `peer_id` of this group, as far as the connection proves it.
 
         Args:
-            shown: what `ssl` says of it (`getpeercert()`).
+            transport: of the connection.
             peer_id: the dialed node; on the accepting end the sender of the greeting.
 
         Raises:
-            ForeignCertificate: it is that of another node, of a user, or of another group; close the connection.
+            ForeignIdentity: it is another node, a user, or of another group; close the connection.
         """
         try:
-            require_identity(shown, CertificateIdentity(self._group, IdentityKind.NODE, peer_id))
+            require_node(transport, self._group, peer_id)
         except CertificateFault as fault:
-            raise ForeignCertificate(str(fault)) from fault
+            raise ForeignIdentity(str(fault)) from fault
 
     def proves_group(self, hello: Hello) -> bool:
         """Return whether the sender of `hello` belongs to this group, and not only to one of the same name."""

@@ -1,6 +1,6 @@
 """The peer port of a node: listens, and turns each accepted socket into a connection, secured as the settings say.
 
-A plain port is the event loop's own server. A port with TLS accepts by itself: it looks at the first byte, refuses what
+A plain port is the event loop's own server. A secured port accepts by itself: it looks at the first byte, refuses what
 the settings do not allow, and bounds the handshakes under way, for they cost processor time before anything is known of
 the other side. The current certificates are taken for each connection, so a change of files needs no new listener.
 
@@ -19,13 +19,15 @@ from dledger.errors import DLedgerError
 from dledger.peer import connection as peer_connection
 from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
 from dledger.peer.refusals import Refusal, Refusals
+from dledger.peer.sealed import SealedProtocol
+from dledger.peer.sealing import AcceptorsGreeting
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PeerKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.config import Address
+    from dledger.config import Address, NodeConfig
     from dledger.peer.connection import PeerConnection
     from dledger.security.peers import PeerSecurity
 
@@ -42,7 +44,7 @@ class PeerPort:
     """Listens at one address from `start` to `close`.
 
     Args:
-        address: own.
+        config: own address and identity.
         security: which kinds of connections are accepted.
         new_connection: creates the protocol object of a connection; it gets the time of the event loop's clock by which
             the greeting must have arrived, None: its usual time from then on.
@@ -52,10 +54,11 @@ class PeerPort:
     """
 
     def __init__(
-        self, address: Address, security: PeerSecurity, new_connection: Callable[[float | None], PeerConnection]
+        self, config: NodeConfig, security: PeerSecurity, new_connection: Callable[[float | None], PeerConnection]
     ) -> None:
         self.refusals = Refusals()
-        self._address = address
+        self._config = config
+        self._address = config.self_address
         self._security = security
         self._new_connection = new_connection
         self._server: asyncio.Server | None = None
@@ -119,12 +122,12 @@ class PeerPort:
             async with asyncio.timeout_at(deadline):
                 kind = self._security.kind_of(await _first_byte(loop, arrival.accepted))
                 if kind is None:
-                    self.refusals.note(Refusal.INSECURE, arrival.host, "a connection without TLS")
+                    self.refusals.note(Refusal.INSECURE, arrival.host, f"expected {self._security.kind}")
                     return
                 await self._connect(arrival, kind, deadline)
         except TimeoutError:
             self.refusals.note(Refusal.SILENT, arrival.host, "no handshake in time")
-        except OSError as error:
+        except (OSError, DLedgerError) as error:
             self.refusals.note(Refusal.HANDSHAKE, arrival.host, str(error))
         except asyncio.CancelledError:
             if arrival.reason:
@@ -138,6 +141,13 @@ class PeerPort:
         loop, accepted = asyncio.get_running_loop(), arrival.taken()
         if kind is PeerKind.PLAIN:
             await loop.connect_accepted_socket(lambda: self._new_connection(deadline), accepted)
+            return
+        if kind is PeerKind.SECRET:
+            greeting = AcceptorsGreeting(self._security.secrets(), self._config.group, self._config.self_id)
+            _, sealed = await loop.connect_accepted_socket(
+                lambda: SealedProtocol(lambda: self._new_connection(deadline), greeting), accepted
+            )
+            await sealed.open()
             return
         await loop.connect_accepted_socket(
             lambda: self._new_connection(deadline),

@@ -35,7 +35,7 @@ from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialer import Dialer
 from dledger.peer.frames import BadFrame
-from dledger.peer.handshake import ForeignCertificate, Handshake, LateGreeting, PeerRefused, StaleDirectory
+from dledger.peer.handshake import ForeignIdentity, Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
 from dledger.peer.listening import PeerPort
 from dledger.peer.refusals import Refusal
@@ -131,7 +131,7 @@ class PeerTransport:
         self._large_frames = LargeFrames()
         # Peer and text of what was logged since the peer connected last; at most `_COMPLAINTS_MAX`.
         self._complaints: set[tuple[str, str]] = set()
-        self._port = PeerPort(config.self_address, security, self._accept)
+        self._port = PeerPort(config, security, self._accept)
         self._non_member_timer: asyncio.TimerHandle | None = None
         # Set once, by `abort`: the listener is not called from then on.
         self._is_stopped = False
@@ -245,7 +245,7 @@ class PeerTransport:
         counts = {kind.value: 0 for kind in PeerKind}
         for link in list(self._links.values()):
             for connection in link.connections():
-                counts[PeerKind.TLS if connection.is_tls else PeerKind.PLAIN] += 1
+                counts[connection.kind.value] += 1
         return counts
 
     # ----------------------------------------------------------------------------------------- from the connections
@@ -313,7 +313,7 @@ class PeerTransport:
         if self._is_stopped:
             return
         peer_id = connection.peer_id
-        if isinstance(error, ForeignCertificate) and not connection.is_dialled:
+        if isinstance(error, ForeignIdentity) and not connection.is_dialled:
             self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
             return
         self._complain(peer_id, connection, error)
@@ -396,15 +396,15 @@ class PeerTransport:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
 
     def _renew_connection(self, now: float) -> None:
-        """Close one connection that began with certificates which were replaced since; it is dialed again."""
-        generation = self._security.generation
-        if not generation or now < self._renewed_at + _RENEW_INTERVAL_S:
+        """Close one connection that began with a certificate or secret which was replaced since; it is dialed again."""
+        if self._security.is_plain or now < self._renewed_at + _RENEW_INTERVAL_S:
             return
-        open_ones = ((link, each) for link in self._links.values() for each in link.connections())
-        old = next((found for found in open_ones if found[1].is_tls and found[1].generation != generation), None)
-        if old is not None:
-            self._renewed_at = now
-            old[0].renew(old[1], GreetAgain("certificates have changed"))
+        for link in self._links.values():
+            for connection in link.connections():
+                if connection.generation != self._security.generation_of(connection.kind):
+                    self._renewed_at = now
+                    link.renew(connection, GreetAgain("certificates, or the secret, have changed"))
+                    return
 
     def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:
         size_bytes_max = self._bulk_buffer_size_bytes_max if is_bulk else _CONTROL_BUFFER_SIZE_BYTES_MAX
@@ -415,7 +415,7 @@ class PeerTransport:
             ),
             lambda error: self._log_once(peer_id, str(error)),
             seed=self._random.randrange(1 << 32),
-            security=self._security,
+            node=self._handshake.dialed(peer_id),
         )
 
     def _report_unreachable(self, peer_id: str) -> None:

@@ -28,8 +28,12 @@ class CertificateFileForeign(CertificateFault):
     """A file has something else than the PEM that is expected in it: a key for a certificate, or another format."""
 
 
+class SecretFileForeign(CertificateFault):
+    """A file has something else than the secret that nodes share: make one with `dledger certs secret`."""
+
+
 class PrivateKeyExposed(CertificateFault):
-    """Other users of the machine may read a private key: change its mode, and consider the key as stolen."""
+    """Other users of the machine may read a key or secret: change its mode, and consider it as stolen."""
 
 
 class KeyMismatch(CertificateFault):

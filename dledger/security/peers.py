@@ -1,4 +1,4 @@
-"""How the connections between nodes are secured: plain or TLS, and during a change both. Values; no sockets.
+"""How the connections between nodes are secured: plain, by a shared secret, or TLS. Values; no sockets.
 
 A node never chooses a weaker kind by itself: it accepts and dials the kinds of its settings only.
 """
@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from dledger.security.contexts import PeerContexts
     from dledger.security.credentials import Credentials
+    from dledger.security.shared_secret import SharedSecret
 
-# First byte of each TLS record of a handshake.
+# First byte of a TLS handshake, and of the greeting that proves a secret (`dledger.peer.sealing`).
 _TLS_HANDSHAKE: Final = 0x16
+_SECRET_GREETING: Final = ord("D")
 
 
 class PeerKind(StrEnum):
     """One kind of connection between nodes; the values are those of the settings."""
 
     PLAIN = "off"
+    SECRET = "secret"  # noqa: S105  (the name of a kind)
     TLS = "tls"
 
 
@@ -32,20 +35,24 @@ class PeerSecurity:
         kind: dialed first.
         also: accepted, too, and dialed if `kind` fails; for a change of all nodes, one after the other. None: no other.
         credentials: of TLS: the certificates of this node; needed if one of the kinds is TLS.
+        secret: of the group; needed if one of the kinds is SECRET.
 
     Raises:
-        ValueError: credentials are missing, or are not those of a node.
+        ValueError: what one of the kinds needs is missing, or the certificate is not that of a node.
     """
 
     kind: PeerKind = PeerKind.PLAIN
     also: PeerKind | None = None
     credentials: Credentials | None = None
+    secret: SharedSecret | None = None
 
     def __post_init__(self) -> None:
         if self.kind is self.also:
             raise ValueError(f"expected two different kinds of connections, found {self.kind} twice")
         if PeerKind.TLS in self.kinds and (self.credentials is None or self.credentials.current.peers is None):
             raise ValueError("TLS between nodes needs the certificate of a node")
+        if PeerKind.SECRET in self.kinds and self.secret is None:
+            raise ValueError("connections with a secret need one")
 
     @property
     def kinds(self) -> tuple[PeerKind, ...]:
@@ -57,14 +64,15 @@ class PeerSecurity:
         """Whether all connections are plain."""
         return self.kinds == (PeerKind.PLAIN,)
 
-    @property
-    def generation(self) -> int:
-        """Which certificates are in use: another number after each change; 0 without any."""
-        return 0 if self.credentials is None else self.credentials.current.generation
+    def generation_of(self, kind: PeerKind) -> int:
+        """Return the generation of the certificates or secrets of new connections; each change raises it."""
+        if kind is PeerKind.TLS:
+            return 0 if self.credentials is None else self.credentials.current.generation
+        return 0 if kind is PeerKind.PLAIN or self.secret is None else self.secret.generation
 
     def kind_of(self, first_byte: int) -> PeerKind | None:
         """Return the kind of an accepted connection by its first byte; None: it is refused."""
-        kind = PeerKind.TLS if first_byte == _TLS_HANDSHAKE else PeerKind.PLAIN
+        kind = _KINDS.get(first_byte, PeerKind.PLAIN)
         return kind if kind in self.kinds else None
 
     def contexts(self) -> PeerContexts:
@@ -74,5 +82,11 @@ class PeerSecurity:
         assert contexts is not None, "the files of a node are replaced by those of a node only"
         return contexts
 
+    def secrets(self) -> tuple[bytes, ...]:
+        """Return the secrets that are accepted; the first one is used to dial."""
+        assert self.secret is not None, "checked by __post_init__"
+        return self.secret.current
 
+
+_KINDS: Final = {_TLS_HANDSHAKE: PeerKind.TLS, _SECRET_GREETING: PeerKind.SECRET}
 PLAIN_PEERS: Final = PeerSecurity()

@@ -1,4 +1,4 @@
-"""Reads files of certificates and keys, and finds in their bytes what can be judged without decoding them.
+"""Reads files of certificates, keys and secrets, and finds in their bytes what can be judged without decoding them.
 
 The files are small and a person copies them by hand, so every way in which one can be wrong has an error of its own.
 
@@ -93,6 +93,15 @@ def read_key(path: str) -> PemFile:
     return found
 
 
+def read_secret(path: str) -> PemFile:
+    """Read a file of a secret that no other user may read; its content is not judged.
+
+    Raises:
+        CertificateFault: as `read_certificates`; `PrivateKeyExposed`: others may read it.
+    """
+    return _read(path, "a secret", is_secret=True)
+
+
 def _read(path: str, what: str, *, is_secret: bool) -> PemFile:
     try:
         descriptor, status = open_with_status(path, os.O_RDONLY)
@@ -106,7 +115,7 @@ def _read(path: str, what: str, *, is_secret: bool) -> PemFile:
         ) from error
     with os.fdopen(descriptor, "rb") as stream:
         if is_secret:
-            _check_owner(path, status)
+            _check_owner(path, status, what)
         if status.st_size > PEM_SIZE_BYTES_MAX:
             raise CertificateFileUnreadable(
                 f"{path}: expected {what} in at most {PEM_SIZE_BYTES_MAX} bytes, found {status.st_size} bytes"
@@ -120,14 +129,14 @@ def _read(path: str, what: str, *, is_secret: bool) -> PemFile:
     return PemFile(path, content, _state_of(status))
 
 
-def _check_owner(path: str, status: os.stat_result) -> None:
-    """Refuse a key that others may read, by the rule of PostgreSQL: 0600, or 0640 if it is root's."""
+def _check_owner(path: str, status: os.stat_result, what: str) -> None:
+    """Refuse a key or secret that others may read, by the rule of PostgreSQL: 0600, or 0640 if it is root's."""
     allowed = 0o640 if status.st_uid == 0 else 0o600
     if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
         raise PrivateKeyExposed(
-            f"{path}: expected a private key of mode 0600, found mode {mode}: other users may read it. "
-            f"Run `chmod 600 {path}`; if others had access, renew the key"
+            f"{path}: expected {what} of mode 0600, found mode {mode}: other users may read it. "
+            f"Run `chmod 600 {path}`; if others had access, renew it"
         )
 
 

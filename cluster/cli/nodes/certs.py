@@ -206,6 +206,39 @@ def renew(
         _print((of_folder.renew(name.removesuffix(".crt"), days) for name in chosen), as_json=as_json)
 
 
+def secret(
+    step: Annotated[
+        RotationStep | None, typer.Option("--renew", help="Instead: the next step to a new secret.")
+    ] = None,
+    folder: Folder = DEFAULT_FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Make the secret that nodes share.
+
+    It is an alternative to certificates between nodes: a node with the file can act as any node of the group. Copy it
+    to all nodes, with mode 0600. It is replaced in three steps; after each, copy the file to all nodes.
+
+    Examples:
+        dledger certs secret
+        dledger certs secret --renew begin
+    """
+    from cluster.certificates.peer_secret import begin_change, finish_change, make_secret, use_next
+
+    steps = {
+        None: make_secret,
+        RotationStep.BEGIN: begin_change,
+        RotationStep.USE: use_next,
+        RotationStep.FINISH: finish_change,
+    }
+    with _reported_faults():
+        print_rows({"file": "file"}, [{"file": str(steps[step](folder))}], as_json=as_json)
+    following = {RotationStep.BEGIN: "use", RotationStep.USE: "finish"}
+    if step in following:
+        text = f"Copy the file to all nodes. After ten seconds: dledger certs secret --renew {following[step]}"
+        notes.print(text, highlight=False, soft_wrap=True)
+
+
 _NEXT = {
     RotationStep.BEGIN: "Copy authority.crt to all nodes and clients. When all use it: "
     "dledger certs renew --authority use",
@@ -266,5 +299,12 @@ def _reported_faults() -> Iterator[None]:
         fail(str(error))
 
 
-for _name, _command in (("init", init), ("node", node), ("client", client), ("show", show), ("renew", renew)):
+for _name, _command in (
+    ("init", init),
+    ("node", node),
+    ("client", client),
+    ("show", show),
+    ("renew", renew),
+    ("secret", secret),
+):
     certs_app.command(_name, help=help_of(_command))(_command)

@@ -1,6 +1,11 @@
 """Planted bugs of the connections between nodes: which are accepted, and as which node."""
 
-from dledger.peer import listening
+import hmac
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from dledger.peer import listening, sealing
 from dledger.peer.handshake import Handshake
 from dledger.security import contexts
 from dledger.security.peers import PeerKind, PeerSecurity
@@ -8,13 +13,14 @@ from tests.mutants.mutant import Mutant, Tests
 
 TLS = "tests/integration/dledger/peer/test_peer_tls.py::"
 STRANGER = TLS + "test_stranger_gets_no_answer_and_is_counted"
+SEALING = "tests/unit/dledger/peer/test_sealing.py::"
 CLOSED = "strangers are refused"
 
 make_context = contexts._context
 
 
 def certificates_of_peers_are_not_compared_with_the_greeting(patch):
-    patch.setattr(Handshake, "check_certificate", lambda *_: None)
+    patch.setattr(Handshake, "check_identity", lambda *_: None)
 
 
 def plain_connections_of_peers_pass_where_tls_is_demanded(patch):
@@ -41,7 +47,65 @@ def handshakes_of_peers_of_one_address_are_not_bounded(patch):
     patch.setattr(listening, "HANDSHAKES_PER_ADDRESS_MAX", 64)
 
 
+def proof_of_a_secret_is_not_checked(patch):
+    patch.setattr(sealing, "_is_proven", lambda *_: True)
+
+
+def direction_is_not_in_the_proof_of_a_secret(patch):
+    def undirected(secret, _direction, unproven, _before):
+        return hmac.digest(secret, unproven, "sha256")
+
+    patch.setattr(sealing, "_proof", undirected)
+
+
+def records_of_a_secret_are_opened_in_any_order(patch):
+    """All records have one nonce, so a copy of a record opens, too."""
+    patch.setattr(sealing, "_record_head", lambda size, _number: sealing.RECORD_HEAD.pack(size, 0))
+    patch.setattr(sealing, "_NONCE", Unnumbered())
+
+
+class Unnumbered:
+    """Packs the same nonce for each record."""
+
+    def pack(self, *_):
+        return bytes(12)
+
+
+def altered_records_of_a_secret_are_opened(patch):
+    patch.setattr(sealing, "AESGCM", Lenient)
+
+
+class Lenient:
+    """Returns something for a record that was altered."""
+
+    def __init__(self, key):
+        self._cipher = AESGCM(key)
+        self.encrypt = self._cipher.encrypt
+
+    def decrypt(self, nonce, data, associated_data):
+        try:
+            return self._cipher.decrypt(nonce, data, associated_data)
+        except InvalidTag:
+            return bytes(data[:-16])
+
+
 MUTANTS = (
+    Mutant(proof_of_a_secret_is_not_checked, CLOSED, Tests(SEALING + "test_greeting_of_a_stranger_is_refused[0]")),
+    Mutant(
+        direction_is_not_in_the_proof_of_a_secret,
+        CLOSED,
+        Tests(SEALING + "test_answer_of_a_process_without_the_secret_is_refused"),
+    ),
+    Mutant(
+        records_of_a_secret_are_opened_in_any_order,
+        "what arrives was sent, once and in order",
+        Tests(SEALING + "test_records_that_were_tampered_with_do_not_open[repeated]"),
+    ),
+    Mutant(
+        altered_records_of_a_secret_are_opened,
+        "what arrives was sent, once and in order",
+        Tests(SEALING + "test_records_that_were_tampered_with_do_not_open[flipped in the piece]"),
+    ),
     Mutant(
         certificates_of_peers_are_not_compared_with_the_greeting,
         CLOSED,

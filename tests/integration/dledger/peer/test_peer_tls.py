@@ -141,7 +141,7 @@ def test_messages_small_and_large_pass_over_tls(
                 n0.send("n1", push)
             await eventually(lambda: len(received.messages) == len(pushes))
             assert [message for _, message in received.messages] == pushes
-            assert n0.connection_counts() == {"off": 0, "tls": 4}
+            assert n0.connection_counts() == {"off": 0, "secret": 0, "tls": 4}
 
     run(main())
 
@@ -253,7 +253,7 @@ def test_plain_and_tls_nodes_connect_while_one_of_them_also_allows_plain(
             n1, _ = await begun(stack, configs["n1"])
             n2, _ = await begun(stack, configs["n2"], secured(tmp_path, "n2"))
             await eventually(lambda: is_linked(n0, "n0", n1, "n1") and is_linked(n0, "n0", n2, "n2"))
-            assert n0.connection_counts() == {"off": 4, "tls": 4}
+            assert n0.connection_counts() == {"off": 4, "secret": 0, "tls": 4}
             assert not n1.is_connected_to("n2")
             assert not n2.is_connected_to("n1")
             n1.send("n0", Heartbeat(1, -1, 1))

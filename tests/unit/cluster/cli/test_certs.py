@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cluster.cli.app import app
 from dledger.security.credentials import CertificateFiles, load_certificates
+from dledger.security.shared_secret import SharedSecret
 from tests.support.certificates import node_identity
 
 if TYPE_CHECKING:
@@ -121,3 +122,21 @@ def test_other_commands_do_not_load_cryptography() -> None:
     )
 
     assert done.stdout.strip() == "False"
+
+
+def test_secret_is_made_and_replaced_in_steps(tmp_path: Path) -> None:
+    path = tmp_path / "certs" / "peers.secret"
+    assert rows("secret") == [{"file": "certs/peers.secret"}]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert certs("secret").exit_code == 1, "it is not overwritten"
+    (old,) = SharedSecret(str(path)).current
+
+    found = []
+    for step in ("begin", "use", "finish"):
+        assert certs("secret", "--renew", step).exit_code == 0
+        found.append(SharedSecret(str(path)).current)
+
+    new = found[2][0]
+    assert found == [(old, new), (new, old), (new,)]
+    assert new != old
+    assert "`begin`" in certs("secret", "--renew", "use").output

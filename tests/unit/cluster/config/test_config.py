@@ -286,6 +286,7 @@ def test_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, 
         ("on", {"tls_certificate_file": "c", "tls_key_file": "k", "peer_security": "tls"}, ["tls_authority_file"]),
         ("off", {"peer_security_also": "tls", "tls_authority_file": "a"}, ["tls_certificate_file", "tls_key_file"]),
         ("off", {"peer_security": "off", "peer_security_also": "off"}, ["peer_security_also"]),
+        ("off", {"peer_security_also": "secret"}, ["peer_secret_file"]),
     ],
 )
 def test_tls_needs_its_files(client_tls: str, files: dict[str, str], missing: list[str]) -> None:

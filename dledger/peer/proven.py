@@ -1,0 +1,41 @@
+"""What a transport proves of the node at the other side: by a certificate, by the shared secret, or nothing.
+
+Not here: handshakes themselves (the event loop's TLS, `dledger.peer.sealed`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.peer.sealed import PEER_ID
+from dledger.security.errors import WrongIdentity
+from dledger.security.identity import CertificateIdentity, IdentityKind, require_identity
+from dledger.security.peers import PeerKind
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+def kind_of(transport: asyncio.BaseTransport) -> PeerKind:
+    """Return how the connection is secured."""
+    if transport.get_extra_info(PEER_ID) is not None:
+        return PeerKind.SECRET
+    return PeerKind.PLAIN if transport.get_extra_info("sslcontext") is None else PeerKind.TLS
+
+
+def require_node(transport: asyncio.BaseTransport, group: str, node_id: str) -> None:
+    """Check that the other side is a node, as far as the connection proves it; a plain one proves nothing.
+
+    Args:
+        transport: of the connection.
+        group: of this node. With a secret both sides have compared it before.
+        node_id: the dialed node; on the accepting end the sender of the greeting.
+
+    Raises:
+        CertificateFault: it is another node, a user, or of another group.
+    """
+    kind = kind_of(transport)
+    if kind is PeerKind.TLS:
+        require_identity(transport.get_extra_info("peercert"), CertificateIdentity(group, IdentityKind.NODE, node_id))
+    elif kind is PeerKind.SECRET and (found := transport.get_extra_info(PEER_ID)) != node_id:
+        raise WrongIdentity(f"expected node {node_id}, found that node {found} opened the connection")
