@@ -9,8 +9,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from dledger.peer.sealed import SealedProtocol
-from dledger.peer.sealing import DialersGreeting
 from dledger.security.peers import PLAIN_PEERS, PeerKind
 
 if TYPE_CHECKING:
@@ -60,6 +58,10 @@ async def open_peer_connection(
     if kind is PeerKind.PLAIN:
         return await loop.create_connection(new_protocol, address.host, address.port)
     if kind is PeerKind.SECRET:
+        # Imported here, because other kinds do not need the package cryptography, which takes a while to load.
+        from dledger.peer.sealed import SealedProtocol  # noqa: PLC0415
+        from dledger.peer.sealing import DialersGreeting  # noqa: PLC0415
+
         greeting = DialersGreeting(node.security.secrets()[0], node.group, node.self_id, node.peer_id)
         _, sealed = await loop.create_connection(
             lambda: SealedProtocol(new_protocol, greeting), address.host, address.port

@@ -19,8 +19,6 @@ from dledger.errors import DLedgerError
 from dledger.peer import connection as peer_connection
 from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
 from dledger.peer.refusals import Refusal, Refusals
-from dledger.peer.sealed import SealedProtocol
-from dledger.peer.sealing import AcceptorsGreeting
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PeerKind
 
@@ -143,6 +141,10 @@ class PeerPort:
             await loop.connect_accepted_socket(lambda: self._new_connection(deadline), accepted)
             return
         if kind is PeerKind.SECRET:
+            # Imported here, because other kinds do not need the package cryptography.
+            from dledger.peer.sealed import SealedProtocol  # noqa: PLC0415
+            from dledger.peer.sealing import AcceptorsGreeting  # noqa: PLC0415
+
             greeting = AcceptorsGreeting(self._security.secrets(), self._config.group, self._config.self_id)
             _, sealed = await loop.connect_accepted_socket(
                 lambda: SealedProtocol(lambda: self._new_connection(deadline), greeting), accepted

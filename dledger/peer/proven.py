@@ -5,9 +5,8 @@ Not here: handshakes themselves (the event loop's TLS, `dledger.peer.sealed`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dledger.peer.sealed import PEER_ID
 from dledger.security.errors import WrongIdentity
 from dledger.security.identity import CertificateIdentity, IdentityKind, require_identity
 from dledger.security.peers import PeerKind
@@ -15,10 +14,13 @@ from dledger.security.peers import PeerKind
 if TYPE_CHECKING:
     import asyncio
 
+# What `get_extra_info` of a sealed transport calls the id of the node at the other side.
+SEALED_PEER_ID: Final = "sealed_peer_id"
+
 
 def kind_of(transport: asyncio.BaseTransport) -> PeerKind:
     """Return how the connection is secured."""
-    if transport.get_extra_info(PEER_ID) is not None:
+    if transport.get_extra_info(SEALED_PEER_ID) is not None:
         return PeerKind.SECRET
     return PeerKind.PLAIN if transport.get_extra_info("sslcontext") is None else PeerKind.TLS
 
@@ -37,5 +39,5 @@ def require_node(transport: asyncio.BaseTransport, group: str, node_id: str) -> 
     kind = kind_of(transport)
     if kind is PeerKind.TLS:
         require_identity(transport.get_extra_info("peercert"), CertificateIdentity(group, IdentityKind.NODE, node_id))
-    elif kind is PeerKind.SECRET and (found := transport.get_extra_info(PEER_ID)) != node_id:
+    elif kind is PeerKind.SECRET and (found := transport.get_extra_info(SEALED_PEER_ID)) != node_id:
         raise WrongIdentity(f"expected node {node_id}, found that node {found} opened the connection")

@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from dledger.errors import DLedgerError
+from dledger.peer.proven import SEALED_PEER_ID
 from dledger.peer.sealing import (
     GREETING_HEAD,
     GREETING_SIZE_MAX,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from dledger.peer.sealing import Session
 
-# What `get_extra_info` calls the id of the node at the other side.
-PEER_ID = "sealed_peer_id"
 # Smaller pieces are copied into one, so that they become one record.
 _JOINED_SIZE_BYTES_MAX = 16 * 1024
 Owner = TypeVar("Owner", bound=asyncio.BaseProtocol)
@@ -219,7 +218,7 @@ class SealedTransport(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return the id of the node at the other side, or what the socket's transport knows."""
-        return self._peer_id if name == PEER_ID else self._plain.get_extra_info(name, default)
+        return self._peer_id if name == SEALED_PEER_ID else self._plain.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Seal and write."""
