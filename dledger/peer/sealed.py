@@ -28,7 +28,7 @@ from dledger.peer.sealing import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dledger.peer.sealing import Session
+    from dledger.peer.sealing import SealedSession
 
 # Smaller pieces are copied into one, so that they become one record.
 _JOINED_SIZE_BYTES_MAX = 16 * 1024
@@ -42,7 +42,7 @@ class Greeting(Protocol):
     def first(self) -> bytes:
         """What this side sends before it has received anything."""
 
-    def finish(self, message: bytes) -> tuple[bytes, Session]:
+    def finish(self, message: bytes) -> tuple[bytes, SealedSession]:
         """Return the bytes to send next, and the session.
 
         Raises:
@@ -66,7 +66,7 @@ class SealedProtocol(asyncio.BufferedProtocol, Generic[Owner]):
         self._new_owner = new_owner
         self._greeting = greeting
         self._socket: asyncio.Transport | None = None
-        self._session: Session | None = None
+        self._session: SealedSession | None = None
         # Received and not yet opened: `_view[_begin:_end]`.
         self._view = memoryview(bytearray(GREETING_SIZE_MAX))
         self._begin = self._end = 0
@@ -209,7 +209,7 @@ class SealedTransport(asyncio.Transport):
         session: seals.
     """
 
-    def __init__(self, plain: asyncio.Transport, protocol: SealedProtocol[Any], session: Session) -> None:
+    def __init__(self, plain: asyncio.Transport, protocol: SealedProtocol[Any], session: SealedSession) -> None:
         super().__init__()
         self._plain = plain
         self._protocol = protocol

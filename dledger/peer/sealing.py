@@ -80,7 +80,7 @@ class RecordAltered(DLedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SealedSession:
     """A connection after both greetings.
 
     Attributes:
@@ -114,7 +114,7 @@ class DialersGreeting:
         names = b"".join(_with_size(name.encode()) for name in (group, self_id, peer_id))
         self.first = _greeting(secret, b"dialer", os.urandom(_NONCE_SIZE) + _public(self._private) + names, b"")
 
-    def finish(self, answer: bytes) -> tuple[bytes, Session]:
+    def finish(self, answer: bytes) -> tuple[bytes, SealedSession]:
         """Check the acceptor's greeting; return what is sent next (nothing), and the session.
 
         Raises:
@@ -124,7 +124,7 @@ class DialersGreeting:
         if len(body) != _FIXED_SIZE or not _is_proven(self._secret, b"acceptor", answer, self.first):
             raise NotProven(f"{self._peer_id} does not prove that it knows the secret")
         outgoing, incoming = _keys(self._secret, self._private, body, self.first + answer)
-        return b"", Session(self._peer_id, RecordSealer(outgoing), RecordOpener(incoming))
+        return b"", SealedSession(self._peer_id, RecordSealer(outgoing), RecordOpener(incoming))
 
 
 class AcceptorsGreeting:
@@ -143,7 +143,7 @@ class AcceptorsGreeting:
         self._group = group
         self._self_id = self_id
 
-    def finish(self, asked: bytes) -> tuple[bytes, Session]:
+    def finish(self, asked: bytes) -> tuple[bytes, SealedSession]:
         """Check the dialer's greeting; return the answer, and the session.
 
         Raises:
@@ -159,7 +159,7 @@ class AcceptorsGreeting:
         private = X25519PrivateKey.generate()
         answer = _greeting(secret, b"acceptor", os.urandom(_NONCE_SIZE) + _public(private), asked)
         incoming, outgoing = _keys(secret, private, body, asked + answer)
-        return answer, Session(peer_id, RecordSealer(outgoing), RecordOpener(incoming))
+        return answer, SealedSession(peer_id, RecordSealer(outgoing), RecordOpener(incoming))
 
 
 class RecordSealer:

@@ -18,7 +18,7 @@ from dledger.peer.sealing import (
     DialersGreeting,
     NotProven,
     RecordAltered,
-    Session,
+    SealedSession,
     greeting_size,
 )
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SECRET, NEXT, FOREIGN = (bytes([number]) * 32 for number in range(3))
 
 
-def sessions(secret: bytes = SECRET, accepted: tuple[bytes, ...] = (SECRET,)) -> tuple[Session, Session]:
+def sessions(secret: bytes = SECRET, accepted: tuple[bytes, ...] = (SECRET,)) -> tuple[SealedSession, SealedSession]:
     """Return the sessions of the dialer and of the acceptor."""
     dialer = DialersGreeting(secret, "g0", "n0", "n1")
     answer, acceptor = AcceptorsGreeting(accepted, "g0", "n1").finish(dialer.first)
@@ -37,7 +37,7 @@ def sessions(secret: bytes = SECRET, accepted: tuple[bytes, ...] = (SECRET,)) ->
     return dialer.finish(answer)[1], acceptor
 
 
-def opened(session: Session, record: tuple[bytes, bytes]) -> bytes:
+def opened(session: SealedSession, record: tuple[bytes, bytes]) -> bytes:
     head, sealed = record
     assert session.opener.size_of(head) == len(sealed)
     return session.opener.open(head, sealed)
