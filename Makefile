@@ -31,6 +31,10 @@ READY := $(VENV)/.ready
 PANDAS := $(VENV)/pandas
 # Zensical and what it needs; only `make docs` does.
 DOCS := $(VENV)/.docs
+# Atheris; only `make fuzz` does.
+FUZZ := $(VENV)/.fuzz
+# make fuzz: runs of all decoders together, and the seed of the changes of inputs.
+EXECUTIONS ?= 10000000
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SCRIPTS := $(wildcard scripts/*.py)
 # They compute and wait for nothing; all others wait for much of their time. Beside those, with what the processor has to
@@ -46,7 +50,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	interop bench bench-spark docs wheel-client \
+	fuzz interop bench bench-spark docs wheel-client \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -149,6 +153,13 @@ mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught;
 
 mutants-blind: $(READY) ## What in the default gate finds each planted bug; continues where it stopped (an hour)
 	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
+
+fuzz: $(FUZZ) ## Fuzz every decoder that a stranger reaches, guided by coverage (EXECUTIONS=10000000 SEED=1)
+	@$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
+
+$(FUZZ): $(READY)
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[fuzz]'
+	@touch $@
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
 	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crc32c import crc32c
 
+from store.fs.foreign_json import foreign_json
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,5 +34,5 @@ def unseal(raw: bytes) -> dict[str, Any]:
     text = f"{body}}}"
     if tail.strip() != f"{crc32c(text.encode())}}}":
         raise ValueError("its checksum does not fit")
-    content: dict[str, Any] = json.loads(text)
+    content: dict[str, Any] = foreign_json(text)
     return content

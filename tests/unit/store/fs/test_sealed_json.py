@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,3 +42,9 @@ def test_any_changed_byte_is_detected(content, data):
 def test_content_without_a_seal_is_refused(raw):
     with pytest.raises(ValueError, match="checksum"):
         unseal(raw)
+
+
+def test_sealed_content_that_nests_without_end_is_refused():
+    text = '{"a":' + "[" * 10_000 + "}"
+    with pytest.raises(ValueError, match="nesting"):
+        unseal(f'{text[:-1]},"crc32c":{crc32c(text.encode())}}}'.encode())

@@ -1,0 +1,30 @@
+"""Every decoder that a stranger reaches handles the kept inputs, and changed ones; `make fuzz` tries many more."""
+
+from random import Random
+
+import pytest
+
+from tests.fuzz.mutation import changed_inputs
+from tests.fuzz.target import CORPUS
+from tests.fuzz.targets import TARGETS
+
+SEED = 1
+CHANGED = 500
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_decoder_handles_kept_and_changed_inputs(target):
+    kept = target.corpus()
+    for data in kept:
+        target.run(data)
+    for number, data in enumerate(changed_inputs(kept, Random(f"{SEED} {target.name}"), CHANGED)):
+        try:
+            target.run(data)
+        except Exception:
+            print(f"{target.name}: seed {SEED}, input {number}: {data!r}")
+            raise
+
+
+def test_every_corpus_belongs_to_a_target_and_is_small():
+    assert {path.name for path in CORPUS.iterdir()} == set(TARGETS)
+    assert sum(path.stat().st_size for path in CORPUS.glob("*/*")) < 256 << 10
