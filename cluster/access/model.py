@@ -38,6 +38,8 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9%|_.\-]{{1,{NAME_LENGTH_MAX}}}")
 # Without "," and "=", which SCRAM escapes, and without anything that SASLprep changes.
 _SUBJECT_NAME: Final = re.compile(rf"[A-Za-z0-9_.@\-]{{1,{SUBJECT_NAME_LENGTH_MAX}}}")
 _FOUND_LENGTH_MAX: Final = 80
+# One client of IPv6 may have a whole network of this size.
+_CLIENT_NETWORK_BITS: Final = 64
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -295,6 +297,13 @@ def address_of_peer(peer: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def client_of_address(address: Address | None) -> str:
+    """Return by what requests of one client are counted: its address, of IPv6 its network, `local` without one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _CLIENT_NETWORK_BITS), strict=False))
+    return "local" if address is None else str(address)
 
 
 def _shown(text: str) -> str:

@@ -11,15 +11,19 @@
 A call looks its user up once, and again when access control has changed; it compares rights with every request. What
 becomes forbidden while a stream lasts ends with the next request or response.
 
+Refusals, and the calls that `cluster.api.audited` names, are recorded in the audit log, if there is one.
+
 Not here: which rights a method needs (`cluster.api.rights`), and the login that gives a session.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.access.model import address_of_peer
+from cluster.api.call_audit import Caller
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
 from dledger.errors import CallRefused
@@ -32,8 +36,10 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.access.model import Address
+    from cluster.api.call_audit import CallAudit
     from cluster.api.rights import Scope
     from cluster.state.access_state import AccessState
+    from dledger.security.identity import CertificateIdentity
     from dledger.service.call_gate import Context
 
 _HEADER: Final = "authorization"
@@ -51,6 +57,7 @@ class AccessGate:
         group: of the broker, in certificates of its users.
         clock_s: seconds since 1970.
         is_closed: all calls are refused while there is no user; otherwise all are admitted then.
+        audit: records calls; None: nothing is recorded.
     """
 
     def __init__(
@@ -61,12 +68,14 @@ class AccessGate:
         clock_s: Callable[[], int] = lambda: int(time.time()),  # noqa: TID251  (expiries are times of day)
         *,
         is_closed: bool = False,
+        audit: CallAudit | None = None,
     ) -> None:
         self.access = access
         self.scope = scope
         self.group = group
         self.clock_s = clock_s
         self.is_closed = is_closed
+        self.audit = audit
 
     def is_open(self, row: MethodRights, access: AccessState) -> bool:
         """Return whether callers need no credentials for a method now.
@@ -90,7 +99,7 @@ class AccessGate:
         if row is None:
             # It cannot happen while the test of the table holds; closed all the same.
             row = MethodRights(Audience.SUPER)
-        admission = CallAdmission(self, row, context)
+        admission = CallAdmission(self, method, row, context)
         admission.begin()
         return admission
 
@@ -98,8 +107,9 @@ class AccessGate:
 class CallAdmission:
     """What one call may do: a `dledger.service.call_gate.CallRights`."""
 
-    def __init__(self, gate: AccessGate, row: MethodRights, context: Context) -> None:
+    def __init__(self, gate: AccessGate, method: str, row: MethodRights, context: Context) -> None:
         self._gate = gate
+        self._method = method
         self._row = row
         self._context = context
         # Looked up with the user: while access control is off, a call does not pay for it.
@@ -107,6 +117,7 @@ class CallAdmission:
         # For which the user was looked up, compared by identity; there is another object after each change.
         self._rules: object = None
         self._user = ""
+        self._via = ""
         self._is_node = False
         self._expires_s = _NEVER_S
 
@@ -116,12 +127,16 @@ class CallAdmission:
         Raises:
             CallRefused: it may not.
         """
-        access = self._gate.access()
-        if self._gate.is_open(self._row, access):
-            return
-        self._look_up(access)
-        if self._row.audience is not Audience.RIGHTS:
-            self._compare(access, None)
+        try:
+            access = self._gate.access()
+            if self._gate.is_open(self._row, access):
+                return
+            self._look_up(access)
+            if self._row.audience is not Audience.RIGHTS:
+                self._compare(access, None)
+        except CallRefused as refused:
+            self._record_refusal(None, refused)
+            raise
 
     def check(self, request: Message) -> None:
         """Raise unless the caller may send this request now.
@@ -129,12 +144,16 @@ class CallAdmission:
         Raises:
             CallRefused: it may not.
         """
-        access = self._gate.access()
-        if self._gate.is_open(self._row, access):
-            return
-        if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
-            self._look_up(access)
-        self._compare(access, request)
+        try:
+            access = self._gate.access()
+            if self._gate.is_open(self._row, access):
+                return
+            if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
+                self._look_up(access)
+            self._compare(access, request)
+        except CallRefused as refused:
+            self._record_refusal(request, refused)
+            raise
 
     def check_again(self, request: Message) -> None:
         """Raise unless the caller may still get responses to this request.
@@ -144,6 +163,39 @@ class CallAdmission:
         """
         if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
             self.check(request)
+
+    def done(self, request: Message, response: Message | None) -> None:
+        """Record how a call ended whose only request was admitted; None: without a response."""
+        audit = self._gate.audit
+        if audit is not None and audit.records(self._method):
+            audit.done(self._method, request, response, self._caller())
+
+    def admitted(self, request: Message) -> None:
+        """Record a request of a stream, or one whose responses are streamed."""
+        audit = self._gate.audit
+        if audit is not None and audit.records(self._method):
+            audit.admitted(self._method, request, self._caller())
+
+    def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
+        if self._gate.audit is not None:
+            self._gate.audit.refused(self._method, request, self._caller(), refused)
+
+    def _caller(self) -> Caller:
+        """Return the caller; while access control is off, by its certificate, if it has one."""
+        user, via = self._user, self._via
+        if not user and not self._gate.access().rules.is_enforced:
+            with suppress(NoIdentity):
+                user, via = str(self._identity()), "certificate"
+        return Caller(user, via, self._context.peer())
+
+    def _identity(self) -> CertificateIdentity:
+        """Return the identity in the certificate of the connection.
+
+        Raises:
+            NoIdentity: there is none.
+        """
+        names: Any = self._context.auth_context().get("x509_subject_alternative_name", ())
+        return identity_among(name.decode(errors="replace") for name in names)
 
     def _compare(self, access: AccessState, request: Message | None) -> None:
         if self._is_node:
@@ -159,14 +211,19 @@ class CallAdmission:
             CallRefused: its credentials are not valid, or not any more.
         """
         values = [value for name, value in self._context.invocation_metadata() or () if name == _HEADER]
+        # Until it is known: a refusal is not recorded as one of the user before.
+        self._user = self._via = ""
         if not values:
             self._user, self._expires_s = self._user_of_certificate(access), _NEVER_S
+            self._via = "certificate"
         else:
             value = values[0] if len(values) == 1 else ""
             token = value if isinstance(value, str) else ""
             if not token.startswith(_SCHEME):
                 raise _not_authenticated("one token, of the form `Bearer ...`")
-            self._user, self._expires_s = self._user_of_token(access, token.removeprefix(_SCHEME))
+            token = token.removeprefix(_SCHEME)
+            self._user, self._expires_s = self._user_of_token(access, token)
+            self._via = "session" if token.startswith(SESSION_PREFIX) else "token"
         self._address = address_of_peer(self._context.peer())
         self._rules = access.rules
 
@@ -188,9 +245,8 @@ class CallAdmission:
         return session.user, session.expires_s
 
     def _user_of_certificate(self, access: AccessState) -> str:
-        names: Any = self._context.auth_context().get("x509_subject_alternative_name", ())
         try:
-            identity = identity_among(name.decode(errors="replace") for name in names)
+            identity = self._identity()
         except NoIdentity:
             raise _not_authenticated("credentials") from None
         user = access.users.get(identity.name)

@@ -23,6 +23,7 @@ from dledger.service.request_guard import Guard
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from cluster.api.call_audit import CallAudit
     from cluster.broker.core import BrokerCore
     from store.errors import IllegalRequest
 
@@ -35,12 +36,17 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
 
     Args:
         core: of the broker.
+        audit: records logins; None: they are not recorded.
     """
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, audit: CallAudit | None = None) -> None:
         self._core = core
         self._calls = AccessCalls(core)
-        self._logins = LoginCalls(lambda: core.replica.state.access, lambda: wall_clock_ms() // _MS_PER_S)
+        self._logins = LoginCalls(
+            lambda: core.replica.state.access,
+            lambda: wall_clock_ms() // _MS_PER_S,
+            audit=_unrecorded if audit is None else audit.login,
+        )
 
     def served(self) -> Served:
         """Return the registration of this service at a server."""
@@ -104,3 +110,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:
         """Explain a decision."""
         return await answered(self._core, pb.ExplainResponse, self._calls.explain(request), is_read=True)
+
+
+def _unrecorded(_user: str, _peer: str, _cause: str) -> None:
+    """Record nothing of a login."""

@@ -8,20 +8,18 @@ password, 0.1 to 0.5 s late. Nothing of a password or a token is logged.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from cluster.access.model import address_of_peer
+from cluster.access.model import address_of_peer, client_of_address
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import access_pb2 as pb
 from dledger.authentication.dialogs import DialogTable
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.scram import LoginRefused, begin_dialog, nonce_of
 from dledger.authentication.tokens import SESSION_S, Session, session_token
-from store.fs.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from cluster.state.access_state import AccessState
     from dledger.authentication.scram import ScramDialog
 
-# One client of IPv6 may have a whole network of this size.
-_NETWORK_BITS: Final = 64
 _NONCE_SIZE: Final = 24
 
 logger = logging.getLogger(__name__)
@@ -43,6 +39,7 @@ class LoginCalls:
         access: returns users and keys.
         wall_clock_s: seconds since 1970.
         clock_s: of a clock that only goes forwards.
+        audit: gets user, peer, and the cause of a failure, for the audit log; empty: the user logged in.
     """
 
     def __init__(
@@ -50,12 +47,15 @@ class LoginCalls:
         access: Callable[[], AccessState],
         wall_clock_s: Callable[[], int],
         clock_s: Callable[[], float] = time.monotonic,
+        *,
+        audit: Callable[[str, str, str], None],
     ) -> None:
         self._access = access
         self._wall_clock_s = wall_clock_s
         self._clock_s = clock_s
         self._dialogs = DialogTable()
         self._failures = LoginFailures()
+        self._audit = audit
 
     async def start(self, request: pb.StartLoginRequest, peer: str) -> pb.StartLoginResponse:
         """Return the server's first message.
@@ -63,15 +63,15 @@ class LoginCalls:
         Raises:
             RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF.
         """
-        access, address = self._access(), _address_of(peer)
+        access = self._access()
         if not access.salt_key:
             raise RequestFailed(Reason.ACCESS_CONTROL_OFF, "this broker has no users: calls need no token")
-        self._check_failures(address)
+        address = self._check_failures(peer)
         try:
             nonce = secrets.token_urlsafe(_NONCE_SIZE)
             dialog = begin_dialog(request.client_first, nonce, access.verifier_of, access.salt_key)
         except LoginRefused as error:
-            raise await self._failed(address, "", error) from error
+            raise await self._failed(peer, None, error) from error
         self._dialogs.add(dialog, address, self._clock_s())
         return pb.StartLoginResponse(server_first=dialog.server_first)
 
@@ -81,27 +81,40 @@ class LoginCalls:
         Raises:
             RequestFailed: NOT_AUTHENTICATED.
         """
-        access, address = self._access(), _address_of(peer)
-        self._check_failures(address)
+        access, address = self._access(), self._check_failures(peer)
         dialog = self._dialogs.take(nonce_of(request.client_final), self._clock_s())
         try:
             server_final, epoch = _finished(dialog, request.client_final, access)
         except LoginRefused as error:
-            raise await self._failed(address, "" if dialog is None else dialog.user, error) from error
+            raise await self._failed(peer, dialog, error) from error
         assert dialog is not None
         expires_s = self._wall_clock_s() + SESSION_S
         token = session_token(Session(dialog.user, epoch, expires_s), access.token_keys[0])
         logger.info("logged_in user=%s address=%s", dialog.user, address)
+        self._audit(dialog.user, peer, "")
         return pb.FinishLoginResponse(server_final=server_final, token=token, expires_s=expires_s)
 
-    def _check_failures(self, address: str) -> None:
-        if not self._failures.may_try(address, self._clock_s()):
-            raise RequestFailed(Reason.NOT_AUTHENTICATED, "too many failed logins from your address: wait a second")
+    def _check_failures(self, peer: str) -> str:
+        """Return by what logins of a client are counted.
 
-    async def _failed(self, address: str, user: str, error: LoginRefused) -> RequestFailed:
+        Raises:
+            RequestFailed: NOT_AUTHENTICATED: too many have failed.
+        """
+        address = client_of_address(address_of_peer(peer))
+        if not self._failures.may_try(address, self._clock_s()):
+            text = "too many failed logins from your address: wait a second"
+            self._audit("", peer, text)
+            raise RequestFailed(Reason.NOT_AUTHENTICATED, text)
+        return address
+
+    async def _failed(self, peer: str, dialog: ScramDialog | None, error: LoginRefused) -> RequestFailed:
         """Return the refusal of a login, when it is time for it."""
-        delay_s = self._failures.note(address, user, self._clock_s())
-        logger.warning("login_refused user=%s address=%s cause=%r", printable(user), address, error.cause)
+        address, tried = client_of_address(address_of_peer(peer)), "" if dialog is None else dialog.user
+        # An unknown name is not recorded: people type passwords there.
+        user = tried if dialog is not None and dialog.is_known else ""
+        delay_s = self._failures.note(address, tried, self._clock_s())
+        logger.warning("login_refused user=%s address=%s cause=%r", user, address, error.cause)
+        self._audit(user, peer, error.cause)
         await asyncio.sleep(delay_s)
         return RequestFailed(Reason.NOT_AUTHENTICATED, str(error))
 
@@ -118,11 +131,3 @@ def _finished(dialog: ScramDialog | None, client_final: str, access: AccessState
     if access.verifier_of(dialog.user) != dialog.verifier:
         raise LoginRefused("the password was changed meanwhile")
     return server_final, access.users[dialog.user].epoch
-
-
-def _address_of(peer: str) -> str:
-    """Return by what logins of a client are counted."""
-    address = address_of_peer(peer)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
-    return "local" if address is None else str(address)

@@ -6,7 +6,7 @@ under another name already (how long files are kept, when they go) is not here a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -23,6 +23,8 @@ _HOUR_MS = 3_600_000
 TRANSFER_BYTES = 4 * _MIB
 TRANSFER_COUNT = 32_767
 DEDUPE_COUNT = 200_000
+AUDIT_FILE_SIZE_BYTES = 16 * _MIB
+AUDIT_FILES_MAX = 8
 
 
 class ServerOptions(NodeOptions):
@@ -55,6 +57,28 @@ class ServerOptions(NodeOptions):
         description="File with the first user (`dledger user first` makes it): while the broker has no user, its "
         "leader creates this one. Set: every call needs a token, or a certificate of a user. Empty: access control is "
         "off until there is a user.",
+    )
+    audit: Literal["off", "admin", "all"] = Field(
+        default="admin",
+        description="What the audit log records. admin: administration, logins and refusals. all: also calls that read "
+        "or write messages, which costs speed. off: nothing.",
+    )
+    audit_dir: str = Field(
+        default="",
+        description="Directory of the audit log's files; made if absent. Empty: audit in store_base_dir.",
+    )
+    audit_file_size_bytes: int = Field(
+        default=AUDIT_FILE_SIZE_BYTES,
+        ge=64 << 10,
+        le=_GIB,
+        description="Size of one file of the audit log. There are two series of files: of administration, and of the "
+        "rest ...",
+    )
+    audit_files_max: int = Field(
+        default=AUDIT_FILES_MAX,
+        ge=2,
+        le=1_000,
+        description="... and each has this many files at most; the oldest is deleted.",
     )
     max_message_size: int = Field(
         default=4 * _MIB,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -107,6 +107,7 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
         first_user_file: has the first user; empty: there is none.
+        audit, audit_dir, audit_file_size_bytes, audit_files_max: see `cluster.audit.settings`.
         max_message_size: bytes of a body at most.
         has_property_crc: of the records of the base log.
         store: of queues, index and reading; the base log is kept as long as entries.
@@ -119,6 +120,10 @@ class BrokerSettings:
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
     first_user_file: str
+    audit: Literal["off", "admin", "all"]
+    audit_dir: str
+    audit_file_size_bytes: int
+    audit_files_max: int
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

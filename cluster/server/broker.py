@@ -15,15 +15,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.api.access_gate import AccessGate
 from cluster.api.access_service import AccessService
 from cluster.api.broker_service import BrokerService
+from cluster.api.call_audit import CallAudit
 from cluster.api.name_server_links import GrpcNameServer
 from cluster.api.rights import Scope
+from cluster.audit.settings import AuditSettings
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.nameserver.registration import Registrar
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from cluster.access.users import UserSettings
+    from cluster.audit.log import AuditLog
     from cluster.protocol.route_table import Registration
     from cluster.replica.port import Replica
     from dledger.config import Address
@@ -69,6 +72,7 @@ class Broker:
         beside: further services on the same port.
         first_user: user to create if the broker has none; until then all calls are refused.
         security: TLS settings of `address`.
+        audit: takes records of calls; open until the broker has ended. None: nothing is recorded.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Broker:
         beside: Sequence[Served] = (),
         first_user: UserSettings | None = None,
         security: PortSecurity = PLAIN,
+        audit: AuditLog | None = None,
     ) -> None:
         self._replica = replica
         self._address = address
@@ -91,15 +96,19 @@ class Broker:
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
-        self._access_service = AccessService(self.core)
-        # Without a first user every call passes until a user exists.
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
             has_group=lambda name: name in replica.state.groups,
         )
+        calls = None
+        if audit is not None:
+            calls = CallAudit(audit, scope)
+            self._metrics.counts.audit_records, self._metrics.counts.audit_lost = audit.written, audit.lost
+        self._access_service = AccessService(self.core, calls)
+        # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
-        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed)
+        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
         self._first_user = first_user
         self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
         self._changed = asyncio.Event()
@@ -186,6 +195,7 @@ class BrokerConfig:
         metrics_address: address of `/metrics`; None: not served.
         name_servers: `host:port` of each name server, comma separated; empty: none.
         first_user_file: file with the first user; empty: none.
+        audit: settings of the audit log.
     """
 
     store: StandaloneConfig
@@ -194,11 +204,24 @@ class BrokerConfig:
     metrics_address: Address | None = None
     name_servers: str = ""
     first_user_file: str = ""
+    audit: AuditSettings = field(default_factory=AuditSettings)
 
 
 def run_broker(config: BrokerConfig) -> int:
     """Run one standalone broker until it stops; return the exit code."""
     return run_process("broker", partial(_serve, config))
+
+
+def opened_audit(settings: AuditSettings, directory: str, node: str, stack: AsyncExitStack) -> AuditLog | None:
+    """Return the audit log of a node, which is closed with `stack`; None: nothing is recorded.
+
+    Raises:
+        cluster.audit.log.AuditUnusable: it cannot be written.
+    """
+    audit = settings.open(directory, node)
+    if audit is not None:
+        stack.callback(audit.close)
+    return audit
 
 
 async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) -> None:
@@ -216,6 +239,7 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
         stack.push_async_callback(replica.stop)
         for note in replica.plain.notes:
             logger.info("recovered %s", note)
+        audit = opened_audit(config.audit, config.store.path, config.options.self_id, stack)
         broker = Broker(
             replica,
             config.options,
@@ -223,6 +247,7 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             name_servers=config.name_servers,
             registry=registry,
             first_user=first_user_of(config.first_user_file, replica.state),
+            audit=audit,
         )
         await stack.enter_async_context(broker)
         say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")

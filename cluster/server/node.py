@@ -147,9 +147,10 @@ async def _serve_messages(
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
     # Imported here, because a log of raw entries does not need them.
+    from cluster.audit.settings import AuditSettings  # noqa: PLC0415
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
-    from cluster.server.broker import Broker  # noqa: PLC0415
+    from cluster.server.broker import Broker, opened_audit  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
 
     node_config = config.node
@@ -166,6 +167,9 @@ async def _serve_messages(
         default_topic_queue_nums=settings.default_topic_queue_nums,
         auto_create_subscription_group=settings.auto_create_subscription_group,
     )
+    recorded = AuditSettings(
+        settings.audit, settings.audit_dir, settings.audit_file_size_bytes, settings.audit_files_max
+    )
     broker = Broker(
         replica,
         options,
@@ -175,6 +179,7 @@ async def _serve_messages(
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
         first_user=first_user_of(settings.first_user_file, replica.state),
         security=security.clients,
+        audit=opened_audit(recorded, node_config.store_base_dir, node_config.self_id, stack),
     )
     await stack.enter_async_context(broker)
     return replica.failure

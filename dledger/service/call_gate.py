@@ -1,7 +1,7 @@
 """The port between a gRPC server and access control, which decides which caller may send which request.
 
-The request guard (`request_guard`) calls it at the begin of a call, for each request, and before each streamed
-response. A server without a gate admits every call.
+The request guard (`request_guard`) calls it at the begin of a call, for each request, before each streamed response,
+and, for an audit log, at the end of an admitted call. A server without a gate admits every call.
 
 | when refused | answer |
 | --- | --- |
@@ -46,6 +46,17 @@ class CallRights(Protocol):
             dledger.errors.CallRefused: it may not.
         """
 
+    def done(self, request: Message, response: Message | None) -> None:
+        """Note how a call ended whose only request was admitted.
+
+        Args:
+            request: that passed `check`.
+            response: of the service, also one that refuses; None: there is none, and the request may have taken effect.
+        """
+
+    def admitted(self, request: Message) -> None:
+        """Note that a request of a stream was admitted, or one whose responses are streamed."""
+
 
 class CallGate(Protocol):
     """Admits calls to one server."""
@@ -69,6 +80,12 @@ class _Everything:
         pass
 
     def check_again(self, request: Message) -> None:
+        pass
+
+    def done(self, request: Message, response: Message | None) -> None:
+        pass
+
+    def admitted(self, request: Message) -> None:
         pass
 
 
@@ -97,7 +114,9 @@ def check_of_stream(request: Message) -> None:
     Raises:
         dledger.errors.CallRefused: it may not; the other requests of the stream are not affected.
     """
-    _OF_STREAM.get().check(request)
+    rights = _OF_STREAM.get()
+    rights.check(request)
+    rights.admitted(request)
 
 
 async def end_refused(refused: CallRefused, context: Context) -> None:

@@ -154,28 +154,35 @@ class _Method:
         assert handler.stream_stream is not None, self._name
         return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, deserialize), **wrapped)
 
-    async def _read(self, context: Context, deserialize: Callable[[bytes], Any]) -> Any:
-        """Return the only request of a call.
+    async def _admitted(
+        self, context: Context, deserialize: Callable[[bytes], Any]
+    ) -> tuple[Any, CallRights | None, Any]:
+        """Return the only request of a call, with its rights; without rights: the response that refuses it.
 
         Raises:
-            BadRequest: as `parse`.
-            grpc.aio.AbortError: it did not arrive; the call has ended.
+            grpc.aio.AbortError: the call has ended, because the request did not arrive or is refused.
         """
-        data = await self._calls.unread.first_request(context)
-        assert data is not None
-        return self.parse(data, deserialize)
+        request = None
+        try:
+            rights = admit(self._gate, self._path, context)
+            data = await self._calls.unread.first_request(context)
+            assert data is not None
+            request = self.parse(data, deserialize)
+            self.check(request)
+            rights.check(request)
+        except (BadRequest, CallRefused) as error:
+            return request, None, await self.refusal(error, context, request)
+        return request, rights, None
 
     def _one(self, behaviour: Any, deserialize: Callable[[bytes], Any]) -> Callable[[Any, Context], Awaitable[Any]]:
         async def call(_: object, context: Context) -> Any:
-            request = None
+            request, rights, response = await self._admitted(context, deserialize)
+            if rights is None:
+                return response
             try:
-                admission = admit(self._gate, self._path, context)
-                request = await self._read(context, deserialize)
-                self.check(request)
-                admission.check(request)
-            except (BadRequest, CallRefused) as error:
-                return await self.refusal(error, context, request)
-            response = await behaviour(request, context)
+                response = await behaviour(request, context)
+            finally:
+                rights.done(request, response)
             self._calls.answers.begin_last(context, response.ByteSize())
             return response
 
@@ -185,15 +192,11 @@ class _Method:
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
     ) -> Callable[[Any, Context], Awaitable[None]]:
         async def call(_: object, context: Context) -> None:
-            request = None
-            try:
-                admission = admit(self._gate, self._path, context)
-                request = await self._read(context, deserialize)
-                self.check(request)
-                admission.check(request)
-            except (BadRequest, CallRefused) as error:
-                await context.write(await self.refusal(error, context, request))
+            request, rights, refused = await self._admitted(context, deserialize)
+            if rights is None:
+                await context.write(refused)
                 return
+            rights.admitted(request)
             await behaviour(request, context)
 
         return call
@@ -202,19 +205,15 @@ class _Method:
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
     ) -> Callable[[Any, Context], AsyncIterator[Any]]:
         async def call(_: object, context: Context) -> AsyncIterator[Any]:
-            request = None
-            try:
-                admission = admit(self._gate, self._path, context)
-                request = await self._read(context, deserialize)
-                self.check(request)
-                admission.check(request)
-            except (BadRequest, CallRefused) as error:
-                yield await self.refusal(error, context, request)
+            request, rights, refused = await self._admitted(context, deserialize)
+            if rights is None:
+                yield refused
                 return
+            rights.admitted(request)
             try:
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
-                        admission.check_again(request)
+                        rights.check_again(request)
                         with self._calls.answers.under_way(context, response.ByteSize()):
                             yield response
             except CallRefused as error:
@@ -230,6 +229,7 @@ class _Method:
             if not self._guard.is_stream_checked:
                 self.check(request)
                 admission.check(request)
+                admission.admitted(request)
             return request
 
         async def requests(pieces: AsyncIterator[bytes], context: Context, admission: CallRights) -> AsyncIterator[Any]:

@@ -2,6 +2,7 @@
 
 from tests.mutants.bugs import (
     access,
+    audit,
     brought,
     catch_up,
     certificates,
@@ -50,5 +51,6 @@ GROUPS = (
     access,
     peers,
     floods,
+    audit,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

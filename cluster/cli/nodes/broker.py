@@ -52,6 +52,13 @@ _Flush = Annotated[
 _AutoCreateTopics = Annotated[
     bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
 ]
+_Audit = Annotated[
+    str,
+    typer.Option("--audit", help="What the audit log records: admin, all (also access to messages), or off."),
+]
+_AuditDir = Annotated[
+    str, typer.Option("--audit-dir", metavar="DIR", help="Directory of the audit log; without: DIR/audit.")
+]
 _SkipDamaged = Annotated[
     bool,
     typer.Option(
@@ -74,6 +81,8 @@ def broker(
         typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; enables access control."),
     ] = "",
     *,
+    audit: _Audit = "admin",
+    audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
     skip_damaged: _SkipDamaged = False,
 ) -> None:
@@ -92,6 +101,8 @@ def broker(
     """
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
+    if audit not in ("off", "admin", "all"):
+        fail(f"--audit {audit}: expected admin, all or off", EXIT_USAGE)
     try:
         address = parse_address(listen)
         metrics_address = parse_address(metrics) if metrics else None
@@ -99,6 +110,7 @@ def broker(
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
+    from cluster.audit.settings import AuditSettings
     from cluster.broker.core import BrokerOptions
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
@@ -111,6 +123,7 @@ def broker(
         metrics_address=metrics_address,
         name_servers=name_servers,
         first_user_file=first_user,
+        audit=AuditSettings(audit, audit_dir),
     )
     raise typer.Exit(run_broker(config))
 

@@ -46,6 +46,7 @@ class Shop:
         self.replica: Any = None
         self.replica_kind = StandaloneReplica
         self.first_user: Any = None
+        self.audit: Any = None
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
@@ -67,7 +68,13 @@ class Shop:
         self.replica = self.replica_kind.open(self.files, StandaloneConfig(str(self.path), "b", str(address), plain))
         try:
             async with (
-                Broker(self.replica, BrokerOptions("b", **options), address, first_user=self.first_user) as broker,
+                Broker(
+                    self.replica,
+                    BrokerOptions("b", **options),
+                    address,
+                    first_user=self.first_user,
+                    audit=self.audit,
+                ) as broker,
                 grpc.aio.insecure_channel(str(address)) as channel,
             ):
                 self.broker = broker

@@ -1,0 +1,133 @@
+"""Records of calls: what the gate of access control knows of the caller, and how the call ended.
+
+Not here: which methods are recorded (`cluster.api.audited`), and the files (`cluster.audit`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cluster.access.model import address_of_peer, client_of_address
+from cluster.api.audited import AUDITED, Recorded, resources_of
+from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
+from cluster.protocol.errors import Reason
+from dledger.errors import ResponseCode
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from cluster.api.rights import Scope
+    from cluster.audit.log import AuditLog
+    from dledger.errors import CallRefused
+
+_LOGIN: Final = "AccessService/FinishLogin"
+
+
+class Caller(NamedTuple):
+    """The caller of a method.
+
+    Attributes:
+        user: name; empty: not authenticated.
+        via: by what the user was authenticated.
+        peer: address, as gRPC has it.
+    """
+
+    user: str
+    via: str
+    peer: str
+
+
+class CallAudit:
+    """Records the calls of one broker.
+
+    Args:
+        log: takes the records.
+        scope: of the process.
+    """
+
+    def __init__(self, log: AuditLog, scope: Scope) -> None:
+        self._log = log
+        self._scope = scope
+        kinds = {Recorded.ADMIN: RecordKind.ADMIN} | (
+            {Recorded.ACCESS: RecordKind.ACCESS} if log.is_access_recorded else {}
+        )
+        self._kinds = {path: kinds[row.recorded] for path, row in AUDITED.items() if row.recorded in kinds}
+
+    def records(self, method: str) -> bool:
+        """Return whether calls of a method that are admitted are recorded."""
+        return method in self._kinds
+
+    def done(self, method: str, request: Message, response: Message | None, caller: Caller) -> None:
+        """Record a call that was admitted.
+
+        Args:
+            method: its path; one that is recorded.
+            request: of the call.
+            response: None: it ended without one, and may have taken effect.
+            caller: of the call.
+        """
+        result = UNKNOWN if response is None else _result_of(response)
+        self._log.add(self._record(self._kinds[method], method, request, caller, result))
+
+    def admitted(self, method: str, request: Message, caller: Caller) -> None:
+        """Record a request of a stream, or one whose responses are streamed."""
+        self._log.add(self._record(self._kinds[method], method, request, caller, ADMITTED))
+
+    def refused(self, method: str, request: Message | None, caller: Caller, refused: CallRefused) -> None:
+        """Record that access control refused a call, or a request of one."""
+        result = Reason.ACCESS_DENIED if refused.is_authenticated else Reason.NOT_AUTHENTICATED
+        record = self._record(RecordKind.REFUSAL, method, request, caller, result.name)._replace(detail=str(refused))
+        self._log.add_refusal(record, client_of_address(address_of_peer(caller.peer)))
+
+    def login(self, user: str, peer: str, cause: str) -> None:
+        """Record a login.
+
+        Args:
+            user: name; of a login that failed, what the client gave.
+            peer: address, as gRPC has it.
+            cause: why it failed; empty: it did not.
+        """
+        address = address_of_peer(peer)
+        record = AuditRecord(
+            self._log.clock_ms(),
+            RecordKind.LOGIN,
+            user,
+            "" if cause else "password",
+            "" if address is None else str(address),
+            _LOGIN,
+            (f"User:{user}",) if user else (),
+            Reason.NOT_AUTHENTICATED.name if cause else OK,
+            cause,
+        )
+        if cause:
+            self._log.add_refusal(record, client_of_address(address))
+        else:
+            self._log.add(record)
+
+    def _record(
+        self, kind: RecordKind, method: str, request: Message | None, caller: Caller, result: str
+    ) -> AuditRecord:
+        address = address_of_peer(caller.peer)
+        return AuditRecord(
+            self._log.clock_ms(),
+            kind,
+            caller.user,
+            caller.via,
+            "" if address is None else str(address),
+            method.rpartition(".")[2],
+            () if request is None else resources_of(method, request, self._scope),
+            result,
+        )
+
+
+def _result_of(response: Any) -> str:
+    """Return the result that a response has; one without any is OK."""
+    fields = response.DESCRIPTOR.fields_by_name
+    if "answer" in fields:
+        return response.answer.reason or OK
+    if "code" in fields and response.code != ResponseCode.SUCCESS:
+        return ResponseCode(response.code).name if response.code in _CODES else str(response.code)
+    return OK
+
+
+_CODES: Final = frozenset(map(int, ResponseCode))
