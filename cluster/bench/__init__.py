@@ -1,5 +1,5 @@
 """Measurements: log, broker and message store.
 
-What is measured and how figures are summed up; how they are printed is in `cluster.cli.bench`. Only the command line
+The package runs the measurements and summarises the figures; `cluster.cli.bench` prints them. Only the command line
 imports it.
 """

@@ -1,6 +1,7 @@
-"""Measures a broker of three nodes of its own: puts by a `Producer`, reads by a `Consumer`, and a killed leader.
+"""Measures a temporary broker of three nodes: puts by a `Producer`, reads by a `Consumer`, and a killed leader.
 
-Every run begins with empty stores. Clients run in this process, on the machine of the nodes; warm-up is not measured.
+Every run begins with empty stores. Clients run in this process, on the same machine as the nodes. A warm-up is
+excluded.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _NODE_OPTIONS: dict[str, str | int] = {
     "mapped_file_size_for_entry_data": 256 << 20,
     "mapped_file_size_for_entry_index": 32 << 20,
     "auto_create_topic_enable": True,
-    # A machine that stalls for seconds gives bad figures, but ends no measurement.
+    # Long timeouts, so that a machine that stalls for seconds worsens the figures but does not end the measurement.
     "max_wait_ack_time_ms": 20_000,
 }
 _CALLERS = {"send1": (1, 1), "send64": (64, 1), "batch100": (1, 100), "batch100x16": (16, 100)}
@@ -59,15 +60,15 @@ _TIME_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class BrokerBench:
-    """How to measure.
+    """The settings of a measurement.
 
     Attributes:
-        folder: data of the nodes goes into a folder of its own in here, removed afterwards: choose the disk by it.
-        seconds: of one run, after its warm-up.
-        body_size_bytes: of every message.
+        folder: parent of a temporary folder for the data of the nodes; it determines the disk.
+        seconds: duration of one run, after its warm-up.
+        body_size_bytes: body size of every message.
         flush: "sync" or "async".
-        size_bytes: of bodies in the log, before a consumer catches up or the leader is killed.
-        queues: of put-many.
+        size_bytes: bytes of bodies in the log before a consumer catches up or the leader is killed.
+        queues: number of queues of put-many.
     """
 
     folder: Path
@@ -79,7 +80,7 @@ class BrokerBench:
 
     @property
     def title(self) -> str:
-        """What the table shows."""
+        """The title of the table."""
         durable = "fsync" if self.flush == "sync" else "no fsync"
         return f"a broker of three nodes, {self.body_size_bytes}-byte messages, {durable} before acknowledgement"
 
@@ -88,8 +89,8 @@ class BrokerBench:
 
         Raises:
             ClusterError: nodes did not start.
-            RequestFailed: a broker refused what prepares a part.
-            NotAppended, AppendUnknown: a message was not sent.
+            RequestFailed: a broker refused the preparation of a part.
+            NotAppended, AppendUnknown: a message was not stored, or its outcome is unknown.
         """
         figures = [Figure(part, TARGETS[part], 0) for part in parts]
         for figure in figures:
@@ -131,7 +132,7 @@ class BrokerBench:
         return [OutgoingMessage(TOPIC, bytes(self.body_size_bytes))] * count
 
     async def _send(self, endpoints: str, callers: int, batch: int) -> float:
-        """Return acknowledged messages a second; a single caller sends each message alone."""
+        """Return the acknowledged messages per second; every caller waits for its batch before it sends the next."""
         messages = self._messages(batch)
         batch_max = 1 if callers == batch == 1 else ProducerOptions().batch_messages_max
         settings: ProducerSettings = {**PATIENT, "batch_messages_max": batch_max}
@@ -149,7 +150,7 @@ class BrokerBench:
             return calls * batch / (time.perf_counter() - began)
 
     async def _fill(self, endpoints: str) -> int:
-        """Put as many messages as wanted; return how many they are."""
+        """Put messages up to the log size; return their number."""
         messages, left = self._messages(_FILL_BATCH), -(-self.size_bytes // (self.body_size_bytes * _FILL_BATCH))
         count = left * _FILL_BATCH
         async with Producer(endpoints, **PATIENT) as producer:
@@ -164,7 +165,7 @@ class BrokerBench:
         return count
 
     async def _tail(self, endpoints: str) -> float:
-        """Return the median of the time from the call that sends a message until a consumer has it, in ms."""
+        """Return the median latency from the send call of a message to its delivery to a consumer, in ms."""
         padding = bytes(max(self.body_size_bytes - _TIME_SIZE, 0))
         waits_ms: list[float] = []
         async with Producer(endpoints, **PATIENT) as producer:
@@ -199,7 +200,7 @@ class BrokerBench:
 
 
 async def _calls_until(end: float, callers: int, call: Callable[[], Awaitable[None]]) -> int:
-    """Call from this many callers, each one call after another, until `end`; return the number of calls."""
+    """Run `callers` concurrent callers, each with one call after another, until `end`; return the number of calls."""
 
     async def one() -> int:
         count = 0
@@ -212,7 +213,7 @@ async def _calls_until(end: float, callers: int, call: Callable[[], Awaitable[No
 
 
 async def _send_times(producer: AsyncProducer, padding: bytes, end: float) -> None:
-    """Send messages that say when they were sent, 1,000 a second, whatever becomes of those before."""
+    """Send messages with their send time, 1,000 per second, without waiting for earlier ones."""
     due = time.perf_counter()
     while due < end:
         await asyncio.sleep(max(due - time.perf_counter(), 0))
@@ -223,7 +224,7 @@ async def _send_times(producer: AsyncProducer, padding: bytes, end: float) -> No
 
 
 async def _catch_up(endpoints: str, count: int) -> float:
-    """Return the messages a second at which a new consumer reads all there are."""
+    """Return the messages per second at which a new consumer reads the whole log."""
     async with Consumer(endpoints, group="bench", topics=TOPIC, start="first") as consumer:
         first = await consumer.poll(_POLL_MESSAGES, timeout_s=10)
         began, found = time.perf_counter(), 0

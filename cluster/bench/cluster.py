@@ -1,7 +1,7 @@
 """Measures a cluster: runs the workloads several times, on new or existing nodes, and computes medians.
 
-New nodes are started with empty logs for every run, so that runs do not affect each other. For these nodes memory,
-processor time, and the time to the next append after a kill of the leader are measured, too.
+New nodes are started with empty logs for every run, so that runs do not affect each other. For new nodes, memory, CPU
+time, and the time to the next append after a kill of the leader are measured, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
 _SAMPLE_S = 0.1
-# Appends before the kill, so that the client has found the leader.
+# Number of appends before the kill, so that the client knows the leader.
 _BEFORE_KILL = 50
 _CAUGHT_UP_S = 30.0
 _NODE_OPTIONS: dict[str, str | int] = {
@@ -39,10 +39,10 @@ class BenchRun:
     """Figures of one run; None: not measured.
 
     Attributes:
-        ops_s: acknowledged entries a second.
+        ops_s: acknowledged entries per second.
         p50_ms, p99_ms: latency of one append call; of a failover, the time without a leader.
-        cpu_s: processor time of all nodes, warm-up included.
-        rss_mb: highest memory of any node, without mapped files, in MiB.
+        cpu_s: CPU time of all nodes in seconds, warm-up included.
+        rss_mb: peak memory of any node, without mapped files, in MiB.
     """
 
     ops_s: float | None
@@ -57,10 +57,10 @@ class BenchSummary:
     """All runs of one workload.
 
     Attributes:
-        workload: its name.
-        body_size_bytes: of every entry.
-        is_fsync: entries are synced before they are acknowledged; None: unknown, because the nodes are not ours.
-        runs: in order.
+        workload: name of the workload.
+        body_size_bytes: body size of every entry.
+        is_fsync: whether entries are synced before they are acknowledged; None: unknown, for existing nodes.
+        runs: the runs, in order.
     """
 
     workload: str
@@ -79,7 +79,7 @@ class BenchSummary:
         return (min(values), max(values)) if values else None
 
     def as_object(self) -> dict[str, object]:
-        """Return the medians, with the range of the leading figure, for JSON."""
+        """Return the medians, with the range of the main figure, for JSON."""
         ops_s = self.median_of(lambda run: run.ops_s)
         leading = (lambda run: run.p50_ms) if ops_s is None else (lambda run: run.ops_s)
         low, high = self.range_of(leading) or (None, None)
@@ -118,7 +118,7 @@ class _Watch:
             self._rss_bytes = max(self._rss_bytes, *map(anonymous_memory_bytes_of, self._pids))
 
     def end(self) -> tuple[float, float]:
-        """Stop sampling; return processor seconds of all nodes, and the highest memory of one in MiB."""
+        """Stop sampling; return the CPU seconds of all nodes, and the peak memory of any node in MiB."""
         self._ended.set()
         self._thread.join()
         return sum(map(cpu_seconds_of, self._pids)) - self._cpu_before_s, self._rss_bytes / (1 << 20)
@@ -129,12 +129,12 @@ class Bench:
     """Settings of a measurement.
 
     Attributes:
-        folder: parent of a temporary folder with the data of the nodes: it determines the disk.
-        seconds: of one run, after its warm-up.
-        body_size_bytes: of every entry.
-        flush: "sync" or "async", of our own nodes.
-        endpoints: measure these nodes; "" starts three of our own.
-        group: of those nodes.
+        folder: parent of a temporary folder for the data of the nodes; it determines the disk.
+        seconds: duration of one run, after its warm-up.
+        body_size_bytes: body size of every entry.
+        flush: "sync" or "async", for new nodes.
+        endpoints: existing nodes to measure; empty: start three new nodes.
+        group: group of existing nodes.
     """
 
     folder: Path
@@ -153,7 +153,7 @@ class Bench:
 
         Raises:
             NotAppended, AppendUnknown: an append failed.
-            ClusterError: our own nodes did not start.
+            ClusterError: the new nodes did not start.
         """
         for _ in range(count):
             yield self._run_on_others(workload) if self.endpoints else self._run_on_own(workload)

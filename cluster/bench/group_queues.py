@@ -1,7 +1,7 @@
-"""Measures what the number of queues does to puts to a broker of three nodes: the same puts, to few queues or to many.
+"""Measures the effect of the number of queues on the latency of puts to a broker of three nodes.
 
-Puts come at a steady rate, whatever becomes of those before, each to the next queue. All queues have a message before
-the first put is measured. What is measured is the time from the call of the client until its answer.
+Puts are sent at a constant rate, without waiting for earlier ones, each to the next queue. Every queue has a message
+before the first measured put. The latency is the time from the client's call to its answer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 FEW_QUEUES = 8
 PUTS_A_SECOND = 500
-# Nodes write the units of all queues this often, three times as often as by default,
+# The interval at which nodes write the units of all queues, a third of the default.
 WRITE_INTERVAL_MS = 20_000
-# and puts are measured for at least this long: each measurement has such a write in it.
+# The minimum duration of a measurement, so that each includes such a write.
 MEASURED_S_MIN = WRITE_INTERVAL_MS / 1_000
 _QUEUES_A_TOPIC = 1_000
 _DEADLINE_S = 60.0
-# Settings of producers that make load: a machine that stalls for seconds ends no measurement.
+# Long timeouts, so that a machine that stalls for seconds does not end the measurement.
 PATIENT: ProducerSettings = {"compression": None, "answer_timeout_s": 25.0, "deadline_s": _DEADLINE_S}
 _FIRST_PUTS = 500
 _MS_PER_S = 1_000
@@ -40,7 +40,7 @@ _READ_AND_WRITE = 6
 
 @dataclass(frozen=True, slots=True)
 class _PutTimes:
-    """How long puts took, in milliseconds: half of them at most the one, 99 of 100 at most the other."""
+    """The median and the 99th percentile of the latency of puts, in milliseconds."""
 
     p50_ms: float
     p99_ms: float
@@ -54,18 +54,18 @@ def _place(number: int, queues: int) -> tuple[str, int]:
 def p99_ratio(
     cluster: LocalCluster, queues: int, body_size: int, seconds: float, progress: Callable[[str], None]
 ) -> float:
-    """Return the 99th percentile of puts to this many queues as a multiple of that of puts to 8 queues.
+    """Return the 99th percentile latency of puts to `queues` queues as a multiple of that of puts to 8 queues.
 
     Args:
         cluster: a broker that writes units of queues every `WRITE_INTERVAL_MS`.
-        queues: many.
+        queues: the large number of queues.
         body_size: bytes of each body.
-        seconds: that puts are measured for, twice; more where that is less than `MEASURED_S_MIN`.
-        progress: called with the times that the ratio is made of.
+        seconds: duration of each of the two measurements; at least `MEASURED_S_MIN`.
+        progress: called with the latencies of both measurements.
 
     Raises:
         RequestFailed: a topic was refused.
-        NotAppended, AppendUnknown: a message was not sent.
+        NotAppended, AppendUnknown: a message was not stored, or its outcome is unknown.
     """
     p99s_ms = []
     for count in (FEW_QUEUES, queues):
@@ -78,7 +78,7 @@ def p99_ratio(
 
 
 def _set_topics(cluster: LocalCluster, queues: int) -> None:
-    """Create the topics of this many queues on a broker."""
+    """Create the topics for `queues` queues on a broker."""
     with BrokerCalls(cluster.endpoint_of(cluster.wait_for_leader()), _DEADLINE_S) as calls:
         for first in range(0, queues, _QUEUES_A_TOPIC):
             count = min(_QUEUES_A_TOPIC, queues - first)
@@ -89,20 +89,20 @@ def _set_topics(cluster: LocalCluster, queues: int) -> None:
 
 
 async def _put_times(endpoints: str, queues: int, body_size: int, seconds: float) -> _PutTimes:
-    """Put a message into each queue, wait until their files are made, then measure puts for this long."""
+    """Put a message into each queue, wait until their files exist, then measure puts for `seconds`."""
     body = bytes(body_size)
     async with Producer(endpoints, **PATIENT) as producer:
         for first in range(0, queues, _FIRST_PUTS):
             numbers = range(first, min(first + _FIRST_PUTS, queues))
             await asyncio.gather(*(_put(producer, _place(number, queues), body) for number in numbers))
-        # What is written first makes the files.
+        # The first write creates the files.
         await _puts(producer, queues, body, MEASURED_S_MIN)
         waits_s = sorted(await _puts(producer, queues, body, seconds))
     return _PutTimes(*(waits_s[len(waits_s) * part // 100] * _MS_PER_S for part in (50, 99)))
 
 
 async def _puts(producer: AsyncProducer, queues: int, body: bytes, seconds: float) -> list[float]:
-    """Put for this long; return how many seconds each put took."""
+    """Put messages for `seconds`; return the latency of each put in seconds."""
     due = time.perf_counter()
     puts: list[asyncio.Task[float]] = []
     async with asyncio.TaskGroup() as group:
@@ -114,7 +114,7 @@ async def _puts(producer: AsyncProducer, queues: int, body: bytes, seconds: floa
 
 
 async def _put(producer: AsyncProducer, place: tuple[str, int], body: bytes) -> float:
-    """Put a message into one queue; return the seconds that it took."""
+    """Put a message into one queue; return the latency in seconds."""
     topic, queue_id = place
     began = time.perf_counter()
     await producer.send(topic, body, queue_id=queue_id)

@@ -1,4 +1,4 @@
-"""Measurements of `cluster.bench.store` with thousands of queues: opening the store, and turns of the event loop."""
+"""Measurements of `cluster.bench.store` with thousands of queues: opening the store, and pauses of the event loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FEW_QUEUES = 8
 _QUEUES_A_TOPIC = 8
 _ROUNDS = 4
-# Messages are a second apart, so that a start after a kill finds nearly all of them older than what it doubts.
+# Messages are a second apart, so that nearly all of them are older than the range that a start after a kill checks.
 _MS_PER_S = 1000
 _PUTS_A_SECOND = 500
 _BODY = bytes(100)
@@ -33,7 +33,7 @@ _WRITTEN_S = 6.0
 
 
 class _Clock:
-    """A wall clock that each look moves by a second."""
+    """A wall clock that advances by a second at each reading."""
 
     def __init__(self) -> None:
         self._wall_s = 1_700_000_000.0
@@ -59,13 +59,13 @@ def _open(folder: Path, clocks: Callable[[], ClockReading]) -> PlainStore:
 
 
 def opening_s(folder: Path, queues: int, *, is_killed: bool) -> float:
-    """Return the seconds that opening a store with this many queues takes.
+    """Return the time to open a store with `queues` queues, in seconds.
 
     Args:
-        folder: for the store.
-        queues: each has four messages.
-        is_killed: the last process was killed when one queue in ten had a message that was in its memory only;
-            False: it ended in order.
+        folder: folder for the store.
+        queues: number of queues, with four messages each.
+        is_killed: whether the last process was killed while one queue in ten had a unit only in memory; False: it
+            stopped cleanly.
     """
     clock = _Clock()
     store = _open(folder, clock)
@@ -104,13 +104,13 @@ class _Turns:
             self._loop.call_soon(self._turn)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self._is_running = False
 
 
 @contextmanager
 def _service(folder: Path, *, is_flush_sync: bool) -> Iterator[StoreService]:
-    # Units are written every two seconds, so that a short run has some of what a minute brings.
+    # Units are written every two seconds, so that a short run includes such writes.
     store_config = MessageStoreConfig(flush_consume_queue_thorough_interval_ms=_FLUSH_INTERVAL_MS)
     config = PlainStoreConfig(CommitLogConfig(is_flush_sync=is_flush_sync), store_config)
     store = open_plain_store(OsFiles(), str(folder), config)
@@ -128,7 +128,7 @@ def _run(work: Callable[[], Awaitable[float]]) -> float:
 
 
 def longest_turn_ms(folder: Path, queues: int) -> float:
-    """Return the longest iteration of the event loop while each of this many queues gets a message and is written."""
+    """Return the longest iteration of the event loop, in ms, while each queue gets a message and is written."""
 
     async def work() -> float:
         with _service(folder, is_flush_sync=False) as service:
@@ -137,7 +137,7 @@ def longest_turn_ms(folder: Path, queues: int) -> float:
                 await service.put_many(batch)
                 await asyncio.sleep(0)
             await service.dispatched_to(service.store.log.end_offset)
-            # All of it is written within the time that `_service` sets, and a margin.
+            # All units are written within the interval of `_service`, plus a margin.
             await asyncio.sleep(_WRITTEN_S)
             turns.stop()
             await service.stop()
@@ -147,7 +147,7 @@ def longest_turn_ms(folder: Path, queues: int) -> float:
 
 
 def put_p99_ms(folder: Path, queues: int, seconds: float) -> float:
-    """Return the time below which 99 % of durable puts end: 500 a second, each to the next of this many queues."""
+    """Return the 99th percentile latency of durable puts in ms: 500 per second, each to the next of the queues."""
 
     async def work() -> float:
         waits: list[float] = []

@@ -1,7 +1,7 @@
 """Measures the message store in one process: puts, dispatch, gets, verify, rebuild, queries by key, memory.
 
-Every run begins with a store of its own; its parts are measured one after the other on the same messages. Making the
-messages is not measured, nor is opening the store.
+Every run begins with a new store; its parts are measured one after another on the same messages. The time to create the
+messages and to open the store is excluded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """What a figure means.
+    """The unit and the target of a figure.
 
     Attributes:
-        unit: of the figure.
-        value: the least, or the most, that it should be.
-        is_less_better: the most.
+        unit: unit of the figure.
+        value: its required minimum, or maximum if `is_less_better`.
+        is_less_better: whether lower values are better.
     """
 
     unit: str
@@ -57,7 +57,7 @@ TARGETS = {
     "get": BenchTarget("messages/s", 200_000),
     "memory": BenchTarget("MiB beside maps", 200, is_less_better=True),
     "verify": BenchTarget("MB/s", 300),
-    # For a log of 1 GiB; shorter for a smaller one.
+    # For a log of 1 GiB; proportionally less for a smaller one.
     "rebuild": BenchTarget("s", 6, is_less_better=True),
     "query": BenchTarget("ms, p99", 1, is_less_better=True),
     "open": BenchTarget("s, many queues", 2, is_less_better=True),
@@ -65,7 +65,7 @@ TARGETS = {
     "turn": BenchTarget("ms, many queues", 50, is_less_better=True),
     "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
 }
-# They have stores of their own.
+# Parts with a separate store.
 _ALONE = frozenset({"query", "open", "open-killed", "turn", "put-many"})
 _PUT_MANY_S = 10.0
 
@@ -75,11 +75,11 @@ class Figure:
     """All runs of one part.
 
     Attributes:
-        name: of the part.
-        target: what it should be.
-        messages: of one run; for queries, items of the index file; where there are many queues, their number; 0: as
-            many as the time allowed.
-        runs: what was measured, in order.
+        name: name of the part.
+        target: unit and target.
+        messages: messages of one run; for queries, items of the index file; for parts with many queues, the number of
+            queues; 0: limited only by time.
+        runs: the measured values, in order.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """The middle of the runs."""
+        """The median of the runs."""
         return median(self.runs)
 
     @property
@@ -98,7 +98,7 @@ class Figure:
         return self.median <= self.target.value if self.target.is_less_better else self.median >= self.target.value
 
     def as_object(self) -> dict[str, object]:
-        """Return it for JSON."""
+        """Return the figure for JSON."""
         return {
             "figure": self.name,
             "unit": self.target.unit,
@@ -113,7 +113,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class _PrefixedProgress:
-    """Says what is done, and in which run."""
+    """Reports the current step with the number of the run."""
 
     progress: Callable[[str], None]
     prefix: str
@@ -124,14 +124,14 @@ class _PrefixedProgress:
 
 @dataclass(frozen=True, slots=True)
 class StoreBench:
-    """How to measure.
+    """The settings of a measurement.
 
     Attributes:
-        folder: stores go into a folder of their own in here, removed afterwards: choose the disk by it.
-        log_size: bytes of messages that are put.
+        folder: parent of a temporary folder for the stores; it determines the disk.
+        log_size: bytes of the log.
         body_size: bytes of each body.
-        index_items: items of the index file that is queried.
-        queues: of the parts that have many.
+        index_items: items of the queried index file.
+        queues: number of queues of the parts with many queues.
     """
 
     folder: Path
@@ -142,17 +142,17 @@ class StoreBench:
 
     @property
     def work(self) -> BenchWork:
-        """What is put: as many whole batches as the size holds."""
+        """The messages to put: as many whole batches as fit into the log size."""
         return BenchWork.of_size(self.log_size, self.body_size)
 
     @property
     def title(self) -> str:
-        """What was measured, in a line."""
+        """A line that describes the measurement."""
         sizes = f"bodies of {self.body_size} bytes, {record_size(self.body_size)} in all"
         return f"{self.work.messages:,} messages ({sizes}), one process, async flush"
 
     def measure(self, parts: Sequence[str], runs: int, progress: Callable[[str], None]) -> list[Figure]:
-        """Measure the parts, named as in `TARGETS`, this often; `progress` is called with each step.
+        """Measure the parts, named as in `TARGETS`, `runs` times; `progress` is called with each step.
 
         Raises:
             store.errors.StoreError: a store failed; usually the disk is full.
@@ -169,7 +169,7 @@ class StoreBench:
         return list(figures.values())
 
     def _run(self, folder: Path, parts: Sequence[str], progress: Callable[[str], None]) -> Iterator[tuple[str, float]]:
-        """Measure the parts once, in a new store; parts that were not asked for are done only if others need them."""
+        """Measure the parts once, in a new store; other parts are run only if a requested part depends on them."""
         work = self.work
         for name in parts:
             if name in _ALONE:
@@ -193,7 +193,7 @@ class StoreBench:
         yield from self._run_closed(folder / "store", parts, progress)
 
     def _alone(self, folder: Path, name: str) -> float:
-        """Measure a part that has a store of its own, in a new folder."""
+        """Measure a part with a separate store, in a new folder."""
         if name == "query":
             return query_p99_ms(folder, self.index_items)
         if name == "turn":
@@ -206,11 +206,11 @@ class StoreBench:
     def _run_closed(
         self, folder: Path, parts: Sequence[str], progress: Callable[[str], None]
     ) -> Iterator[tuple[str, float]]:
-        """Measure what is done with a store that is not open."""
+        """Measure the parts for which the store must be closed."""
         work = self.work
         if "memory" in parts:
             progress("memory")
-            # Spawned, not forked: it must not share the memory of this process.
+            # Spawned, not forked, because memory that is shared with this process would be counted.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 yield "memory", pool.submit(memory_of_reading_mib, folder).result()
         if "verify" in parts:

@@ -36,9 +36,9 @@ TOPIC = "bench"
 QUEUES = 4
 BATCH = 100
 GET_COUNT = 32
-# So often a flush of the log begins in the thread for it (RocketMQ `flushIntervalCommitLog`).
+# The interval of log flushes, which run in a thread (RocketMQ `flushIntervalCommitLog`).
 _FLUSH_INTERVAL_S = 0.5
-# Batches that are made at a time, outside of what is measured.
+# Number of batches that are created at a time, outside the measured time.
 _BATCHES_MADE = 50
 _INDEX_CHUNK = 200_000
 _KEYS_ASKED = 2_000
@@ -49,10 +49,10 @@ _MEMORY_LOOK_CALLS = 500
 
 @dataclass(frozen=True, slots=True)
 class BenchWork:
-    """What is put.
+    """The messages to put.
 
     Attributes:
-        messages: a multiple of `BATCH`.
+        messages: number of messages, a multiple of `BATCH`.
         body_size: bytes of each body.
     """
 
@@ -61,17 +61,17 @@ class BenchWork:
 
     @classmethod
     def of_size(cls, log_size: int, body_size: int) -> BenchWork:
-        """Return as many whole batches as a log of this size holds, at least one."""
+        """Return as many whole batches as fit into a log of `log_size` bytes, at least one."""
         return cls(max(log_size // record_size(body_size) // BATCH, 1) * BATCH, body_size)
 
     @property
     def log_size(self) -> int:
-        """Bytes of all records."""
+        """The size of all records in bytes."""
         return self.messages * record_size(self.body_size)
 
     def batches(self) -> Iterator[list[Message]]:
-        """Make the messages: a batch for each queue in turn."""
-        # Other bytes for each run of the program would change nothing: they are never compressed.
+        """Yield batches of messages, for each queue in turn."""
+        # The same bytes in every run are sufficient, because they are never compressed.
         body = random.Random(self.body_size).randbytes(self.body_size)
         for first in range(0, self.messages, BATCH):
             yield [_message(first + number, first // BATCH % QUEUES, body) for number in range(BATCH)]
@@ -82,7 +82,7 @@ def _message(number: int, queue_id: int, body: bytes) -> Message:
 
 
 def record_size(body_size: int) -> int:
-    """Return the bytes of one record."""
+    """Return the size of one record in bytes."""
     (size,) = RecordEncoder(LOOPBACK).prepare([_message(0, 0, bytes(body_size))]).sizes
     return size
 
@@ -98,7 +98,7 @@ def open_store(folder: Path) -> Iterator[PlainStore]:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Return the seconds that something takes; garbage of what was done before is not its business."""
+    """Return the duration of `action` in seconds; earlier garbage is collected first."""
     gc.collect()
     began = time.perf_counter()
     action()
@@ -115,7 +115,7 @@ class _BackgroundFlush:
         self._under_way: tuple[Future[None], Callable[[], None]] | None = None
 
     def turn(self) -> None:
-        """Begin a flush when it is time to; call it between puts."""
+        """Start a flush if one is due; to be called between puts."""
         if time.perf_counter() < self._due:
             return
         self._due = time.perf_counter() + _FLUSH_INTERVAL_S
@@ -134,7 +134,7 @@ class _BackgroundFlush:
             self._under_way = self._pool.submit(ticket.sync), lambda: self._log.end_flush(ticket)
 
     def end(self) -> None:
-        """Wait for the one under way."""
+        """Wait for the running flush."""
         if self._under_way is not None:
             future, end = self._under_way
             future.result()
@@ -142,7 +142,7 @@ class _BackgroundFlush:
 
 
 def put_all(store: PlainStore, work: BenchWork) -> float:
-    """Put all messages; return the seconds of the puts and of what the flush takes from them."""
+    """Put all messages, with flushes in the background; return the seconds."""
     seconds = 0.0
     batches = work.batches()
     with ThreadPoolExecutor(1) as pool:
@@ -180,9 +180,9 @@ def _calls(store: PlainStore) -> Iterator[Sequence[StoredMessage]]:
 
 
 def memory_of_reading_mib(folder: Path) -> float:
-    """Read the store in `folder` from end to end; return the most anonymous memory of this process during that, in MiB.
+    """Read the whole store in `folder`; return the peak anonymous memory of this process meanwhile, in MiB.
 
-    For a process of its own, which has done nothing else.
+    Must run in a new process.
     """
     most = 0
     with open_store(folder) as store:
@@ -221,8 +221,8 @@ def rebuild_s(folder: Path, work: BenchWork) -> float:
 
 
 def query_p99_ms(folder: Path, items: int) -> float:
-    """Fill an index file with this many items, and ask for keys in it; return the time below which 99 % were found."""
-    # One item of a file is never used.
+    """Fill an index file with `items` items, and query keys; return the 99th percentile latency in ms."""
+    # The first item of a file is never used.
     index = KeyIndex(OsFiles(), str(folder), IndexLayout(max(items // _INDEX_SLOTS_PART, 1), items + 1))
     index.load()
     asked: list[Int32s] = []

@@ -1,7 +1,7 @@
-"""The loads that the bench puts on a cluster, through the shipped clients: what a program that appends would do.
+"""The workloads of the bench, which append through the public clients, as an application would.
 
 Names are those of the comparison with other logs: `sync1` one blocking client, `conc64` 64 concurrent callers of one
-asyncio client, `batch100x16` 16 batches of 100 entries under way at any time, and so on.
+asyncio client, `batch100x16` 16 batches of 100 entries in flight, and so on.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from dledger.client import AsyncLogClient, LogClient
 from dledger.event_loop import new_event_loop
 
-# Connections are made, buffers grow and the disk wakes up before anything is counted.
+# Warm-up in seconds, in which connections are opened and buffers grow.
 WARM_UP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One kind of load.
+    """One workload.
 
     Attributes:
         name: as in the tables.
-        callers: how many append at the same time, each waiting for its answer before the next.
+        callers: number of concurrent callers, each waiting for its answer before the next append.
         batch_entries: bodies in one append.
-        is_blocking: through `LogClient`, else through `AsyncLogClient`.
+        is_blocking: whether `LogClient` is used instead of `AsyncLogClient`.
     """
 
     name: str
@@ -46,12 +46,12 @@ WORKLOADS = (
 
 @dataclass(slots=True)
 class Load:
-    """What one run of a workload did, warm-up left out.
+    """The result of one run of a workload, without the warm-up.
 
     Attributes:
-        duration_s: how long it was measured.
-        entries: acknowledged in that time.
-        latencies_s: of each append call acknowledged in that time.
+        duration_s: duration of the measurement.
+        entries: entries acknowledged in that time.
+        latencies_s: latency of each append call acknowledged in that time.
     """
 
     duration_s: float
@@ -60,17 +60,17 @@ class Load:
 
     @property
     def ops_s(self) -> float:
-        """Acknowledged entries a second."""
+        """Acknowledged entries per second."""
         return self.entries / self.duration_s
 
     def latency_ms(self, share: float) -> float:
-        """Return the latency that `share` (0 to 1) of the append calls stayed within, in milliseconds."""
+        """Return the latency percentile of the append calls for `share` (0 to 1), in milliseconds."""
         ordered = sorted(self.latencies_s)
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1e3 if ordered else 0.0
 
 
 class _Recorder:
-    """Counts what ends inside the measured time."""
+    """Records the appends that end in the measured time."""
 
     def __init__(self, seconds: float, batch_entries: int) -> None:
         self.load = Load(seconds)
@@ -86,12 +86,12 @@ class _Recorder:
 
 
 def run_workload(workload: Workload, endpoints: str, group: str, seconds: float, body_size_bytes: int) -> Load:
-    """Put the load on the cluster for `seconds` after a warm-up, and return what came of it.
+    """Run a workload for `seconds` after a warm-up; return the result.
 
     Raises:
-        NotAppended, AppendUnknown: an append failed: the figures would mean nothing.
+        NotAppended, AppendUnknown: an append failed, so the figures would be invalid.
     """
-    # Incompressible, so that nothing on the way can cheat.
+    # Incompressible, so that no layer can save bytes by compression.
     bodies = [os.urandom(body_size_bytes)] * workload.batch_entries
     recorder = _Recorder(seconds, workload.batch_entries)
     if workload.is_blocking:

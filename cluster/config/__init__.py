@@ -1,5 +1,5 @@
-"""The settings of a node: options, their values, checks between them, the configuration file.
+"""The settings of a node: options, parsing of values, checks of relations, the configuration file.
 
-Names, types, ranges and defaults are in one table, from which `--help-config` is made. Contexts of the command line
-are not here but in `cluster.cli`. Servers and the command line import it.
+One table has names, types, ranges and defaults; `--help-config` is generated from it. Contexts of the command line are
+in `cluster.cli`. Servers and the command line import this package.
 """

@@ -1,7 +1,7 @@
-"""Every option that makes a node one of a broker: name, type, range, default and meaning.
+"""The options of a broker's node: name, type, range, default and meaning.
 
-Names are RocketMQ's (`BrokerConfig`, `MessageStoreConfig`) in snake_case where it has them. What a log of entries has
-under another name already (how long files are kept, when they go) is not here a second time.
+Names are RocketMQ's (`BrokerConfig`, `MessageStoreConfig`) in snake_case, if it has them. Options that a log of entries
+already has under another name, such as retention, are not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STORE = MessageStoreConfig()
 _MIB = 1 << 20
 _GIB = 1 << 30
 _HOUR_MS = 3_600_000
-# What one answer may bring; RocketMQ's own defaults are for small answers.
+# Limits of one answer; RocketMQ's own defaults are for small answers.
 TRANSFER_BYTES = 4 * _MIB
 TRANSFER_COUNT = 32_767
 DEDUPE_COUNT = 200_000
@@ -28,35 +28,35 @@ AUDIT_FILES_MAX = 8
 
 
 class ServerOptions(NodeOptions):
-    """The options of a node, and those that it has as one of a broker."""
+    """The options of a node, with those of a broker's node."""
 
     broker: Annotated[str, BeforeValidator(parse_broker)] = Field(
         default="",
-        description="Name of the broker that the group is: its log holds messages, in topics and queues, which clients "
-        "reach through BrokerService. Equal on all nodes; group takes it over if it is not set. Empty: a log of raw "
-        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. "
-        "Not set by the environment: there DLEDGER_BROKER has addresses, for clients; a name in it is refused.",
+        description="Name of the broker that the group forms: its log contains messages in topics and queues, and "
+        "clients use BrokerService. Equal on all nodes; the default of group. Empty: a log of raw entries. A store of "
+        "RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. Not read from the "
+        "environment, where DLEDGER_BROKER has addresses for clients; a name in it is refused.",
     )
     cluster: Annotated[str, BeforeValidator(parse_group)] = Field(
-        default="DefaultCluster", description="Name that the brokers of one installation share."
+        default="DefaultCluster", description="Name of the cluster, common to the brokers of one installation."
     )
     name_servers: Annotated[str, BeforeValidator(parse_addresses)] = Field(
         default="",
-        description="Name servers that the leader registers the broker with: host:port, separated by commas; empty: "
-        "none. Not set by the environment: there DLEDGER_NAME_SERVERS is for clients.",
+        description="Name servers with which the leader registers the broker: host:port, separated by commas; empty: "
+        "none. Not read from the environment, where DLEDGER_NAME_SERVERS is for clients.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
     default_topic_queue_nums: int = Field(
-        default=DEFAULT_TOPIC_QUEUES, ge=1, le=QUEUES_MAX, description="Queues of a topic that is created so."
+        default=DEFAULT_TOPIC_QUEUES, ge=1, le=QUEUES_MAX, description="Queues of an automatically created topic."
     )
     auto_create_subscription_group: bool = Field(
-        default=True, description="false: a group of consumers must be created before it consumes."
+        default=True, description="false: a consumer group must be created before it consumes."
     )
     first_user_file: str = Field(
         default="",
-        description="File with the first user (`dledger user first` makes it): while the broker has no user, its "
-        "leader creates this one. Set: every call needs a token, or a certificate of a user. Empty: access control is "
-        "off until there is a user.",
+        description="File with the first user (`dledger user first` creates it): while the broker has no user, its "
+        "leader creates this one. If set, every call needs a token, or a certificate of a user. Empty: access control "
+        "is off until there is a user.",
     )
     audit: Literal["off", "admin", "all"] = Field(
         default="admin",
@@ -84,20 +84,19 @@ class ServerOptions(NodeOptions):
         default=4 * _MIB,
         ge=1,
         le=4 * _MIB,
-        description="Bytes of a message's body at most. A message with its properties must also fit one entry.",
+        description="Maximum bytes of a message's body. A message with its properties must also fit into one entry.",
     )
     has_property_crc: bool = Field(
         default=False,
-        description="true: the plain log that the group continues from was written with property CRCs (RocketMQ "
-        "enabledAppendPropCRC, 5.2 and newer): they are checked when its records are. What is appended has none, as in "
-        "RocketMQ's DLedger.",
+        description="true: the base log was written with property CRCs (RocketMQ enabledAppendPropCRC, 5.2 and newer), "
+        "which are then checked with its records. New records have none, as in RocketMQ's DLedger.",
     )
     dedupe_window_count: int = Field(
         default=DEDUPE_COUNT,
         ge=0,
         le=100_000_000,
-        description="A put with a UNIQ_KEY that is among this many last messages of the log is answered with the first "
-        "result; about 100 bytes of memory each. 0: never.",
+        description="Deduplication: a put with a UNIQ_KEY of one of this many latest messages of the log is answered "
+        "with the first result; about 100 bytes of memory each. 0: off.",
     )
     dedupe_window_ms: int = Field(
         default=_STORE.dedupe_window_ms,
@@ -128,7 +127,7 @@ class ServerOptions(NodeOptions):
         description="Items of a file of the key index, 20 bytes each. Fixed for the life of the data.",
     )
     max_transfer_bytes_on_message_in_memory: int = Field(
-        default=TRANSFER_BYTES, ge=1024, le=8 * _MIB, description="Bytes that one answer to a reader brings at most ..."
+        default=TRANSFER_BYTES, ge=1024, le=8 * _MIB, description="Maximum bytes of one answer to a reader ..."
     )
     max_transfer_count_on_message_in_memory: int = Field(
         default=TRANSFER_COUNT, ge=1, le=1_000_000, description="... and messages."
@@ -137,7 +136,7 @@ class ServerOptions(NodeOptions):
         default=TRANSFER_BYTES,
         ge=1024,
         le=8 * _MIB,
-        description="The same for messages so old that they are likely on disk only.",
+        description="The same for old messages, which are likely not in the page cache.",
     )
     max_transfer_count_on_message_in_disk: int = Field(
         default=TRANSFER_COUNT, ge=1, le=1_000_000, description="... and messages."
@@ -152,13 +151,16 @@ class ServerOptions(NodeOptions):
         default=_STORE.max_filter_message_size,
         ge=20,
         le=_GIB,
-        description="Bytes of queue units that one read by tag looks through, at least.",
+        description="Minimum bytes of queue units that one read by tag examines.",
     )
     max_msgs_num_batch: int = Field(
-        default=_STORE.max_msgs_num_batch, ge=1, le=10_000, description="Messages that a query by key returns at most."
+        default=_STORE.max_msgs_num_batch,
+        ge=1,
+        le=10_000,
+        description="Maximum messages in the answer to a query by key.",
     )
     waiters_max: int = Field(
-        default=_STORE.waiters_max, ge=1, le=10_000_000, description="Readers that may wait for messages at a time."
+        default=_STORE.waiters_max, ge=1, le=10_000_000, description="Maximum number of waiting readers."
     )
     dispatch_size_bytes: int = Field(
         default=_STORE.dispatch_size_bytes,
@@ -170,7 +172,7 @@ class ServerOptions(NodeOptions):
         default=_STORE.flush_interval_consume_queue_ms,
         ge=10,
         le=_HOUR_MS,
-        description="How often queues are synced, in milliseconds: what a start after a crash has to do again ...",
+        description="Interval of syncs of queues in milliseconds, which bounds the work of a start after a crash ...",
     )
     flush_consume_queue_least_pages: int = Field(
         default=_STORE.flush_consume_queue_least_pages,
@@ -182,7 +184,7 @@ class ServerOptions(NodeOptions):
         default=_STORE.flush_consume_queue_thorough_interval_ms,
         ge=10,
         le=24 * _HOUR_MS,
-        description="... and after this many milliseconds all of it is written, with the key index ...",
+        description="... and after this many milliseconds all of them are written, with the key index ...",
     )
     redispatch_max_bytes: int = Field(
         default=_STORE.redispatch_max_bytes,
@@ -192,9 +194,9 @@ class ServerOptions(NodeOptions):
     )
     archive_mark: str = Field(
         default="",
-        description="File that says up to where the broker's log is archived (`dledger spark archive` writes it, below "
-        "_archived/ of the lake, under the broker's name): what is not archived is never deleted, however full the "
-        "disk. Empty: there is no archive.",
+        description="File with the offset up to which the broker's log is archived (`dledger spark archive` writes it, "
+        "below _archived/ of the lake, under the broker's name): unarchived files are never deleted, even if the disk "
+        "is full. Empty: there is no archive.",
     )
 
 

@@ -1,6 +1,6 @@
-"""Faults between options: each is valid alone, together they are not.
+"""Checks of relations between options that are individually valid.
 
-A check runs when all options that it compares are good by themselves, so that one fault is reported once.
+A check runs only if all options that it compares are individually valid, so that each fault is reported once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from cluster.config.broker_options import ServerOptions
     from dledger.config import Address
 
-    # Yields (option to correct, what is wrong).
+    # Yields (option to correct, fault).
     Check = Callable[[ServerOptions], Iterator[tuple[str, str]]]
 
 
 def relation_faults(options: ServerOptions, good: AbstractSet[str]) -> Iterator[tuple[str, str]]:
-    """Yield every fault between options: the option to correct, and what is wrong.
+    """Yield every fault between options: the option to correct, and the text of the fault.
 
     Args:
-        options: filled; those not in `good` must not be looked at.
-        good: names of the options that are set, or have a default, and are right by themselves.
+        options: the options; those not in `good` must not be read.
+        good: names of the options that are set, or have a default, and are individually valid.
     """
     for names, check in _CHECKS:
         if names <= good:
@@ -41,7 +41,7 @@ def _self_is_a_peer(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 def _joining_node_knows_others(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.is_joining and len(options.peers) < 2:
-        yield "is_joining", "expected members of the group in peers beside this node: name all that you know"
+        yield "is_joining", "expected members of the group in peers besides this node: list all that you know"
 
 
 def _peers_are_few(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -52,10 +52,10 @@ def _peers_are_few(options: ServerOptions) -> Iterator[tuple[str, str]]:
 def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     for peer_id, count in Counter(peer.id for peer in options.peers).items():
         if count > 1:
-            yield "peers", f"the id {peer_id!r} is listed {count} times: give every node its own"
+            yield "peers", f"the id {peer_id!r} is listed {count} times: every node needs its own"
     for place, count in Counter(_place(peer.address) for peer in options.peers).items():
         if count > 1:
-            yield "peers", f"the address {place} is listed {count} times: give every node its own"
+            yield "peers", f"the address {place} is listed {count} times: every node needs its own"
 
 
 def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -63,34 +63,36 @@ def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     for name, address in (("client_address", options.client_address), ("metrics_address", options.metrics_address)):
         place = _place(address)
         if place in taken:
-            yield name, f"{place} is taken by {taken[place]}: choose another port"
+            yield name, f"{place} is used by {taken[place]}: choose another port"
         taken[place] = name
 
 
 def _place(address: Address) -> str:
-    """Return the address in one notation, so that two names of loopback are seen to be the same."""
+    """Return the address in a normal form, in which two names of loopback are equal."""
     host = address.host.lower()
     return f"{'127.0.0.1' if host == 'localhost' else host}:{address.port}"
 
 
 def _heartbeats_fit(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.heart_beat_time_interval_ms >= options.min_election_timeout_ms:
-        expected = f"expected less than min_election_timeout_ms ({options.min_election_timeout_ms}), best a fifth of it"
+        expected = (
+            f"expected less than min_election_timeout_ms ({options.min_election_timeout_ms}), ideally a fifth of it"
+        )
         found = f"found {options.heart_beat_time_interval_ms}: followers would depose every leader"
         yield "heart_beat_time_interval_ms", f"{expected}, {found}"
 
 
 def _timeouts_spread(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.min_election_timeout_ms >= options.max_election_timeout_ms:
-        expected = f"expected more than min_election_timeout_ms ({options.min_election_timeout_ms}), best twice that"
-        found = f"found {options.max_election_timeout_ms}: nodes would start elections at the same time again and again"
+        expected = f"expected more than min_election_timeout_ms ({options.min_election_timeout_ms}), ideally twice that"
+        found = f"found {options.max_election_timeout_ms}: nodes would often start elections together"
         yield "max_election_timeout_ms", f"{expected}, {found}"
 
 
 def _clean_after_check(options: ServerOptions) -> Iterator[tuple[str, str]]:
     check, force = options.disk_space_ratio_to_check_expired, options.disk_space_ratio_to_force_clean
     if check > force:
-        text = f"expected at most disk_space_ratio_to_force_clean ({force}), found {check}: old files go first"
+        text = f"expected at most disk_space_ratio_to_force_clean ({force}), found {check}: expired files go first"
         yield "disk_space_ratio_to_check_expired", text
 
 
@@ -113,7 +115,7 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
     needed = ["tls_certificate_file", "tls_key_file"]
     for name in [*needed, "tls_authority_file"] if is_authority_needed else needed:
         if not getattr(options, name):
-            yield name, f"must be set for {' and '.join(users)}; `dledger certs` makes such files"
+            yield name, f"must be set for {' and '.join(users)}; `dledger certs` creates such files"
 
 
 def _secret_has_file(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -128,7 +130,7 @@ def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 
 def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """Name servers ask a broker's nodes at their clients' port whether they lead."""
+    """Name servers query the leader at the client port of a broker's nodes."""
     if options.client_tls != "off" and options.name_servers:
         yield (
             "client_tls",

@@ -1,4 +1,4 @@
-"""Explains every option of a node, as a TOML file to start from: what `dledger server --help-config` prints."""
+"""The output of `dledger server --help-config`: a TOML file with all options of a node and their descriptions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _WIDTH = 98
 
 
 def config_template() -> str:
-    """Return a TOML file that sets every option to its default, each with its meaning above it."""
+    """Return a TOML file that sets every option to its default, with its description above it."""
     head = (
         "Configuration of one node. Every option may also be set by a flag (--set <option>=...), and all but broker "
-        "and name_servers by the environment (DLEDGER_<OPTION>=...); a flag wins over the environment, which wins "
-        "over this file. "
+        "and name_servers by the environment (DLEDGER_<OPTION>=...); a flag overrides the environment, which overrides "
+        "this file. "
     )
     lines = _comment(head + ADDRESS_HELP)
     for name, field in ServerOptions.model_fields.items():

@@ -1,16 +1,16 @@
-"""Reads and checks the settings of a node: a TOML file, overridden by the environment, overridden by flags.
+"""Reads and checks the settings of a node from a TOML file, the environment, and flags.
 
-All faults are found in one go and reported together, each with the option, where it was set, what was expected and
-what was found. What comes out is the frozen `NodeConfig` that the node takes; nothing here is used after the start.
+All faults are reported together, each with the option, its source, expected and found. The result is a frozen
+`ServerConfig`; this module is used only at the start.
 
-| source | form | wins over |
+| source | form | overrides |
 | --- | --- | --- |
 | TOML file | `heart_beat_time_interval_ms = 100` | the default |
 | environment | `DLEDGER_HEART_BEAT_TIME_INTERVAL_MS=100` | the file |
 | flag | `--set heart_beat_time_interval_ms=100` | both |
 
-`broker` and `name_servers` are not read from the environment: there `DLEDGER_BROKER` and `DLEDGER_NAME_SERVERS` are the
-addresses that commands for clients use. A broker's name in `DLEDGER_BROKER` is a fault.
+`broker` and `name_servers` are not read from the environment, where `DLEDGER_BROKER` and `DLEDGER_NAME_SERVERS` are
+addresses for client commands. A broker's name in `DLEDGER_BROKER` is a fault.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX = "DLEDGER_"
-# Of a configuration file; all options with their descriptions take some 20 KB.
+# Maximum size of a configuration file; all options with their descriptions have some 20 KB.
 _FILE_SIZE_BYTES_MAX = 1 << 20
 _BROKER_VARIABLE = "DLEDGER_BROKER"
-# Variables of the same prefix that other commands read.
+# Variables with the same prefix that other commands read.
 _OTHER_VARIABLES = frozenset(
     {
         _BROKER_VARIABLE,
@@ -69,12 +69,12 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigFault:
-    """One thing that is wrong with the settings.
+    """One fault in the settings.
 
     Attributes:
         name: the option.
-        source: where it was set; "" when it was not set at all.
-        text: what was expected, what was found, what to do.
+        source: where it was set; empty if it was not set.
+        text: expected, found, and what to do.
     """
 
     name: str
@@ -87,7 +87,7 @@ class ConfigFault:
 
 
 class ConfigError(Exception):
-    """The settings cannot be used; `faults` holds all that is wrong with them."""
+    """The settings are invalid; `faults` has all faults."""
 
     def __init__(self, faults: list[ConfigFault]) -> None:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
@@ -98,19 +98,19 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What a node needs as one of a broker.
+    """The settings of a broker's node.
 
     Attributes:
-        broker: its name.
-        cluster: brokers of one installation share it.
-        name_servers: `host:port` of each, comma separated; empty: none.
+        broker: name of the broker.
+        cluster: cluster name, common to the brokers of one installation.
+        name_servers: `host:port` of each name server, comma separated; empty: none.
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
-        first_user_file: has the first user; empty: there is none.
+        first_user_file: file with the first user; empty: none.
         audit, audit_dir, audit_file_size_bytes, audit_files_max: see `cluster.audit.settings`.
-        max_message_size: bytes of a body at most.
-        has_property_crc: of the records of the base log.
-        store: of queues, index and reading; the base log is kept as long as entries.
+        max_message_size: maximum bytes of a body.
+        has_property_crc: whether the records of the base log have property CRCs.
+        store: settings of queues, index and reads; the base log has the retention of entries.
     """
 
     broker: str
@@ -131,18 +131,18 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What the node process needs.
+    """The settings of the node process.
 
     Attributes:
         node: settings of the node itself.
-        metrics_address: where `/metrics` is served.
-        trace_file: takes the events of the core; empty for none.
-        broker: of a node whose log holds messages; None for a log of raw entries.
+        metrics_address: address of `/metrics`.
+        trace_file: file for the events of the core; empty: none.
+        broker: settings of a broker's node; None: a log of raw entries.
         client_certificates: files for TLS on `node.client_address`; None: plain connections.
-        is_client_certificate_required: clients must show a certificate.
-        peer_kinds: kinds of connections with other nodes, the preferred one first.
+        is_client_certificate_required: whether clients must present a certificate.
+        peer_kinds: accepted kinds of connections with other nodes, the preferred one first.
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
-        peer_secret_file: has the secret of the nodes; empty: no kind needs it.
+        peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
     """
 
     node: NodeConfig
@@ -160,9 +160,9 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     """Return the checked settings of one node.
 
     Args:
-        file: TOML; None when there is none.
-        environment: the process's; only `DLEDGER_...` is looked at.
-        flags: option name to text.
+        file: the TOML file; None: none.
+        environment: environment of the process; only `DLEDGER_...` is read.
+        flags: texts by option name.
 
     Raises:
         ConfigError: with all faults at once.
@@ -180,7 +180,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         good = good - {name} if fault else good | {name}
         faults += [fault] if fault else []
     faults += _missing(given)
-    # Else a node that is meant for a broker would begin a log of raw entries.
+    # Otherwise a node that is meant for a broker would start a log of raw entries.
     if (name := environment.get(_BROKER_VARIABLE, "")) and ":" not in name:
         text = (
             f"expected host:port,... of nodes, for clients, found {name!r}. The name of a node's broker is set in the "
@@ -190,7 +190,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
     if "group" not in given and options.broker:
         options.group = options.broker
     if "broker" in good and not options.broker:
-        text = "is for the nodes of a broker: set broker, too, or leave this away"
+        text = "expected only on a broker's node: set broker, too, or remove this option"
         faults += [ConfigFault(name, given[name][1], text) for name in BROKER_OPTIONS if _is_changed(options, name)]
     for name, text in relation_faults(options, good):
         faults.append(ConfigFault(name, given[name][1] if name in given else "", text))
@@ -213,7 +213,10 @@ def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
         content = tomllib.loads(raw.decode())
     except OSError as error:
         raise ConfigError([ConfigFault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
-    except (ValueError, RecursionError) as error:  # tables in tables in tables; a number of thousands of digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # RecursionError: deeply nested tables; ValueError: also for a number with thousands of digits
         raise ConfigError([ConfigFault("--config", str(file), f"is not TOML: {error}")]) from None
     return {name: (value, file.name) for name, value in content.items()}
 
@@ -227,7 +230,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 
 def _parse(name: str, text: str) -> float | str:
-    """Return the number or boolean that `text` means where the option expects one; the text itself otherwise."""
+    """Parse `text` as a number or boolean if the option expects one; otherwise return it unchanged."""
     field = ServerOptions.model_fields.get(name)
     wanted = field.annotation if field is not None else str
     if wanted is bool:
@@ -241,7 +244,7 @@ def _parse(name: str, text: str) -> float | str:
 
 
 def _set(options: ServerOptions, name: str, value: Any, source: str) -> ConfigFault | None:
-    """Set one option; return what is wrong with it, if anything is."""
+    """Set one option; return its fault, if any."""
     if name not in ServerOptions.model_fields:
         close = difflib.get_close_matches(name, ServerOptions.model_fields, n=1)
         hint = f", did you mean {close[0]}?" if close else ""
@@ -277,7 +280,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
     node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
     broker = _broker_of(options) if options.broker else None
     is_mutual = options.client_tls == "mutual"
-    # Of TLS without certificates of clients, the authority is not needed, and its file may be for the nodes.
+    # TLS without client certificates does not need the authority, whose file may be set for connections between nodes.
     authority = options.tls_authority_file if is_mutual else ""
     files = CertificateFiles(authority, options.tls_certificate_file, options.tls_key_file)
     peer_kinds = [PeerKind(each) for each in (options.peer_security, options.peer_security_also) if each != "none"]

@@ -1,6 +1,6 @@
-"""Every option of a node: name, type, range, default and meaning. One table; nothing is read or compared here.
+"""The table of a node's options: name, type, range, default and meaning.
 
-Names are DLedger's (`DLedgerConfig`) in snake_case where it has them; defaults are those of `dledger.config`.
+Names are DLedger's (`DLedgerConfig`) in snake_case, if it has them; defaults are those of `dledger.config`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDRESS_HELP = "Addresses are host:port, the host a name or an IPv4 address that
 
 
 class NodeOptions(BaseModel):
-    """The options, as they are set one by one; `cluster.config.load` fills and checks them."""
+    """The options; `cluster.config.load` sets and checks them one by one."""
 
     model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=True)
 
@@ -33,71 +33,69 @@ class NodeOptions(BaseModel):
     )
     self_id: Annotated[str, BeforeValidator(parse_id)] = Field(
         examples=["n0"],
-        description="Id of this node, one of those in peers. It keeps its files in <store_base_dir>/dledger-<self_id>.",
+        description="Id of this node, one of those in peers. Its files are in <store_base_dir>/dledger-<self_id>.",
     )
     peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers)] = Field(
         examples=["n0-127.0.0.1:20911;n1-127.0.0.1:20912;n2-127.0.0.1:20913"],
-        description="The nodes of the group when it was founded, this one among them: id, dash and address where its "
-        "peers reach it, separated by semicolons. Three nodes survive the loss of one, five of two. Equal on all nodes "
-        "that found a group. Later changes are made by `dledger members`, and the log keeps them.",
+        description="The founding nodes of the group, this one included: id, dash and peer address, separated by "
+        "semicolons. Three nodes tolerate the loss of one, five of two. Equal on all founding nodes. Later changes are "
+        "made by `dledger members`, and are stored in the log.",
     )
     is_joining: bool = Field(
         default=_NODE.is_joining,
-        description="true: this node joins a group that exists: peers names some of its members and this node, which "
-        "takes part once `dledger members add` has added it. Without effect once the log contains the "
-        "membership.",
+        description="true: this node joins an existing group: peers has some of its members and this node, which "
+        "`dledger members add` adds. Without effect once the log contains the membership.",
     )
     is_adopting: bool = Field(
         default=_NODE.is_adopting,
-        description="true, or `dledger server --adopt`, for one start: a directory that holds a log and does not say "
-        "whose it is (it comes from a Java program or an older version) is this node's. Without effect on a directory "
-        "that says it.",
+        description="true, or `dledger server --adopt`, for one start: adopt a directory that contains a log and no "
+        "identity file (of a Java program or an older version). Without effect on a directory with an identity file.",
     )
     store_base_dir: str = Field(
         min_length=1,
         examples=["data"],
-        description="Directory of the log's files; made if absent. Needs room for two data files and two index files "
-        "at least. Losing it loses this node's copy.",
+        description="Directory of the log's files; created if absent. It needs space for at least two data files and "
+        "two index files. Losing it loses this node's replica.",
     )
     client_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20921),
-        description="Where clients reach this node over gRPC. There is no authentication: leave it on loopback or in "
-        "a network that you trust.",
+        description="Address at which clients reach this node over gRPC. There is no authentication: use loopback or a "
+        "network that you trust.",
     )
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20931),
-        description="Where the page /metrics is served to Prometheus.",
+        description="Address of the page /metrics for Prometheus.",
     )
     client_tls: Literal["off", "on", "mutual"] = Field(
         default="off",
-        description="TLS on client_address. off: plain connections. on: this node shows a certificate. mutual: clients "
-        "must show one of tls_authority_file, too. For connections between nodes see peer_security. Not possible with "
-        "name_servers yet.",
+        description="TLS on client_address. off: plain connections. on: this node presents a certificate. mutual: "
+        "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. Not "
+        "possible with name_servers yet.",
     )
     peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",
-        description="How connections between nodes are secured. off: plain connections, to be used on loopback or in a "
-        "network that you trust. tls: each node shows a certificate of tls_authority_file that names it, and checks "
-        "that of the other. secret: both prove that they know the secret of peer_secret_file, and all bytes are "
-        "encrypted; a node can then act as any other. Equal on all nodes, except during a change.",
+        description="Security of connections between nodes. off: plain connections, for loopback or a network that you "
+        "trust. tls: each node presents a certificate of tls_authority_file with its name, and verifies that of the "
+        "other node. secret: both nodes prove that they know the secret of peer_secret_file, and all bytes are "
+        "encrypted; every node can then impersonate any other. Equal on all nodes, except during a change.",
     )
     peer_security_also: Literal["none", "off", "secret", "tls"] = Field(
         default="none",
-        description="For a change of peer_security on one node after the other: connections that are accepted, too, "
-        "and dialed if those of peer_security fail. While one of the two is off, plain connections stay possible, so "
-        "remove it after the change.",
+        description="For a change of peer_security on one node after another: a second kind of connections that is "
+        "accepted, and dialed if the first kind fails. While one of the two is off, plain connections are possible, so "
+        "remove this option after the change.",
     )
     peer_secret_file: str = Field(
         default="",
         examples=["certs/peers.secret"],
-        description="The secret that all nodes of the group share, mode 0600; `dledger certs secret` makes one. During "
-        "a change two lines: the first is used to dial, both are accepted. Read again within ten seconds.",
+        description="The secret that all nodes of the group share, mode 0600; `dledger certs secret` creates it. "
+        "During a change two lines: the first is used to dial, both are accepted. Read again within ten seconds.",
     )
     tls_certificate_file: str = Field(
         default="",
         examples=["certs/default.node.n0.crt"],
-        description="Certificate of this node in PEM, with intermediate ones after it; `dledger certs node` makes one. "
-        "This file and the two others are read again within ten seconds after a change.",
+        description="Certificate of this node in PEM, with intermediate ones after it; `dledger certs node` creates "
+        "it. This file and the two others are read again within ten seconds after a change.",
     )
     tls_key_file: str = Field(
         default="",
@@ -107,32 +105,31 @@ class NodeOptions(BaseModel):
     tls_authority_file: str = Field(
         default="",
         examples=["certs/authority.crt"],
-        description="Certificates of the authority that signs those of clients and other nodes; two during a change of "
-        "the authority.",
+        description="Certificates of the authority of clients and other nodes; two during a change of the authority.",
     )
     read_mode: Literal["read_index", "lease"] = Field(
         default=_NODE.read_mode,
-        description="How a leader makes sure that it still leads before it serves a linearizable read. read_index: it "
-        "asks a majority. lease: it trusts the answers of the last moments, which is quicker and holds only while "
+        description="How a leader confirms its leadership before it serves a linearizable read. read_index: by a round "
+        "of heartbeats to a majority. lease: by recent answers of a majority, which is quicker, but correct only while "
         "clocks keep to max_clock_drift_ppm.",
     )
     flush: Literal["sync", "async"] = Field(
         default="sync",
         description="sync: an entry counts as stored on a node only after fdatasync. async: as soon as it is in the "
-        "page cache (RocketMQ's ASYNC_FLUSH); the loss of power on a majority may then take acknowledged entries.",
+        "page cache (RocketMQ's ASYNC_FLUSH); a power failure of a majority may then lose acknowledged entries.",
     )
     flush_interval_ms: int = Field(
         default=_NODE.flush_interval_ms,
         ge=1,
         le=60_000,
-        description="With flush = async, how often what was written is synced in the background, in milliseconds.",
+        description="With flush = async, the interval of background syncs in milliseconds.",
     )
     mapped_file_size_for_entry_data: int = Field(
         default=_NODE.mapped_file_size_for_entry_data,
         ge=4096,
         le=1024 * _GIB,
-        description="Size of one data file in bytes, allocated when the file is begun. Below 4 MiB it also lowers the "
-        "largest body to this size less 56. Equal on all nodes, and fixed for the life of the data.",
+        description="Size of one data file in bytes, allocated when the file is created. Below 4 MiB it also limits a "
+        "body to this size minus 56. Equal on all nodes, and fixed for the life of the data.",
     )
     mapped_file_size_for_entry_index: int = Field(
         default=_NODE.mapped_file_size_for_entry_index,
@@ -146,7 +143,8 @@ class NodeOptions(BaseModel):
         default=_NODE.max_pending_requests_num,
         ge=1,
         le=10_000_000,
-        description="Entries that a leader holds appended and not yet committed; more are refused at once (503).",
+        description="Maximum entries of a leader that are appended but not committed; more are refused immediately "
+        "(503).",
     )
     max_pending_size_bytes: int = Field(
         default=_NODE.max_pending_size_bytes,
@@ -165,38 +163,39 @@ class NodeOptions(BaseModel):
         default=_NODE.checkpoint_interval_ms,
         ge=10,
         le=_HOUR_MS,
-        description="How often the checkpoint file is written, in milliseconds; bounds how much a restart verifies.",
+        description="Interval of writes of the checkpoint file in milliseconds; it bounds the verification at a "
+        "restart.",
     )
     heart_beat_time_interval_ms: int = Field(
         default=_RAFT.heart_beat_time_interval_ms,
         ge=1,
         le=_HOUR_MS,
-        description="How often a leader shows itself, in milliseconds. Several must fit into min_election_timeout_ms.",
+        description="Interval of heartbeats in milliseconds; min_election_timeout_ms must be several times as long.",
     )
     min_election_timeout_ms: int = Field(
         default=_RAFT.min_election_timeout_ms,
         ge=2,
         le=_HOUR_MS,
-        description="A follower without messages of its leader starts an election after a random time from here ...",
+        description="A follower without messages from its leader starts an election after a random time from this ...",
     )
     max_election_timeout_ms: int = Field(
         default=_RAFT.max_election_timeout_ms,
         ge=3,
         le=_HOUR_MS,
-        description="... up to here, in milliseconds. Also the time after which a leader that no majority answers "
+        description="... to this many milliseconds. Also the time after which a leader without answers of a majority "
         "steps down.",
     )
     max_push_size_bytes: int = Field(
         default=_RAFT.max_push_size_bytes,
         ge=1024,
         le=16 << 20,
-        description="Bytes of entries in one message to a follower; one entry goes whatever its size.",
+        description="Maximum bytes of entries in one message to a follower; a single entry may be larger.",
     )
     max_push_window: int = Field(
         default=_RAFT.max_push_window,
         ge=1,
         le=4096,
-        description="Messages with entries under way to one follower without an answer.",
+        description="Maximum unanswered messages with entries to one follower.",
     )
     max_push_time_out_ms: int = Field(
         default=_RAFT.max_push_time_out_ms,
@@ -208,19 +207,20 @@ class NodeOptions(BaseModel):
         default=_RAFT.max_in_flight_size_bytes,
         ge=4096,
         le=_GIB,
-        description="Bytes of entries under way to one follower without an answer.",
+        description="Maximum unanswered bytes of entries to one follower.",
     )
     max_in_flight_total_size_bytes: int = Field(
         default=_RAFT.max_in_flight_total_size_bytes,
         ge=4096,
         le=16 * _GIB,
-        description="The same to all followers together; one message to each is always allowed.",
+        description="The same for all followers together; one message to each is always permitted.",
     )
     peer_push_quota: int = Field(
         default=_RAFT.peer_push_quota,
         ge=64 << 10,
         le=64 * _GIB,
-        description="Bytes a second to a follower that lags far behind: its catch-up leaves bandwidth for the others.",
+        description="Bytes per second to a follower that lags far behind, so that its catch-up leaves bandwidth for "
+        "the others.",
     )
     snapshot_chunk_size_bytes: int = Field(
         default=_RAFT.snapshot_chunk_size_bytes,
@@ -232,63 +232,62 @@ class NodeOptions(BaseModel):
         default=_NODE.snapshot_threshold,
         ge=1,
         le=1 << 40,
-        description="With a state machine: entries applied since the last snapshot until the next one is saved.",
+        description="With a state machine: entries applied between two snapshots.",
     )
     preferred_leader_ids: Annotated[tuple[str, ...], BeforeValidator(parse_ids)] = Field(
         default=_RAFT.preferred_leader_ids,
-        description="Ids of the nodes that should lead, separated by semicolons, the best first; empty: any. Another "
-        "leader hands over as soon as one of them has caught up and its disk is well.",
+        description="Ids of the preferred leaders, separated by semicolons, the most preferred first; empty: none. "
+        "Another leader transfers its leadership as soon as one of them has caught up and its disk is healthy.",
     )
     preferred_leader_interval_ms: int = Field(
         default=_RAFT.preferred_leader_interval_ms,
         ge=10,
         le=_HOUR_MS,
-        description="How often a leader that is not preferred looks for one that is, in milliseconds.",
+        description="Interval in milliseconds at which a leader that is not preferred checks for one that is.",
     )
     max_leadership_transfer_wait_index: int = Field(
         default=_RAFT.max_leadership_transfer_wait_index,
         ge=1,
         le=1 << 40,
-        description="Leadership is transferred only to a follower that lacks at most this many entries.",
+        description="Leadership is transferred only to a follower that lags by at most this many entries.",
     )
     max_clock_drift_ppm: int = Field(
         default=_RAFT.max_clock_drift_ppm,
         ge=0,
         le=499_999,
-        description="How much a node's clock may run faster or slower than true time, in parts per million; a leader's "
-        "lease is shortened by it.",
+        description="Maximum drift of a node's clock against true time, in parts per million; a leader's lease is "
+        "shortened by it.",
     )
     file_reserved_hours: int = Field(
         default=_NODE.file_reserved_hours,
         ge=1,
         le=24 * 366 * 100,
-        description="A data file whose last entry is so old may be deleted, at the hours of delete_when or when the "
+        description="Age of its last entry from which a data file is deleted, at the hours of delete_when or when the "
         "disk fills.",
     )
     delete_when: Annotated[tuple[int, ...], BeforeValidator(parse_hours)] = Field(
         default=_NODE.delete_when,
-        description="Hours of the day, local time, in which data files that are old enough are deleted; several are "
-        "separated by semicolons.",
+        description="Hours of the day (local time) in which expired data files are deleted, separated by semicolons.",
     )
     disk_space_ratio_to_check_expired: float = Field(
         default=_NODE.disk_space_ratio_to_check_expired,
         ge=0.1,
         le=0.95,
-        description="When the disk is fuller than this, files that are old enough are deleted at any hour.",
+        description="Disk usage above which expired files are deleted at any hour.",
     )
     disk_space_ratio_to_force_clean: float = Field(
         default=_NODE.disk_space_ratio_to_force_clean,
         ge=0.1,
         le=0.95,
-        description="When the disk is fuller than this, the oldest files are deleted though they are not old enough; "
-        "0.05 above it (at most 0.95), appends are refused.",
+        description="Disk usage above which the oldest files are deleted before they expire; 0.05 above it (at most "
+        "0.95), appends are refused.",
     )
     enable_disk_force_clean: bool = Field(
         default=_NODE.enable_disk_force_clean,
-        description="false: files that are not old enough are never deleted, however full the disk.",
+        description="false: files are never deleted before they expire, even if the disk is full.",
     )
     trace_file: str = Field(
         default="",
-        description="File that takes a line of JSON for every event of the consensus core, up to 1 GiB; empty: none. "
-        "For the study of faults: it costs speed.",
+        description="File for a trace of the consensus core, one line of JSON per event, up to 1 GiB; empty: none. It "
+        "slows the node down, and is meant for debugging.",
     )

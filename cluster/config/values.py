@@ -1,6 +1,6 @@
-"""Text of one option to its value: addresses, peers, ids, names, hours. Each says what it expected and what it found.
+"""Parsers of option values: addresses, peers, ids, names, hours. Errors have expected and found.
 
-Not here: which options there are (`cluster.config.options`).
+Not here: the table of options (`cluster.config.options`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import re
 
 from dledger.config import Address, Peer, check_id
 
-# Checked against what is allowed, not what is not.
+# An allowlist of characters.
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%-]{0,127}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 def parse_address(value: object) -> Address:
-    """Return the address that `host:port` names.
+    """Parse an address `host:port`.
 
     Raises:
-        ValueError: it names none; the message shows it.
+        ValueError: it is not an address.
     """
     if isinstance(value, Address):
         return value
@@ -26,15 +26,15 @@ def parse_address(value: object) -> Address:
     if not _HOST.fullmatch(host) or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise ValueError(f"expected host:port with a port of 1 to 65535, found {value!r}")
     if host == "0.0.0.0":  # noqa: S104 - refused here
-        raise ValueError(f"expected a host that others can reach, found {value!r}: name one interface of this machine")
+        raise ValueError(f"expected a host that others can reach, found {value!r}: use the address of one interface")
     return Address(host, int(port))
 
 
 def parse_peers(value: object) -> tuple[Peer, ...]:
-    """Return the peers that `n0-host:port;n1-host:port` names, in DLedger's notation.
+    """Parse peers in DLedger's notation, `n0-host:port;n1-host:port`.
 
     Raises:
-        ValueError: with everything that is wrong in it.
+        ValueError: one or more peers are invalid; the text has all faults.
     """
     peers: list[Peer] = []
     faults: list[str] = []
@@ -51,10 +51,10 @@ def parse_peers(value: object) -> tuple[Peer, ...]:
 
 
 def parse_peer(text: str) -> Peer:
-    """Return the peer that `id-host:port` names.
+    """Parse a peer `id-host:port`.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it is not a peer.
     """
     peer_id, dash, address = text.partition("-")
     if not dash:
@@ -65,12 +65,12 @@ def parse_peer(text: str) -> Peer:
 def _text(value: object, expected: str) -> str:
     if isinstance(value, str):
         return value.strip()
-    # What pydantic reports as a fault of the option, which a TypeError is not.
+    # A ValueError, which pydantic reports as a fault of the option; a TypeError would propagate.
     raise ValueError(f"expected {expected} as text, found {value!r}")
 
 
 def parse_id(value: object) -> str:
-    """Return a node's id.
+    """Check a node's id.
 
     Raises:
         ValueError: it is not made of 1 to 32 letters, digits, "_" and ".".
@@ -79,7 +79,7 @@ def parse_id(value: object) -> str:
 
 
 def parse_group(value: object) -> str:
-    """Return a group's name.
+    """Check a group's name.
 
     Raises:
         ValueError: it is not made of 1 to 128 letters, digits, "_", ".", "%" and "-".
@@ -90,26 +90,26 @@ def parse_group(value: object) -> str:
 
 
 def parse_broker(value: object) -> str:
-    """Return a broker's name; empty for none.
+    """Check a broker's name; empty: none.
 
     Raises:
-        ValueError: as `parse_group`.
+        ValueError: see `parse_group`.
     """
     return "" if value == "" else parse_group(value)
 
 
 def parse_addresses(value: object) -> str:
-    """Return the addresses that `host:port,host:port` names, as such a text; empty for none.
+    """Check addresses `host:port,host:port`; return them in the same form; empty: none.
 
     Raises:
-        ValueError: one of them is none.
+        ValueError: one of them is not an address.
     """
     parts = [part.strip() for part in _text(value, "host:port,host:port,...").split(",") if part.strip()]
     return ",".join(str(parse_address(part)) for part in parts)
 
 
 def parse_ids(value: object) -> tuple[str, ...]:
-    """Return the ids that `n0;n1` names; none for an empty text.
+    """Parse ids `n0;n1`; an empty text has none.
 
     Raises:
         ValueError: one of them is not a valid id, or is listed twice.
@@ -121,7 +121,7 @@ def parse_ids(value: object) -> tuple[str, ...]:
 
 
 def parse_hours(value: object) -> tuple[int, ...]:
-    """Return the hours of the day that `04;16` names.
+    """Parse hours of the day, `04;16`.
 
     Raises:
         ValueError: one of them is not 0 to 23, or there is none.

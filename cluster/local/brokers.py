@@ -1,7 +1,7 @@
 """Brokers and name servers on loopback, under one folder: for the bench, the demo, scripts and tests.
 
-Each broker is a `cluster.local.cluster.LocalCluster` in a folder of its own, named as the broker. `brokers.json` says
-which there are, and a later program (`LocalBrokers.attach`) takes all of them over. All end with the program that
+Each broker is a `cluster.local.cluster.LocalCluster` in a subfolder with the broker's name. `brokers.json` lists the
+brokers, so that a later program can attach to them (`LocalBrokers.attach`). All processes end with the program that
 started them, unless they are detached.
 """
 
@@ -26,7 +26,7 @@ STATE_FILE = "brokers.json"
 
 
 class LocalBrokers(RunsWhileOpen):
-    """Brokers `broker-a`, `broker-b`, ... of several nodes each, and name servers; a context manager runs them.
+    """Brokers `broker-a`, `broker-b`, ... of several nodes each, and name servers; a context manager.
 
     Example:
         with LocalBrokers.create(Path("run"), brokers=2) as brokers:
@@ -34,7 +34,7 @@ class LocalBrokers(RunsWhileOpen):
                 producer.send("orders", b"hello")
 
     Attributes:
-        clusters: the nodes of each broker, by its name.
+        clusters: the nodes of each broker, by the broker's name.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class LocalBrokers(RunsWhileOpen):
         """Write the configuration of new brokers under `folder`; nothing is started yet.
 
         Args:
-            folder: made if absent; must not hold brokers already.
-            brokers: how many; at most 26.
-            nodes: of each broker.
-            name_servers: how many.
-            options: settings for every node, by their names in the configuration file.
-            is_detached: what this program starts continues when it ends; else the system kills it then.
+            folder: created if absent; must not contain brokers.
+            brokers: number of brokers, at most 26.
+            nodes: number of nodes of each broker.
+            name_servers: number of name servers.
+            options: settings of every node, by their names in the configuration file.
+            is_detached: whether processes continue after this program has ended; otherwise the system kills them.
 
         Raises:
-            ClusterError: the folder holds brokers (attach to them).
+            ClusterError: the folder already contains brokers (attach to them).
         """
         folder = folder.absolute()
         _state_file(folder).make_folder()
@@ -97,11 +97,11 @@ class LocalBrokers(RunsWhileOpen):
 
     @classmethod
     def attach(cls, folder: Path, *, is_detached: bool = False) -> LocalBrokers:
-        """Take over the brokers that an earlier program made under `folder`.
+        """Attach to the brokers that an earlier program created under `folder`.
 
         Args:
-            folder: of the brokers.
-            is_detached: as for `create`; what runs already ends with the program that started it, or not.
+            folder: folder of the brokers.
+            is_detached: see `create`; it does not affect processes that are already running.
 
         Raises:
             ClusterError: there are none.
@@ -123,16 +123,16 @@ class LocalBrokers(RunsWhileOpen):
             }
         )
 
-    # --------------------------------------------------------------------------------------------- what there is
+    # ---------------------------------------------------------------------------------------------------- properties
 
     @property
     def folder(self) -> Path:
-        """Where all files are."""
+        """The folder of all files."""
         return self._folder
 
     @property
     def name_servers(self) -> str:
-        """The `host:port` of every name server, comma separated: what a client takes."""
+        """The `host:port` of every name server, comma separated, as clients expect it."""
         return ",".join(self._servers)
 
     @property
@@ -142,21 +142,21 @@ class LocalBrokers(RunsWhileOpen):
 
     @property
     def running_count(self) -> int:
-        """Running processes: nodes and name servers."""
+        """The number of running nodes and name servers."""
         servers = sum(process.is_running for process in self._servers.values())
         return servers + sum(len(cluster.running_ids) for cluster in self.clusters.values())
 
     def name_server_pid(self, address: str) -> int | None:
-        """Return the process id of a name server; None when it does not run."""
+        """Return the process id of a name server; None if it is not running."""
         return self._servers[address].pid
 
     # --------------------------------------------------------------------------------------- starting and ending
 
     def start(self, timeout_s: float = START_LIMIT_S) -> None:
-        """Start everything that does not run; return when all nodes serve clients.
+        """Start all processes that are not running; wait until all nodes serve clients.
 
         Raises:
-            ClusterError: a process ended or was not ready in time; the message shows the end of its output.
+            ClusterError: a process ended or was not ready in time; the text has the end of its output.
         """
         for address in self._servers:
             self.start_name_server(address, timeout_s)
@@ -164,14 +164,14 @@ class LocalBrokers(RunsWhileOpen):
             cluster.start(timeout_s)
 
     def stop(self) -> None:
-        """End everything: asked at first, by force after 10 s."""
+        """Stop all processes by SIGTERM, and after 10 s by SIGKILL."""
         for cluster in self.clusters.values():
             cluster.stop()
         for address in self._servers:
             self.stop_name_server(address)
 
     def start_name_server(self, address: str, timeout_s: float = START_LIMIT_S) -> None:
-        """Start one name server and wait until it serves; nothing is done when it runs."""
+        """Start one name server, unless it is running, and wait until it serves clients."""
         process = self._servers[address]
         if not process.is_running:
             process.launch()
@@ -179,12 +179,12 @@ class LocalBrokers(RunsWhileOpen):
             process.wait_ready(time.monotonic() + timeout_s)
 
     def stop_name_server(self, address: str) -> None:
-        """End one name server."""
+        """Stop one name server."""
         self._servers[address].stop()
         self._save()
 
     def kill_name_server(self, address: str) -> None:
-        """End one name server by SIGKILL, as a crash would."""
+        """Kill one name server (SIGKILL), to simulate a crash."""
         self._servers[address].kill()
         self._save()
 

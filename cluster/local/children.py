@@ -1,7 +1,7 @@
-"""Starts processes that end with this program, however it ends; used by `cluster.local.process`.
+"""Starts processes that are killed when this program ends; used by `cluster.local.process`.
 
-Linux ends a child when the *thread* that started it ends (`PR_SET_PDEATHSIG`), and nodes are started by threads that
-come and go. So all children are started by one thread, which lives as long as the program.
+Linux sends the death signal when the *thread* that started the child ends (`PR_SET_PDEATHSIG`), and nodes are started
+by short-lived threads. So all children are started by one thread that exists as long as the program.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _SCRIPT: Final = Path(__file__).with_name("end_with_parent.py")
 
 
 def start_child(command: Sequence[str], **options: Any) -> Child:
-    """Start a process that is killed (SIGKILL) when this program ends, in order or not.
+    """Start a process that is killed (SIGKILL) when this program ends, also after a crash.
 
     Args:
         command: the absolute path of a program, and its arguments.
-        options: of `subprocess.Popen`.
+        options: options of `subprocess.Popen`.
     """
-    # Without the site's packages it starts in a few milliseconds.
+    # Without site-packages it starts in a few milliseconds.
     words = [sys.executable, "-I", "-S", str(_SCRIPT), str(os.getpid()), *command]
     started: Future[Child] = Future()
     _launches(os.getpid()).put((started, lambda: subprocess.Popen(words, **options)))  # noqa: S603

@@ -1,10 +1,10 @@
 """A cluster of node processes on loopback, under one folder: for the bench, the demo, scripts and tests.
 
-The folder holds one configuration file, one log and one store directory a node, and `cluster.json`, from which a
-later program (`LocalCluster.attach`) takes the cluster over. Nodes end with the program that started them, unless they
-are detached. Only processes that this folder's cluster started are ever signalled, by id and start time.
+The folder has one configuration file, one log and one store directory per node, and `cluster.json`, by which a later
+program can attach to the cluster (`LocalCluster.attach`). Nodes end with the program that started them, unless they are
+detached. Only processes of this cluster, identified by id and start time, are ever signalled.
 
-Not a deployment tool: all nodes share one machine and its disk.
+It is not a deployment tool: all nodes share one machine and its disk.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 STATE_FILE = "cluster.json"
 _POLL_S = 0.01
-# Small beside the defaults (1 GiB and 160 MiB are allocated at once, a node): a folder for trying things out.
+# Small, because a node with the defaults allocates 1 GiB and 160 MiB at its start.
 _DEFAULT_OPTIONS: dict[str, Setting] = {
     "mapped_file_size_for_entry_data": 64 << 20,
     "mapped_file_size_for_entry_index": 8 << 20,
 }
-# Of nodes of a broker: a file of the key index has 420 MB otherwise, though it takes blocks only where it is written.
+# For nodes of a broker: by default a file of the key index has 420 MB, though it is sparse.
 _BROKER_OPTIONS: dict[str, Setting] = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
 
 
@@ -55,7 +55,7 @@ class LocalCluster(RunsWhileOpen):
         self._state_file = _state_file(folder)
         self._processes: dict[str, LocalProcess] = {}
 
-    # ------------------------------------------------------------------------------------------ making and finding
+    # ------------------------------------------------------------------------------------------ create and attach
 
     @classmethod
     def create(
@@ -70,15 +70,15 @@ class LocalCluster(RunsWhileOpen):
         """Write the configuration of a new cluster under `folder`; nothing is started yet.
 
         Args:
-            folder: made if absent; must not hold a cluster already.
-            nodes: how many; 3 or 5 make sense.
-            options: settings for every node, by their names in the configuration file; with `broker`, the log holds
+            folder: created if absent; must not contain a cluster.
+            nodes: number of nodes; 3 or 5 are useful.
+            options: settings of every node, by their names in the configuration file; with `broker`, the log contains
                 messages.
-            base_port: take the ports from here upwards (three a node); None chooses free ones.
-            is_detached: nodes that this program starts continue when it ends; else the system kills them then.
+            base_port: first of consecutive ports (three per node); None: free ports are chosen.
+            is_detached: whether nodes continue after this program has ended; otherwise the system kills them.
 
         Raises:
-            ClusterError: the folder holds a cluster (attach to it), or a port is taken.
+            ClusterError: the folder already contains a cluster (attach to it), or a port is in use.
         """
         folder = folder.absolute()
         _state_file(folder).make_folder()
@@ -99,11 +99,11 @@ class LocalCluster(RunsWhileOpen):
 
     @classmethod
     def attach(cls, folder: Path, *, is_detached: bool = False) -> LocalCluster:
-        """Take over the cluster that an earlier program made under `folder`.
+        """Attach to the cluster that an earlier program created under `folder`.
 
         Args:
-            folder: of the cluster.
-            is_detached: as for `create`; nodes that run already end with the program that started them, or not.
+            folder: folder of the cluster.
+            is_detached: see `create`; it does not affect nodes that are already running.
 
         Raises:
             ClusterError: there is none.
@@ -120,17 +120,17 @@ class LocalCluster(RunsWhileOpen):
 
     @property
     def folder(self) -> Path:
-        """Where all files of the cluster are."""
+        """The folder of all files of the cluster."""
         return self._folder
 
     @property
     def group(self) -> str:
-        """Name of the replication group."""
+        """The name of the replication group."""
         return self._group
 
     @property
     def node_ids(self) -> tuple[str, ...]:
-        """Ids of all nodes, running or not."""
+        """The ids of all nodes, running or not."""
         return tuple(self._nodes)
 
     @property
@@ -155,11 +155,11 @@ class LocalCluster(RunsWhileOpen):
         return Path(self._nodes[node_id].config)
 
     def log_of(self, node_id: str) -> Path:
-        """Return the file that takes the node's standard output and error."""
+        """Return the file with the node's standard output and error."""
         return Path(self._nodes[node_id].log)
 
     def pid_of(self, node_id: str) -> int | None:
-        """Return the process id of a running node; None when it does not run."""
+        """Return the process id of a node; None if it is not running."""
         return self._process_of(node_id).pid
 
     def is_running(self, node_id: str) -> bool:
@@ -168,16 +168,16 @@ class LocalCluster(RunsWhileOpen):
 
     @property
     def running_ids(self) -> tuple[str, ...]:
-        """Ids of the nodes whose process is running."""
+        """The ids of the running nodes."""
         return tuple(node_id for node_id in self._nodes if self.is_running(node_id))
 
     # --------------------------------------------------------------------------------------- starting and ending
 
     def start(self, timeout_s: float = START_LIMIT_S) -> None:
-        """Start every node that does not run; return when all of them serve clients.
+        """Start all nodes that are not running; wait until all nodes serve clients.
 
         Raises:
-            ClusterError: a node ended or was not ready in time; the message shows the end of its log.
+            ClusterError: a node ended or was not ready in time; the text has the end of its output.
         """
         started = [node_id for node_id in self._nodes if not self.is_running(node_id)]
         for node_id in started:
@@ -187,56 +187,56 @@ class LocalCluster(RunsWhileOpen):
             self._process_of(node_id).wait_ready(deadline)
 
     def start_node(self, node_id: str, timeout_s: float = START_LIMIT_S) -> None:
-        """Start one node and wait until it serves clients; nothing is done when it runs."""
+        """Start one node, unless it is running, and wait until it serves clients."""
         if not self.is_running(node_id):
             self._launch(node_id)
             self._process_of(node_id).wait_ready(time.monotonic() + timeout_s)
 
     def stop(self) -> None:
-        """End all nodes of this cluster: asked at first, by force after 10 s."""
+        """Stop all nodes by SIGTERM, and after 10 s by SIGKILL."""
         for node_id in self._nodes:
             self._process_of(node_id).signal(signal.SIGTERM)
         for node_id in self._nodes:
             self.stop_node(node_id)
 
     def stop_node(self, node_id: str) -> None:
-        """End one node in order (SIGTERM); by force when it does not obey in 10 s."""
+        """Stop one node by SIGTERM, and after 10 s by SIGKILL."""
         self._process_of(node_id).stop()
         self._forget(node_id)
 
     def kill(self, node_id: str) -> None:
-        """End one node by SIGKILL, as a crash would, and wait until it is gone."""
+        """Kill one node (SIGKILL), to simulate a crash, and wait until its process has ended."""
         self._process_of(node_id).kill()
         self._forget(node_id)
 
     def restart(self, node_id: str, timeout_s: float = START_LIMIT_S) -> None:
-        """Stop one node if it runs, and start it again on the same files."""
+        """Stop one node if it is running, and start it again with the same files."""
         self.stop_node(node_id)
         self.start_node(node_id, timeout_s)
 
     def pause(self, node_id: str) -> None:
-        """Stop one node's process in its tracks (SIGSTOP): alive to the network, silent to all."""
+        """Pause one node's process (SIGSTOP): its connections remain open, but it does not answer."""
         self._process_of(node_id).signal(signal.SIGSTOP)
 
     def resume(self, node_id: str) -> None:
         """Resume a paused node."""
         self._process_of(node_id).signal(signal.SIGCONT)
 
-    # ------------------------------------------------------------------------------------- nodes that come and go
+    # ---------------------------------------------------------------------------------------- changes of members
 
     def add_node(self, timeout_s: float = START_LIMIT_S) -> str:
-        """Add another node to the group, on free ports, and wait until it votes; return its id.
+        """Add a node to the group, on free ports, and wait until it is a voter; return its id.
 
         Raises:
-            ClusterError: it did not start; the message shows the end of its log.
-            dledger.client.AdminFailed: no node leads, or the new one did not catch up in time.
+            ClusterError: the node did not start; the text has the end of its output.
+            dledger.client.AdminFailed: there is no leader, or the new node did not catch up in time.
         """
         node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
         peer_port, client_port, metrics_port = choose_ports(3, None)
         with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
             admin.add(node_id, f"127.0.0.1:{peer_port}")
             peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
-            # The others' settings: what must be equal is equal, and the rest is as good for this one.
+            # The settings of another node, some of which must be equal on all nodes.
             settings = tomllib.loads(Path(next(iter(self._nodes.values())).config).read_text())
             joining = {**settings, "is_joining": True}
             self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, client_port, metrics_port)
@@ -245,10 +245,10 @@ class LocalCluster(RunsWhileOpen):
         return node_id
 
     def remove_node(self, node_id: str, timeout_s: float = 30.0) -> None:
-        """Remove a node from the group, end it, and delete its files.
+        """Remove a node from the group, stop it, and delete its files.
 
         Raises:
-            dledger.client.AdminFailed: no node leads, or too few would be running.
+            dledger.client.AdminFailed: there is no leader, or too few nodes would be running.
         """
         with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
             admin.remove(node_id)
@@ -261,26 +261,26 @@ class LocalCluster(RunsWhileOpen):
         self._save()
 
     def wipe(self, node_id: str) -> None:
-        """Delete the files of a node that does not run, as a new disk would.
+        """Delete the files of a stopped node, to simulate a new disk.
 
         Raises:
-            ClusterError: it runs.
+            ClusterError: the node is running.
         """
         if self.is_running(node_id):
-            raise ClusterError(f"node {node_id} runs: stop it first")
+            raise ClusterError(f"node {node_id} is running: stop it first")
         shutil.rmtree(self._nodes[node_id].store, ignore_errors=True)
 
     def wait_counted(self, node_id: str, timeout_s: float = 30.0) -> None:
-        """Wait until the leader counts a node's answers: it has caught up, and is readmitted if it was wiped.
+        """Wait until the leader counts a node's answers: after it has caught up, and was readmitted if it was wiped.
 
         Raises:
-            ClusterError: it did not come so far in time.
+            ClusterError: that did not happen in time.
         """
         deadline = time.monotonic() + timeout_s
         with LogClient(self.endpoints, group=self._group) as client:
             while time.monotonic() < deadline:
                 own = client.statuses().get(self.endpoint_of(node_id))
-                # Another node may be about to be elected.
+                # An election may be in progress.
                 with suppress(ReadFailed):
                     if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
                         return
@@ -288,10 +288,10 @@ class LocalCluster(RunsWhileOpen):
         raise ClusterError(f"{node_id} is not counted as a voter within {timeout_s:.0f} s; see {self.log_of(node_id)}")
 
     def wait_for_leader(self, timeout_s: float = 15.0) -> str:
-        """Return the id of the node that leads, as soon as one does.
+        """Wait for a leader; return its id.
 
         Raises:
-            ClusterError: none was elected in time.
+            ClusterError: no leader was elected in time.
         """
         deadline = time.monotonic() + timeout_s
         with LogClient(self.endpoints, group=self._group) as client:
@@ -331,7 +331,7 @@ def _state_file(folder: Path) -> StateFile:
 
 
 def _is_counted(own: StatusResponse, leader: StatusResponse) -> bool:
-    """Return whether a leader counts a node. Its knowledge may be older than the loss of the node's disk."""
+    """Return whether a leader counts a node, also after the node's disk was lost."""
     incarnations = {member.id: member.incarnation for member in leader.members if member.is_voter}
     counted = {peer.id for peer in leader.peers if peer.is_counted and peer.is_live} | {leader.self_id}
     return not own.is_founding and incarnations.get(own.self_id) == own.incarnation and own.self_id in counted

@@ -1,8 +1,8 @@
-"""Run a command that the system kills when the program that started it ends: `PARENT_PID COMMAND...`.
+"""Run a command that the system kills when its parent process ends: `PARENT_PID COMMAND...`.
 
-It runs as a script of its own (`cluster.local.children` starts it) and becomes the command, so it imports nothing of
-ours. The death signal belongs to the process and survives `exec`; it is delivered also where the command is stopped,
-hangs, or has not started completely, in which it could not watch its parent itself.
+`cluster.local.children` starts this script, which replaces itself with the command, so it imports no other module of
+the project. The death signal is set for the process and survives `exec`. It is delivered even while the command is
+stopped, hangs, or is still starting, when it could not watch its parent itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Become the command; return where the parent has ended already."""
+    """Execute the command; return if the parent has already ended."""
     parent, *command = sys.argv[1:]
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "prctl(PR_SET_PDEATHSIG)")
-    # Only now: the parent may have ended before the system knew what to do then.
+    # Checked after the signal is set: the parent may have ended before.
     if os.getppid() == int(parent):
         os.execv(command[0], command)  # noqa: S606
 

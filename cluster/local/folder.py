@@ -1,4 +1,4 @@
-"""A folder of local processes: the file that describes them, and running them while it is open."""
+"""A folder of local processes: its state file, and a base class that runs the processes in a context."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 
 class StateFile:
-    """A JSON file by which a later program takes over what an earlier one made.
+    """A JSON file by which a later program attaches to the processes of an earlier one.
 
     Args:
-        folder: its directory.
-        name: of the file.
-        what: what it describes: `a cluster`.
+        folder: directory of the file.
+        name: name of the file.
+        what: its subject for messages: `a cluster`.
     """
 
     def __init__(self, folder: Path, name: str, what: str) -> None:
         self._path = folder / name
         self._what = what
-        # Processes may be started and ended by several threads at once.
+        # Several threads may start and stop processes concurrently.
         self._lock = threading.Lock()
 
     def make_folder(self) -> None:
-        """Make the folder for a new one.
+        """Create the folder for a new state file.
 
         Raises:
-            ClusterError: there is one already.
+            ClusterError: the folder already has one.
         """
         folder = self._path.parent
         if self._path.exists():
-            raise ClusterError(f"{folder} already holds {self._what}: attach to it, or choose another folder")
+            raise ClusterError(f"{folder} already contains {self._what}: attach to it, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
 
     def load(self) -> dict[str, Any]:
         """Return the content that `save` wrote.
 
         Raises:
-            ClusterError: there is none.
+            ClusterError: the file does not exist.
         """
         try:
             state: dict[str, Any] = json.loads(self._path.read_text())
         except FileNotFoundError:
             raise ClusterError(
-                f"{self._path.parent} does not hold {self._what} ({self._path.name} is missing): create it first"
+                f"{self._path.parent} does not contain {self._what} ({self._path.name} is missing): create it first"
             ) from None
         return state
 
     def save(self, collect: Callable[[], dict[str, Any]]) -> None:
-        """Replace the content of the file by what `collect` returns, atomically."""
+        """Replace the content of the file by the result of `collect`, atomically."""
         with self._lock:
             # Another program may have attached to the same folder.
             spare = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
@@ -68,18 +68,18 @@ class StateFile:
 
 
 class RunsWhileOpen(ABC):
-    """Starts processes when its context is entered, and ends them when it is left."""
+    """Starts processes when its context is entered, and stops them when it is left."""
 
     @abstractmethod
     def start(self, timeout_s: float = START_LIMIT_S) -> None:
-        """Start everything that does not run."""
+        """Start all processes that are not running."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End everything."""
+        """Stop all processes."""
 
     def __enter__(self) -> Self:
-        """Start everything; what runs is ended when that fails."""
+        """Start all processes; stop them again if that fails."""
         try:
             self.start()
         except ClusterError:
@@ -88,10 +88,10 @@ class RunsWhileOpen(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End everything."""
+        """Stop all processes."""
         self.stop()
 
 
 def process_of(saved: dict[str, Any] | None) -> ProcessRef | None:
-    """Return the process that a state file names; None when none was started."""
+    """Return the process in a state file; None if none was started."""
     return ProcessRef(**saved) if saved else None

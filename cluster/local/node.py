@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from cluster.process.procfs import ProcessRef
 
-# Below the range that Linux takes ports of outgoing connections from, so that no dialling node takes another's port.
+# Below the range from which Linux assigns ports of outgoing connections, so that no connection takes a node's port.
 _PORTS = range(15_000, 32_000)
 _PORT_TRIES_MAX = 1_000
-# Between the choice of a port and the node that listens on it lies a second, in which another process may choose. So
-# each chooser first binds the datagram port of the same number, which no one else needs.
+# A node listens on its port up to a second after the choice, and another process may choose ports in between. So each
+# process first binds the UDP port with the same number, which has no other use.
 _HOLDS_MAX = 256
 _holds: deque[int] = deque()
 
@@ -31,12 +31,12 @@ Setting = str | int
 
 
 class ClusterError(Exception):
-    """The local cluster could not be made, started or found; the message says which node and what to look at."""
+    """The local cluster could not be created, started or found; the text has the node and what to check."""
 
 
 @dataclass(slots=True)
 class LocalNode:
-    """Where the files of one node are, where it listens, and its process if one was started."""
+    """The files, the addresses, and the process of one node."""
 
     id: str
     config: str
@@ -66,34 +66,34 @@ def write_node(
         "client_address": node.endpoint,
         "metrics_address": node.metrics,
     }
-    # A JSON string, number or truth is a TOML one, too.
+    # Strings, numbers and booleans have the same syntax in JSON and TOML.
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
     Path(node.config).write_text("".join(lines))
     return node
 
 
 def choose_ports(count: int, base_port: int | None) -> list[int]:
-    """Return `count` ports of loopback that no process listens on, and that no other chooser has just taken.
+    """Return `count` loopback ports on which no process listens, and which no other process has just chosen.
 
     Args:
-        count: how many.
-        base_port: take them from here upwards; None chooses free ones.
+        count: number of ports.
+        base_port: first of consecutive ports; None: free ports are chosen.
 
     Raises:
-        ClusterError: a port is taken.
+        ClusterError: a port is in use.
     """
     if base_port is not None:
         ports = list(range(base_port, base_port + count))
         taken = [port for port in ports if not _is_free(port)]
         if taken:
-            raise ClusterError(f"port {taken[0]} is taken: choose another base port, or let free ones be chosen")
+            raise ClusterError(f"port {taken[0]} is in use: choose another base port, or none for free ports")
         return ports
-    # Not the shared generator: programs that seed it alike would choose alike.
+    # Not the global generator: programs that seed it with the same value would choose the same ports.
     draw = random.SystemRandom()
     chosen: set[int] = set()
     for _ in range(_PORT_TRIES_MAX):
         port = draw.choice(_PORTS)
-        # In this order: a chooser that held it before and has ended by now has a node that listens on it.
+        # In this order: if a process that held the port has ended meanwhile, its node listens on it.
         if port not in chosen and _hold(port) and _is_free(port):
             chosen.add(port)
         if len(chosen) == count:
@@ -112,7 +112,7 @@ def _is_free(port: int) -> bool:
 
 
 def _hold(port: int) -> bool:
-    """Keep other choosers from a port, until this process ends or has chosen many more; False: another one does so."""
+    """Reserve a port until this process ends or has chosen many more; return False if another process has it."""
     with socket.socket(type=socket.SOCK_DGRAM) as holder:
         try:
             holder.bind(("127.0.0.1", port))

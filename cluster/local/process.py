@@ -1,8 +1,7 @@
-"""One process of ours on this machine: a command of `dledger` in the background, with a file for its output.
+"""One `dledger` process in the background on this machine, with a file for its output.
 
-It is remembered by id and start time, so that no foreign process is ever signalled. It ends with the program that
-started it, unless it is detached: then a later program may take it over by its `ProcessRef`. Used by code that runs
-nodes, brokers and name servers.
+It is identified by id and start time, so that no other process is ever signalled. It ends with the program that started
+it, unless it is detached: then a later program can attach to it by its `ProcessRef`. Used for nodes and name servers.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Three nodes serve after 2 s on a quiet machine of two cores, and after a minute on one with twenty busy processes. A
-# process that ends is noticed at once, so only one that hangs costs all of it.
+# Three nodes start in 2 s on an idle machine with two cores, and in a minute on one with twenty busy processes. The end
+# of a process is detected immediately, so only a hanging process uses the whole limit.
 START_LIMIT_S: Final = 180.0
-# A start that takes longer says so, and again after each further interval.
+# The interval of log lines about a slow start.
 _PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.01
 _STOP_GRACE_S: Final = 10.0
@@ -37,17 +36,17 @@ _LOG_TAIL_LINES: Final = 15
 
 
 class LocalProcess:
-    """Starts and ends one process, again and again.
+    """Starts and stops one process, any number of times.
 
     Args:
-        name: for people, such as "node n0".
-        arguments: of `dledger`; it says `ready` on its standard output once it serves.
-        log: takes what it writes; appended to.
-        ref: it runs already, perhaps.
-        is_detached: it continues when this program ends.
+        name: name for messages, such as "node n0".
+        arguments: arguments of `dledger`, which prints `ready` on standard output when it serves.
+        log: file to which its output is appended.
+        ref: process to attach to; it may have ended.
+        is_detached: whether it continues after this program has ended.
 
     Attributes:
-        ref: the process that was started last and was not seen to end; None when there is none.
+        ref: the last started process, unless it is known to have ended; None: none.
     """
 
     def __init__(
@@ -65,23 +64,23 @@ class LocalProcess:
         self._arguments = list(arguments)
         self._log = log
         self._output_begin = 0
-        # Kept to reap it: an ended child stays a zombie until its parent asks.
+        # Kept to reap it: an ended child is a zombie until its parent waits for it.
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
-        """Its id while it runs; else None."""
+        """The process id; None if it is not running."""
         return self.ref.pid if self.ref and self.ref.is_running() else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it is running."""
+        """Whether the process is running."""
         return self.pid is not None
 
     def launch(self) -> None:
-        """Start it; `wait_ready` returns when it serves."""
+        """Start the process; `wait_ready` waits until it serves."""
         self._output_begin = self._log.stat().st_size if self._log.exists() else 0
-        # Settings of the caller's own environment must not reach it.
+        # The process must not inherit settings from the caller's environment.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
         start = subprocess.Popen if self._is_detached else start_child
         with self._log.open("ab") as output:
@@ -91,17 +90,17 @@ class LocalProcess:
                 stdout=output,
                 stderr=output,
                 env=environment,
-                # Ctrl-C at the terminal is for the program that owns the process, which stops it itself.
+                # A new session, so that Ctrl-C reaches only the owning program, which stops the process itself.
                 start_new_session=True,
             )
         self._child = child
         self.ref = ProcessRef(child.pid, identity_of(child.pid) or "")
 
     def wait_ready(self, deadline: float) -> None:
-        """Wait until it serves, at most until `deadline` of the monotonic clock; log when that takes long.
+        """Wait until the process serves, at most until `deadline` of the monotonic clock; log slow starts.
 
         Raises:
-            ClusterError: it ended, or was not ready in time; the message shows the end of its output.
+            ClusterError: it ended, or was not ready in time; the text has the end of its output.
         """
         begin = time.monotonic()
         reported_s = begin
@@ -119,7 +118,7 @@ class LocalProcess:
             if (now := time.monotonic()) - reported_s >= _PATIENCE_S:
                 reported_s = now
                 logger.warning(
-                    "%s does not serve yet: waited %.0f s of at most %.0f s; its output is in %s",
+                    "%s is not ready yet: waited %.0f s of at most %.0f s; its output is in %s",
                     self._name,
                     now - begin,
                     deadline - begin,
@@ -128,18 +127,18 @@ class LocalProcess:
             time.sleep(_POLL_S)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Send a signal, if the process is running."""
         if self.ref is not None:
             self.ref.signal(number)
 
     def stop(self) -> None:
-        """End it in order (SIGTERM); by force when it does not obey in 10 s."""
+        """Stop the process by SIGTERM, and after 10 s by SIGKILL."""
         if self.ref is not None:
             self.ref.end(_STOP_GRACE_S)
         self._forget()
 
     def kill(self) -> None:
-        """End it by SIGKILL, as a crash would, and wait until it is gone."""
+        """Kill the process (SIGKILL), to simulate a crash, and wait until it has ended."""
         if self.ref is not None:
             self.ref.signal(signal.SIGKILL)
             self.ref.wait_end(_STOP_GRACE_S)

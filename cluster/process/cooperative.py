@@ -1,4 +1,4 @@
-"""Cooperative steps: long work in a node's event loop, a few milliseconds at a time, so that a leader stays leader."""
+"""Cooperative steps: long work on the event loop, a few milliseconds at a time, so that heartbeats are not delayed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from store.queues.merge_by_offset import Steps
 
-# After this long other tasks of the loop may run.
+# The duration of a step, in seconds, after which other tasks of the loop may run.
 STEP_S: Final = 0.005
 
 Result = TypeVar("Result")
 
 
 class Pace:
-    """Lets a coroutine that does many small things yield to the loop; created at the coroutine's begin."""
+    """Lets a coroutine with many small steps yield to the loop; to be created at the coroutine's start."""
 
     def __init__(self) -> None:
         self._turn_end = monotonic() + STEP_S
@@ -29,7 +29,7 @@ class Pace:
 
 
 async def run_cooperatively(steps: Steps[Result]) -> Result:
-    """Do all steps, and yield to other tasks every few milliseconds; return the result."""
+    """Run all steps, yielding to other tasks every few milliseconds; return the result."""
     pace = Pace()
     while True:
         try:

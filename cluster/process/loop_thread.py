@@ -18,7 +18,7 @@ class LoopThread:
     """Runs coroutines for other threads. Safe to share between threads.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +27,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the coroutine's result, or raise its exception; interrupting the caller cancels the coroutine."""
+        """Run a coroutine and return its result, or raise its exception; interrupting the caller cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -36,7 +36,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """End the loop; nothing may run on it any more."""
+        """Stop the loop; no coroutine may be running."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
 

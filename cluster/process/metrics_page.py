@@ -1,9 +1,8 @@
-"""The page `/metrics`, served over HTTP by one thread of its own: a slow reader holds up neither the log nor others.
+"""The page `/metrics`, served over HTTP by a separate thread, so that a slow reader delays neither the log nor others.
 
-Bounded in every way: connections at a time, bytes of a request, and the time of a whole exchange, so that clients that
-connect and say nothing, or read nothing, cost a few kilobytes for a few seconds. A connection carries one request.
-
-Not here: what the metrics are (`dledger.metrics`, `cluster.broker.metrics`).
+Concurrent connections, bytes of a request, and the duration of an exchange are bounded, so that a client that sends or
+reads nothing costs a few kilobytes for a few seconds. Each connection serves one request. Not here: the metrics
+(`dledger.metrics`, `cluster.broker.metrics`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from dledger.config import Address
 
-# A scraper uses one; with more the one that has lasted longest ends.
+# Maximum concurrent connections; a scraper uses one. Above it the oldest connection is closed.
 CONNECTIONS_MAX: Final = 32
 EXCHANGE_LIMIT_S: Final = 10.0
 _REQUEST_SIZE_BYTES_MAX: Final = 8 << 10
@@ -37,9 +36,9 @@ def metrics_page(
     """Serve the metrics of `registry` while the block runs.
 
     Args:
-        address: where; None: nowhere.
-        registry: is read in the page's thread, at each request.
-        exchange_limit_s: how long one connection may last.
+        address: address to listen on; None: do nothing.
+        registry: registry of the metrics, read in the page's thread at each request.
+        exchange_limit_s: limit of the duration of one connection.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -60,13 +59,13 @@ def metrics_page(
 
 
 class _Page:
-    """Answers connections, each in a task. Belongs to its loop."""
+    """Answers each connection in its own task. For use by one event loop."""
 
     def __init__(self, registry: CollectorRegistry, exchange_limit_s: float) -> None:
         self._registry = registry
         self._exchange_limit_s = exchange_limit_s
         self._server: asyncio.Server | None = None
-        # In the order in which they came.
+        # In order of arrival.
         self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def start(self, address: Address) -> None:
@@ -93,16 +92,16 @@ class _Page:
             self._end(next(iter(self._exchanges)))
 
     def _end(self, exchange: asyncio.Task[None]) -> None:
-        """End an exchange that is over, or has to be; what a silent reader has not taken is thrown away."""
-        # Not in the task: one that is cancelled at once never begins.
+        """End a completed or excess exchange; unsent data is discarded."""
+        # Not in the task, because a task that is cancelled immediately never starts.
         writer = self._exchanges.pop(exchange, None)
         if writer is not None:
             exchange.cancel()
             writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Read one request, answer it, close; a client that is too slow or goes away gets no answer."""
-        # TimeoutError is an OSError, too.
+        """Read one request, answer it, and close; a client that is too slow or disconnects gets no answer."""
+        # Includes TimeoutError, which is an OSError.
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(self._exchange_limit_s):
                 writer.write(self._response_to(await reader.readuntil(_HEAD_END)))

@@ -1,7 +1,7 @@
-"""Reads from the operating system the identity, memory and processor time of a process.
+"""Reads the identity, the memory and the CPU time of a process from the operating system.
 
-Used by code that starts node processes. A process id alone is not an identity (ids are reused), so a
-process is remembered by id *and* identity, and only ended when both still agree.
+Used by code that starts node processes. A process id is not an identity, because ids are reused. So a process is
+identified by id *and* start time, and signalled only if both match.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _POLL_S = 0.01
-# What is ended by force is gone as soon as the system comes to it.
+# The limit of the wait after SIGKILL.
 _FORCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRef:
-    """One process, distinguished from a later one of the same id.
+    """One process, distinguished from a later one with the same id.
 
     Attributes:
         pid: process id.
-        identity: when it started, in the operating system's own notation.
+        identity: its start time, in the notation of the operating system.
     """
 
     pid: int
     identity: str
 
     def is_running(self) -> bool:
-        """Return whether this very process still runs (a zombie does not)."""
+        """Return whether this process is still running; a zombie is not."""
         return identity_of(self.pid) == self.identity
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process is gone."""
+        """Send a signal, unless the process has ended."""
         if not self.is_running():
             return
         try:
@@ -45,7 +45,7 @@ class ProcessRef:
             return
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Wait until the process is gone; False when it still runs after `timeout_s`."""
+        """Wait until the process has ended; return False if it is still running after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while self.is_running():
             if time.monotonic() >= deadline:
@@ -54,9 +54,9 @@ class ProcessRef:
         return True
 
     def end(self, grace_s: float) -> None:
-        """Ask the process to end (SIGTERM); after `grace_s` end it by force (SIGKILL)."""
+        """Stop the process by SIGTERM, and after `grace_s` by SIGKILL."""
         self.signal(signal.SIGTERM)
-        # A stopped process handles no SIGTERM before it continues.
+        # A paused process handles SIGTERM only after SIGCONT.
         self.signal(signal.SIGCONT)
         if not self.wait_end(grace_s):
             self.signal(signal.SIGKILL)
@@ -64,7 +64,7 @@ class ProcessRef:
 
 
 def identity_of(pid: int) -> str | None:
-    """Return a text that distinguishes process `pid` from other processes with that id; None if it does not run."""
+    """Return a text that distinguishes process `pid` from other processes with that id; None if it is not running."""
     if not _PROC.exists():
         return _identity_by_ps(pid)
     fields = _stat_fields(pid)
@@ -90,7 +90,7 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return user and system time that process `pid` has used, in seconds; 0 where the system does not report it."""
+    """Return the user and system time of process `pid`, in seconds; 0 if the system does not report it."""
     fields = _stat_fields(pid)
     if fields is None:
         return 0.0
@@ -98,7 +98,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def anonymous_memory_bytes_of(pid: int) -> int:
-    """Return the resident memory of process `pid` beside mapped files (`RssAnon`); 0 where it is not reported."""
+    """Return the resident memory of process `pid` without mapped files (`RssAnon`); 0 if it is not reported."""
     try:
         lines = (_PROC / str(pid) / "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

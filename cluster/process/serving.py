@@ -1,10 +1,10 @@
-"""Code common to all server processes: signals, log, the line `ready`, exit codes.
+"""Common code of all server processes: signals, log, the line `ready`, exit codes.
 
-Standard output gets one line, `ready name=value ...`, once clients are served; the log goes to standard error. Exit
-codes: 0 stopped by SIGTERM or SIGINT; 1 a failure, named in the last line of the log; 2 not started because of wrong
-usage.
+Standard output gets one line, `ready name=value ...`, when the process serves clients; the log goes to standard error.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 a failure, described in the last line of the log; 2 not started because of
+wrong usage.
 
-Not here: the metrics page (`cluster.process.metrics_page`), what is served (`cluster.server.node`,
+Not here: the metrics page (`cluster.process.metrics_page`), the services (`cluster.server.node`,
 `cluster.server.broker`, `cluster.api.name_server`).
 """
 
@@ -29,13 +29,13 @@ from store.fs.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    # Starts everything, waits with `wait_end`, takes everything down.
+    # Starts all parts, waits with `wait_end`, and stops them.
     Serve = Callable[[asyncio.Future[signal.Signals]], Coroutine[Any, Any, None]]
 
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_REFUSED: Final = 2
-# Time for calls in progress when the process stops.
+# The time that calls in progress get when the process stops.
 GRACE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -45,14 +45,12 @@ def run_process(command: str, serve: Serve) -> int:
     """Serve until a signal or a failure; return the exit code.
 
     Args:
-        command: of the command line, for people.
+        command: name of the command for messages.
         serve: called with a future that the first SIGTERM or SIGINT resolves. StoreError, DLedgerError and OSError
             from it are logged.
     """
     if not __debug__:
-        sys.stderr.write(
-            f"dledger {command}: refuses to run under python -O: it relies on its assertions to stop in time\n"
-        )
+        sys.stderr.write(f"dledger {command}: refuses to run under python -O: its assertions protect the data\n")
         return EXIT_REFUSED
     _log_to_standard_error()
     _report_fatal_signals()
@@ -69,7 +67,7 @@ def run_process(command: str, serve: Serve) -> int:
 class LineFormatter(logging.Formatter):
     """Formats each record as one line, so that text from a request or a peer cannot forge another line.
 
-    Characters that end a line or control a terminal are written as escapes; a traceback keeps its lines.
+    Line ends and control characters are escaped; a traceback keeps its lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
@@ -86,8 +84,8 @@ def _log_to_standard_error() -> None:
 def _report_fatal_signals() -> None:
     """Print a traceback on standard error when a fatal signal (SIGBUS, SIGSEGV) ends the process.
 
-    Files are read through memory maps: if a disk cannot deliver a page, or a file was truncated, a read ends in SIGBUS.
-    docs/operations.md ("Fatal Python error: Bus error") explains what to do.
+    Files are read through memory maps: if the disk cannot read a page, or a file was truncated, a read causes SIGBUS.
+    See docs/operations.md, "Fatal Python error: Bus error".
     """
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
@@ -112,7 +110,7 @@ def _on_signals() -> asyncio.Future[signal.Signals]:
 
 
 async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.Future[Exception]) -> None:
-    """Return after a signal to stop.
+    """Wait for a signal to stop.
 
     Raises:
         Exception: the result of the first of `failures` that is done.
@@ -126,7 +124,7 @@ async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.F
 
 
 def say_ready(**places: object) -> None:
-    """Print that clients are served, and where; exempt all objects created so far from garbage collection."""
+    """Print the line `ready` with the addresses; exempt all objects created so far from garbage collection."""
     calm_garbage_collector()
     sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
     sys.stdout.flush()

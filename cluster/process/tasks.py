@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when all of them have ended; what one of them failed with is logged.
+    """Cancel tasks, and wait until all of them have ended; failures are logged.
 
-    Not `suppress(CancelledError)` around each: it takes a cancellation of the caller for that of the task, and a task
-    that failed would end the caller's own clean-up.
+    Not `suppress(CancelledError)` around each: that would mistake a cancellation of the caller for that of the task,
+    and a task that failed would end the caller's own clean-up.
     """
     ending = tuple(tasks)
     for task in ending:

@@ -1,4 +1,4 @@
-"""The file that takes the events of a node's core, one line of JSON each (`dledger.driver.trace`), up to a bound."""
+"""The trace file of a node's core: one line of JSON per event (`dledger.driver.trace`), up to a size limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 
 class TraceFile:
-    """Appends lines; says so once and takes no more when the file has grown to its bound.
+    """Appends lines until the file has reached its size limit, which is then logged once.
 
     Args:
-        path: made if absent; lines of an earlier run stay in front.
-        size_bytes_max: of the file.
+        path: path of the file, which is created if absent; lines of earlier runs are kept.
+        size_bytes_max: size limit of the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -31,7 +31,7 @@ class TraceFile:
         self._size_bytes = path.stat().st_size
 
     def write(self, line: str) -> None:
-        """Append one line, which has no line feed yet."""
+        """Append one line; a newline is added."""
         if self._file is None:
             return
         self._size_bytes += len(line) + 1
@@ -42,7 +42,7 @@ class TraceFile:
         self._file.write(f"{line}\n")
 
     def close(self) -> None:
-        """Write what is buffered, and take no more."""
+        """Write the buffered lines and close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

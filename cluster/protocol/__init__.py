@@ -1,5 +1,5 @@
-"""The vocabulary that brokers, name servers and clients share: errors, routes, settings of topics, bounds of requests.
+"""The types shared by brokers, name servers and clients: errors, routes, settings of topics, bounds of requests.
 
-`errors` is the one table between causes, status codes and outcomes; only `wire` translates to and from `cluster.v1`. No
-connection is opened here. Clients and servers import it; it knows neither.
+`errors` has the table of causes, status codes and outcomes; only `wire` converts to and from `cluster.v1`. The package
+opens no connection. Clients and servers import it; it imports neither.
 """

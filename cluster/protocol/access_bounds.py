@@ -1,4 +1,4 @@
-"""The bounds of all fields that requests of AccessService have; meaning is checked by `cluster.access.model`."""
+"""The bounds of all request fields of AccessService; `cluster.access.model` checks their meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dledger.authentication.scram import MESSAGE_LENGTH_MAX
 from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Text
 from dledger.service.request_bounds import NAME
 
-# As `cluster.access.model` allows; that module is above this one.
+# Equal to the limits of `cluster.access.model`, which is in a higher layer.
 _POLICIES_MAX: Final = 1_000
 _SOURCES_MAX: Final = 256
 _ROLES_MAX: Final = 16

@@ -1,11 +1,11 @@
-"""Why a request for messages failed: the one table cause <-> status <-> whether it may have been done.
+"""Failures of requests: the table of causes, status codes, and whether the request may have been executed.
 
-A server raises whatever it meets. A client turns an answer, or a failed call, into `RequestFailed`
-(`cluster.protocol.wire.answers`). Both go by the same `Reason`, so a cause keeps its name from one end to the other.
+A server maps exceptions to a `Reason`. A client turns an answer, or a failed call, into `RequestFailed`
+(`cluster.protocol.wire.answers`) with the same `Reason`.
 
-*Certainty* is about the change that a request asked for. A read changes nothing: for it every failure is harmless. A
-cause that *passes* may be gone a moment later, or at another node: a client retries automatically, but only where
-nothing was done.
+*Certainty* refers to the requested change. A read changes nothing, so every failed read can be retried. A *passing*
+cause may end soon, or not exist at another node: a client retries automatically, but only if the request was certainly
+not executed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNKNOWN: Final = Certainty.UNKNOWN
 
 
 class Status(IntEnum):
-    """Kinds of failures, by the names and numbers of gRPC."""
+    """Kinds of failures, with the names and numbers of gRPC."""
 
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
@@ -63,8 +63,8 @@ class Cause(NamedTuple):
 
     Attributes:
         status: the kind of failure.
-        certainty: whether what was asked for happened.
-        is_passing: whether the same request may succeed a moment later, or at another node.
+        certainty: whether the request was executed.
+        is_passing: whether the same request may succeed later, or at another node.
     """
 
     status: Status
@@ -73,7 +73,7 @@ class Cause(NamedTuple):
 
 
 class Reason(StrEnum):
-    """Why a request failed. Names travel in answers and never change."""
+    """The reason of a failed request. The names are part of the protocol and never change."""
 
     # The request itself.
     ILLEGAL_MESSAGE = "ILLEGAL_MESSAGE"
@@ -108,15 +108,15 @@ class Reason(StrEnum):
     ROLE_IN_USE = "ROLE_IN_USE"
     LAST_ADMINISTRATOR = "LAST_ADMINISTRATOR"
     ACCESS_CHANGED = "ACCESS_CHANGED"
-    # The node does not lead, or not yet.
+    # The node is not the leader, or not ready.
     NOT_LEADER = "NOT_LEADER"
     LEADER_NOT_READY = "LEADER_NOT_READY"
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     TERM_CHANGED = "TERM_CHANGED"
-    # A node that knows the topics was asked too early.
+    # The node does not know all topics yet.
     ROUTES_INCOMPLETE = "ROUTES_INCOMPLETE"
     REGISTRATION_UNCONFIRMED = "REGISTRATION_UNCONFIRMED"
-    # Something is full, or the node ends.
+    # A limit is reached, or the node stops.
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
     TOO_MANY_WAITERS = "TOO_MANY_WAITERS"
     TOO_MANY_BROKERS = "TOO_MANY_BROKERS"
@@ -124,18 +124,18 @@ class Reason(StrEnum):
     DISK_FULL = "DISK_FULL"
     STORE_STOPPED = "STORE_STOPPED"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    # No node was reached, or nothing was sent.
+    # No node was reached, or the request was not sent.
     NOT_REACHED = "NOT_REACHED"
     CLIENT_QUEUE_FULL = "CLIENT_QUEUE_FULL"
     CLIENT_CLOSED = "CLIENT_CLOSED"
-    # It may have happened.
+    # The request may have been executed.
     ANSWER_LOST = "ANSWER_LOST"
     ANSWER_LATE = "ANSWER_LATE"
     WAIT_QUORUM_ACK_TIMEOUT = "WAIT_QUORUM_ACK_TIMEOUT"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     DISK_ERROR = "DISK_ERROR"
     INTERNAL_ERROR = "INTERNAL_ERROR"
-    # What was read is damaged.
+    # The data is damaged.
     CORRUPT_DATA = "CORRUPT_DATA"
 
 
@@ -173,15 +173,15 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.ROLE_IN_USE: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.LAST_ADMINISTRATOR: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.ACCESS_CHANGED: Cause(Status.ABORTED, _NOT_DONE),
-    # The node does not lead, or not yet.
+    # The node is not the leader, or not ready.
     Reason.NOT_LEADER: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.LEADER_NOT_READY: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.LEADER_TRANSFERRING: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.TERM_CHANGED: Cause(Status.ABORTED, _NOT_DONE, is_passing=True),
-    # A node that knows the topics was asked too early.
+    # The node does not know all topics yet.
     Reason.ROUTES_INCOMPLETE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.REGISTRATION_UNCONFIRMED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    # Something is full, or the node ends.
+    # A limit is reached, or the node stops.
     Reason.LEADER_PENDING_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_WAITERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_BROKERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
@@ -189,18 +189,18 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.DISK_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.STORE_STOPPED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.SERVICE_NOT_AVAILABLE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    # No node was reached, or nothing was sent.
+    # No node was reached, or the request was not sent.
     Reason.NOT_REACHED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.CLIENT_QUEUE_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.CLIENT_CLOSED: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
-    # It may have happened.
+    # The request may have been executed.
     Reason.ANSWER_LOST: Cause(Status.UNAVAILABLE, _UNKNOWN),
     Reason.ANSWER_LATE: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
     Reason.WAIT_QUORUM_ACK_TIMEOUT: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
     Reason.FLUSH_DISK_TIMEOUT: Cause(Status.DEADLINE_EXCEEDED, _UNKNOWN),
     Reason.DISK_ERROR: Cause(Status.INTERNAL, _UNKNOWN),
     Reason.INTERNAL_ERROR: Cause(Status.INTERNAL, _UNKNOWN),
-    # What was read is damaged.
+    # The data is damaged.
     Reason.CORRUPT_DATA: Cause(Status.DATA_LOSS, _UNKNOWN),
 }
 
@@ -210,11 +210,11 @@ class RequestFailed(DLedgerError):
 
     Attributes:
         reason: the cause; None for one that this client does not know, of a newer server.
-        code: number of the status, as gRPC numbers it.
-        name: of the cause, as the server gave it.
-        message: the cause, for people.
-        certainty: whether what was asked for happened.
-        leader: `host:port` of the node to ask instead; empty when none is known.
+        code: number of the gRPC status.
+        name: name of the cause, as sent by the server.
+        message: description of the cause.
+        certainty: whether the request was executed.
+        leader: `host:port` of the leader to try instead; empty if it is not known.
     """
 
     def __init__(
@@ -229,27 +229,28 @@ class RequestFailed(DLedgerError):
         known = reason if isinstance(reason, Reason) else Reason.__members__.get(reason)
         self.reason = known
         self.name = known.name if known is not None else str(reason)
-        # A cause that is not known leaves it open: nothing may be concluded from it.
+        # The certainty of an unknown cause is unknown.
         self.certainty = certainty or (_UNKNOWN if known is None else CAUSES[known].certainty)
         self.code = code if code is not None else int(CAUSES[known or Reason.INTERNAL_ERROR].status)
         self.message = message
         self.leader = leader
-        # Not super(): outcomes of messages are outcomes of the log too, and those word their text in another way.
+        # Not super(): subclasses also derive from outcomes of the log, whose constructors format their text
+        # differently.
         DLedgerError.__init__(self, f"{self.name}: {message}")
 
     @property
     def is_worth_trying(self) -> bool:
-        """Whether nothing was done, and the same request may succeed a moment later or at another node."""
+        """Whether the request was not executed, and may succeed later or at another node."""
         is_passing = self.reason is not None and CAUSES[self.reason].is_passing
         return is_passing and self.certainty is Certainty.NOT_APPENDED
 
     @property
     def is_worth_repeating(self) -> bool:
-        """Whether a request that may be done twice is worth repeating, at the same node or another one."""
+        """Whether an idempotent request should be retried, at the same node or another one."""
         return self.is_worth_trying or self.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
 
 
-# An exception is looked up by its class, then by the classes that it is derived from.
+# An exception is looked up by its class, then by its base classes.
 _REASONS: Final[dict[type[BaseException], Reason]] = {
     IllegalMessage: Reason.ILLEGAL_MESSAGE,
     IllegalRequest: Reason.ILLEGAL_REQUEST,
@@ -268,13 +269,13 @@ _REASONS: Final[dict[type[BaseException], Reason]] = {
     DLedgerError: Reason.INTERNAL_ERROR,
 }
 
-# Codes of the Raft log that have another name here; the others keep theirs.
+# Codes of the Raft log that have another name here; all others have the same name.
 _OF_LOG_CODE: Final[dict[int, Reason]] = {
     ResponseCode.UNEXPECTED_ARGUMENT: Reason.ILLEGAL_REQUEST,
     ResponseCode.REQUEST_WITH_EMPTY_BODYS: Reason.ILLEGAL_REQUEST,
     ResponseCode.INDEX_OUT_OF_RANGE: Reason.ILLEGAL_REQUEST,
     ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN: Reason.ILLEGAL_REQUEST,
-    # There the group is the Raft group.
+    # In that code the group is the Raft group.
     ResponseCode.UNKNOWN_GROUP: Reason.UNKNOWN_BROKER,
 }
 
@@ -291,7 +292,7 @@ _OF_PUT_STATUS: Final[dict[PutStatus, Reason]] = {
 
 
 def reason_of_code(code: int) -> Reason:
-    """Return the cause for a code of the Raft log."""
+    """Return the reason for a code of the Raft log."""
     if code in _OF_LOG_CODE:
         return _OF_LOG_CODE[code]
     try:
@@ -302,17 +303,17 @@ def reason_of_code(code: int) -> Reason:
 
 
 def reason_of_put(status: PutStatus) -> Reason:
-    """Return the cause for the status of a failed put."""
+    """Return the reason for the status of a failed put."""
     return _OF_PUT_STATUS[status]
 
 
 def failure_of_code(code: int, message: str) -> RequestFailed:
-    """Return the error for a refusal of the Raft log; its certainty is that of `dledger.errors.outcome_of`."""
+    """Return the error for a refusal by the Raft log, with the certainty of `dledger.errors.outcome_of`."""
     return RequestFailed(reason_of_code(code), message, certainty=outcome_of(code))
 
 
 def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
-    """Return the error that a caller gets for an exception in a server."""
+    """Return the error for a caller after an exception in a server."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, RequestRefused):

@@ -1,6 +1,6 @@
-"""The bounds of all fields that requests of BrokerService and NameServer have; with the reasons beside the numbers.
+"""The bounds of all request fields of BrokerService and NameServer, with reasons.
 
-A request that keeps to them costs the event loop less than 50 ms in one piece, whatever it holds
+A request within these bounds never blocks the event loop for more than 50 ms
 (`tests/integration/cluster/api/test_hostile_requests.py`).
 """
 
@@ -14,29 +14,29 @@ from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many
 from dledger.service.request_bounds import ADDRESS, NAME
 from store.access.message_store import PUT_MESSAGES_MAX
 
-# A tags expression of 256 tags of ordinary length.
+# A tags expression with 256 tags of usual length.
 TAGS_LENGTH_MAX: Final = 8_192
-# One word of a message's KEYS, which hold 32,767 bytes in all.
+# One word of a message's KEYS, which have at most 32,767 bytes together.
 KEY_LENGTH_MAX: Final = 32_767
-# An offset message id has 32 or 56 digits.
+# An offset message id, which has 32 or 56 digits.
 MESSAGE_ID_LENGTH_MAX: Final = 64
 # Queue and offset.
 CURSOR_LENGTH_MAX: Final = 64
-# One body, and the properties of one message: more than a record can hold, so that its own refusal says what fits.
+# The body and the properties of one message: above the limits of a record, whose own error has the exact limit.
 BODY_LENGTH_MAX: Final = 8 << 20
 PROPERTIES_LENGTH_MAX: Final = 64 << 10
 SUBSCRIBE_QUEUES_MAX: Final = 1_024
-# What one consumer subscribes to.
+# Subscriptions of one consumer.
 SUBSCRIPTIONS_MAX: Final = 1_024
 ROUTE_TOPICS_MAX: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
-# A pipeline may name every topic of a broker that it reads.
+# A pipeline may list every topic of a broker.
 DESCRIBE_TOPICS_MAX: Final = 10_000
 # Queues of one request about many topics.
 SPANS_MAX: Final = 4_096
 
 _TAGS: Final = Text(TAGS_LENGTH_MAX)
-# As many queues as a topic may have.
+# The maximum number of queues of a topic.
 _QUEUE_IDS: Final = Many(QUEUES_MAX, ANY_NUMBER)
 _EACH_MESSAGE: Final = Many(PUT_MESSAGES_MAX, ANY_NUMBER)
 _ATTRIBUTE: Final = {"key": Text(ATTRIBUTE_LENGTH_MAX), "value": Text(ATTRIBUTE_LENGTH_MAX)}
@@ -109,7 +109,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "timestamp_ms": ANY_NUMBER,
         "boundary": ANY_NUMBER,
     },
-    # ------------------------------------------------------------------------------------------ the log in great pieces
+    # ----------------------------------------------------------------------------------------- the log in large chunks
     "cluster.v1.DescribeLogRequest": {
         "topics": Many(DESCRIBE_TOPICS_MAX, NAME),
         "mode": ANY_NUMBER,
@@ -132,7 +132,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "end": ANY_NUMBER,
         "chunk_bytes": ANY_NUMBER,
     },
-    # ------------------------------------------------------------------------------------------------- groups' progress
+    # ------------------------------------------------------------------------------------------------- consumer groups
     "cluster.v1.CommitOffsetRequest": {
         "group": NAME,
         "topic": NAME,

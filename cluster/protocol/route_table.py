@@ -1,4 +1,4 @@
-"""The route table: nodes, topics, queues and leaders, registered by brokers and read by clients; with checks. Pure.
+"""Routes and registrations: nodes, topics, queues and leaders, registered by brokers and read by clients. Pure.
 
 A *broker* is one Raft group. Not here: the table of all registrations (`cluster.nameserver.registered_brokers`).
 """
@@ -17,18 +17,18 @@ SILENCE_MS_MAX: Final = 120_000
 SCAN_INTERVAL_MS: Final = 10_000
 BROKERS_MAX: Final = 1_000
 TOPICS_PER_BROKER_MAX: Final = 100_000
-# In one request; a broker with more sends several.
+# Topics in one request; a broker with more sends several requests.
 TOPICS_PER_REGISTRATION_MAX: Final = 2_000
-# Of all brokers together: about 150 MiB.
+# Topics of all brokers together: about 150 MiB.
 TOPICS_MAX: Final = 500_000
-# A registration whose next piece does not come is forgotten.
+# A registration is dropped if its next piece does not arrive in this time.
 PIECES_MS_MAX: Final = 30_000
-# Far above any term that elections can reach, and far below what a field can hold.
+# Far above any term that elections can reach, and far below the maximum of the field.
 TERM_MAX: Final = (1 << 62) - 1
 NODES_MAX: Final = 32
 _NAME_LENGTH_MAX: Final = 128
 _NODE_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}", re.ASCII)
-# A name or an address of a host, and a port; nothing that could break a line of a log, or mean more to a dialler.
+# Host and port, without characters that could forge a log line or select another gRPC scheme.
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,253}:[0-9]{1,5}", re.ASCII)
 
 
@@ -38,10 +38,10 @@ class TopicQueues:
 
     Attributes:
         topic: its name.
-        read_queues: how many are read.
-        write_queues: how many are written.
+        read_queues: number of queues for reads.
+        write_queues: number of queues for writes.
         permission: RocketMQ's bits (`cluster.protocol.topic_config`).
-        is_ordered: queues are only ever chosen by key.
+        is_ordered: whether queues are chosen only by key.
     """
 
     topic: str
@@ -61,17 +61,17 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a leader says of its broker.
+    """The registration of a broker by its leader.
 
     Attributes:
-        broker: its name, which is that of the Raft group.
-        cluster: brokers of one installation share it.
-        term: in which the leader leads.
+        broker: name of the broker, which is the name of its Raft group.
+        cluster: cluster name, common to the brokers of one installation.
+        term: term of the leader.
         sequence: grows with each change within the term.
-        leader_id: the leader; one of `nodes`.
-        nodes: all of them.
-        topics: those that clients may use.
-        life: the secret of the process that registers; empty in routes, and from senders that have none.
+        leader_id: id of the leader; one of `nodes`.
+        nodes: all nodes.
+        topics: the topics for clients.
+        life: secret of the registering process; empty in routes, and from senders without one.
     """
 
     broker: str
@@ -85,22 +85,22 @@ class Registration:
 
     @property
     def version(self) -> tuple[int, int]:
-        """By which registrations of one broker are ordered."""
+        """The order of registrations of one broker."""
         return self.term, self.sequence
 
     @property
     def leader_address(self) -> str:
-        """Where the leader is reached; empty when it is none of the nodes."""
+        """The address of the leader; empty if it is not one of the nodes."""
         return next((node.address for node in self.nodes if node.id == self.leader_id), "")
 
     def check(self, *, is_leader_needed: bool = True) -> None:
-        """Raise unless all of it can be.
+        """Raise unless the registration is valid.
 
         Args:
-            is_leader_needed: the leader must be one of the nodes; of a route it may not be known.
+            is_leader_needed: whether the leader must be one of the nodes; the leader in a route may be unknown.
 
         Raises:
-            IllegalRegistration, store.errors.IllegalMessage: what is wrong.
+            IllegalRegistration, store.errors.IllegalMessage: a field is invalid.
         """
         for what, name in (("broker", self.broker), ("cluster", self.cluster)):
             if not 1 <= len(name) <= _NAME_LENGTH_MAX or not name.isprintable():
@@ -130,7 +130,7 @@ class IllegalRegistration(DLedgerError):
 
 
 class StaleRegistration(DLedgerError):
-    """A later registration of that broker is known. Nothing was changed: the sender leads no longer, or sent again."""
+    """A newer registration of that broker is known. Nothing was changed: the sender is deposed, or sent a duplicate."""
 
     def __init__(self, broker: str, found: tuple[int, int], known: tuple[int, int]) -> None:
         super().__init__(
@@ -143,7 +143,7 @@ class StaleRegistration(DLedgerError):
 class UnconfirmedRegistration(DLedgerError):
     """A registration changes the leader of a known broker, and no known node confirms it. Nothing was changed.
 
-    Send it again: a leader that was just elected may be confirmed a moment later.
+    Retry: a leader that was just elected may be confirmed soon.
     """
 
     def __init__(self, broker: str, why: str) -> None:
@@ -152,7 +152,7 @@ class UnconfirmedRegistration(DLedgerError):
 
 
 class TooManyBrokers(DLedgerError):
-    """As many brokers are registered as may be. Nothing was changed."""
+    """The limit of registered brokers is reached. Nothing was changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -161,7 +161,7 @@ class TooManyBrokers(DLedgerError):
 
 
 class TooManyTopics(DLedgerError):
-    """As many topics are registered as may be, of all brokers together. Nothing was changed."""
+    """The limit of registered topics of all brokers is reached. Nothing was changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -171,23 +171,23 @@ class TooManyTopics(DLedgerError):
 
 
 class UnknownBroker(DLedgerError):
-    """No broker of that name is registered: it never was, was silent for too long, or this name server is new."""
+    """The broker is not registered: it never was, it was dropped, or this name server has just started."""
 
     def __init__(self, broker: str) -> None:
-        super().__init__(f"no broker {broker!r} is registered here; look at the list of brokers, or wait a minute")
+        super().__init__(f"no broker {broker!r} is registered here; check `dledger brokers list`, or retry in a minute")
         self.broker = broker
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What the topics of a registration are.
+    """The meaning of a registration's topics: all, a difference, or a piece.
 
     Attributes:
-        since_sequence: None: all topics, or a piece of them; else those that are new or changed since the registration
-            of that sequence in the same term.
-        deleted: with `since_sequence`: topics that are gone since.
-        piece: which piece, from 0.
-        has_more: another piece follows.
+        since_sequence: None: all topics, or a piece of them; otherwise the topics created or changed since the
+            registration with that sequence in the same term.
+        deleted: with `since_sequence`: topics deleted since then.
+        piece: number of the piece, from 0.
+        has_more: whether another piece follows.
     """
 
     since_sequence: int | None = None
@@ -201,7 +201,7 @@ ALL: Final = Extent()
 
 @dataclass(frozen=True, slots=True)
 class BrokerRoute:
-    """A topic on one broker: the leader and the queues; without permission to write while that is revoked."""
+    """The route of a topic on one broker: leader and queues; without write permission while that is revoked."""
 
     registration: Registration
     queues: TopicQueues
@@ -212,10 +212,10 @@ class KnownBroker:
     """A registered broker.
 
     Attributes:
-        registration: its latest, without topics.
-        silent_ms: since its last request.
-        is_writable: False while clients must not put messages there.
-        topics_count: how many topics clients may use.
+        registration: its latest registration, without topics.
+        silent_ms: milliseconds since its last request.
+        is_writable: False while its write permission is revoked.
+        topics_count: number of its topics.
     """
 
     registration: Registration

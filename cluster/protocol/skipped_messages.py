@@ -1,6 +1,6 @@
-"""Messages that a read passed over, as a client gets them.
+"""The report of skipped messages for clients.
 
-Not here: when that happens (`store.access.skipped_messages`).
+Not here: the skipping (`store.access.skipped_messages`).
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from typing import NamedTuple
 from store.access.skipped_messages import SkipCause
 
 _WHY = {
-    SkipCause.ABSENT: "the broker's log had no readable record for that when the queue was built",
-    SkipCause.REMOVED: "deleted by age before that was read",
+    SkipCause.ABSENT: "the broker's log had no readable record for it when the queue was built",
+    SkipCause.REMOVED: "deleted by retention before it was read",
 }
 
 
 class SkippedMessages(NamedTuple):
-    """Messages of one queue that a reader does not get, although it may have wanted them.
+    """Messages of one queue that a reader does not get, although they may match its filter.
 
     Attributes:
         topic: its topic.
-        broker: which broker reported it: its name, or address; empty where only one is asked.
-        queue_id: the queue; -1: of an answer that follows no queue.
-        begin: the first queue offset; -1: not known.
-        end: after the last one; -1: not known.
+        broker: name or address of the reporting broker; empty if there is only one.
+        queue_id: the queue; -1: the answer is not about a queue.
+        begin: the first queue offset; -1: unknown.
+        end: the offset after the last one; -1: unknown.
         cause: DAMAGED, ABSENT or REMOVED.
-        physical_offset: of damaged ones, where the first record begins in the broker's log.
-        file: the file that holds it there.
-        position: in the file, where the fault is.
-        expected: what the format requires there.
-        found: what was found there.
+        physical_offset: with DAMAGED, the offset of the first damaged record in the broker's log.
+        file: its file.
+        position: position of the fault in the file.
+        expected: expected content at that position.
+        found: found content.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""Settings of topics and of consumer groups, in RocketMQ's words and with its defaults, and the rules for them.
+"""Settings of topics and of consumer groups, with RocketMQ's names, defaults and rules.
 
 Source: RocketMQ `TopicConfig`, `SubscriptionGroupConfig`, `PermName`, `TopicValidator`.
 """
@@ -24,7 +24,7 @@ _INT_MAX: Final = (1 << 31) - 1
 ATTRIBUTES_MAX: Final = 64
 ATTRIBUTE_LENGTH_MAX: Final = 1_024
 
-# In order of the names, each of them once.
+# Ordered by name, without duplicates.
 Attributes = tuple[tuple[str, str], ...]
 
 
@@ -33,14 +33,14 @@ class TopicConfig:
     """One topic of a broker.
 
     Attributes:
-        name: letters, digits and % | _ -; at most 255. One that is longer than messages may be put to
-            (`store.model.topics`) is only read.
-        read_queues: queues 0 to n - 1 are read.
-        write_queues: queues 0 to n - 1 are written.
+        name: 1 to 255 letters, digits and % | _ -. A topic whose name is too long for puts (`store.model.topics`) is
+            read-only.
+        read_queues: queues 0 to n - 1 are readable.
+        write_queues: queues 0 to n - 1 are writable.
         permission: PERMISSION_… bits.
-        is_ordered: queues are only ever chosen by key.
+        is_ordered: whether queues are chosen only by key.
         sys_flag: RocketMQ's `topicSysFlag`.
-        attributes: RocketMQ's, such as `message.type`.
+        attributes: attributes of RocketMQ, such as `message.type`.
     """
 
     name: str
@@ -62,15 +62,15 @@ class TopicConfig:
         return bool(self.permission & PERMISSION_WRITE)
 
     def check(self) -> None:
-        """Raise unless a topic may be so.
+        """Raise unless the settings are valid.
 
         Raises:
-            IllegalMessage: what is wrong.
+            IllegalMessage: a setting is invalid.
         """
         check_stored_topic(self.name)
         what = f"of topic {self.name}"
         if self.is_writable and not is_topic_name(self.name):
-            expected = f"none to write: only names of at most {TOPIC_LENGTH_MAX} characters take messages"
+            expected = f"no write permission: only names of at most {TOPIC_LENGTH_MAX} characters accept messages"
             raise IllegalMessage(f"permission {what}", expected, f"{self.permission}, a name of {len(self.name)}")
         _check_range(f"read queues {what}", self.read_queues, 0, QUEUES_MAX)
         _check_range(f"write queues {what}", self.write_queues, 0, QUEUES_MAX)
@@ -81,19 +81,19 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One group of consumers.
+    """One consumer group.
 
     Attributes:
-        name: letters, digits and % | _ -; at most 120.
-        is_consume_enabled: its consumers may read.
-        is_broadcast_enabled: they may read all of them everything.
-        is_from_min_enabled: without an offset they begin with the first message, not after the last.
-        is_orderly: they consume one message of a queue after the other.
-        retry_queues: of its retry topic.
-        retry_max_times: tries before a message becomes a dead letter.
-        consume_timeout_minutes: how long one message may take.
+        name: 1 to 120 letters, digits and % | _ -.
+        is_consume_enabled: whether its consumers may read.
+        is_broadcast_enabled: whether broadcast mode is permitted.
+        is_from_min_enabled: whether consumers without an offset begin with the first message, not after the last.
+        is_orderly: whether the messages of a queue are processed one at a time, in order.
+        retry_queues: number of queues of its retry topic.
+        retry_max_times: attempts before a message becomes a dead letter.
+        consume_timeout_minutes: time limit for processing one message.
         sys_flag: RocketMQ's `groupSysFlag`.
-        attributes: RocketMQ's.
+        attributes: attributes of RocketMQ.
     """
 
     name: str
@@ -108,10 +108,10 @@ class GroupConfig:
     attributes: Attributes = ()
 
     def check(self) -> None:
-        """Raise unless a group may be so.
+        """Raise unless the settings are valid.
 
         Raises:
-            IllegalMessage: what is wrong.
+            IllegalMessage: a setting is invalid.
         """
         check_group(self.name)
         what = f"of group {self.name}"

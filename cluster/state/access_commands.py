@@ -1,9 +1,9 @@
-"""Commands that change users, roles and tokens, and the bytes of their fields; see `cluster.state.commands`.
+"""Commands that change users, roles and tokens, and their encoding; see `cluster.state.commands`.
 
-Commands that an administrator composes from what was read have the access version that it had: when the state has
-another one, they are refused, so that of two administrators none overwrites the other's change. 0: any version.
+Commands that are based on a read contain the access version that was read. They are refused if the state has another
+version, so that no administrator overwrites the change of another one. 0: any version.
 
-| what | form (`cluster.state.compact_bytes`) |
+| field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | policies | how many; type, pattern, name, actions, 1 for allow, how many sources, each source |
 | role | name, policies |
@@ -33,7 +33,7 @@ _VERSION_END: Final = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class SetUser:
-    """Create a user or change it; with `is_new`, only create it. Tokens of the user stay."""
+    """Create a user or change it; with `is_new`, only create it. Tokens of the user are kept."""
 
     settings: UserSettings
     is_new: bool = False
@@ -67,7 +67,7 @@ class DeleteRole:
 
 @dataclass(frozen=True, slots=True)
 class AddApiToken:
-    """Add a token of a user's program."""
+    """Add an API token of a user."""
 
     user: str
     token: ApiToken
@@ -75,7 +75,7 @@ class AddApiToken:
 
 @dataclass(frozen=True, slots=True)
 class DeleteApiToken:
-    """Delete a token: it is void at once."""
+    """Delete a token, which becomes invalid immediately."""
 
     user: str
     token_id: str
@@ -83,7 +83,7 @@ class DeleteApiToken:
 
 @dataclass(frozen=True, slots=True)
 class SetTokenKey:
-    """Sign session tokens with this key from now on; tokens of the key before stay valid, older ones do not."""
+    """Sign new session tokens with this key; tokens of the previous key remain valid, older ones do not."""
 
     key: bytes = field(repr=False)
 
@@ -92,10 +92,10 @@ AccessCommand = SetUser | DeleteUser | SetRole | DeleteRole | AddApiToken | Dele
 
 
 def check_access_command(command: AccessCommand) -> None:
-    """Raise unless broker state may be changed so.
+    """Raise unless the command is valid.
 
     Raises:
-        store.errors.IllegalMessage: what is wrong.
+        store.errors.IllegalMessage: a field is invalid.
     """
     match command:
         case SetUser(settings):
@@ -118,7 +118,7 @@ def check_access_command(command: AccessCommand) -> None:
 
 
 def _check_short(what: str, name: str) -> None:
-    # It need not be a name that may be given now: what was created once can be deleted.
+    # Not the full check of names: whatever was once created can be deleted.
     if not 1 <= len(name) <= 255:
         raise IllegalAccessChange(what, "1 to 255 characters", str(len(name)))
 
@@ -144,7 +144,7 @@ def read_policies(reader: Reader) -> tuple[Policy, ...]:
     """Read policies.
 
     Raises:
-        cluster.state.compact_bytes.Unreadable: there are none, or of kinds that this version does not know.
+        cluster.state.compact_bytes.Unreadable: there are none, or they have kinds that this version does not know.
     """
     return tuple(_read_policy(reader) for _ in range(reader.count()))
 
@@ -153,7 +153,7 @@ def _read_policy(reader: Reader) -> Policy:
     resource_type = ResourceType(reader.number_up_to(max(ResourceType), "a type of resources", 1))
     pattern = Pattern(reader.number_up_to(max(Pattern), "a pattern", 1))
     name = reader.text()
-    # An action of a newer version: without it nodes would decide differently.
+    # Unknown actions are refused: nodes of different versions would decide differently.
     actions = Action(reader.number_up_to(int(ALL_ACTIONS), "actions"))
     is_allowed = bool(reader.number())
     sources = tuple(reader.text() for _ in range(reader.count()))

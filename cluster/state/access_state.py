@@ -1,19 +1,20 @@
-"""Users, roles, tokens and keys of a broker: a part of broker state.
+"""Users, roles, tokens and keys of a broker, as part of broker state.
 
 | command | done when | otherwise |
 | --- | --- | --- |
-| set user, role | there is room, its roles exist | TOO_MUCH_STATE, UNKNOWN_ROLE; `is_new`: USER_EXISTS, ROLE_EXISTS |
+| set user, role | limits are kept, its roles exist | TOO_MUCH_STATE, UNKNOWN_ROLE; `is_new`: USER_EXISTS, ROLE_EXISTS |
 | delete user, role | it exists; no user has the role | UNKNOWN_USER, UNKNOWN_ROLE; ROLE_IN_USE |
 | set, delete user | an administrator is left | LAST_ADMINISTRATOR |
-| the four above | the access version is that of the command, or it has none | ACCESS_CHANGED |
-| add token | the user exists, there is room, the id is new | UNKNOWN_USER, TOO_MUCH_STATE, TOKEN_EXISTS |
+| the four above | the command has the current access version, or none | ACCESS_CHANGED |
+| add token | the user exists, no limit is exceeded, the id is new | UNKNOWN_USER, TOO_MUCH_STATE, TOKEN_EXISTS |
 | delete token | it exists | UNKNOWN_USER, UNKNOWN_TOKEN |
 | set token key | always | |
 
-Access control is on as soon as there is a user, and from then on there is always an administrator: an enabled super
-user with a password. So the first user is one, and no command switches access control off or locks all users out.
+Access control is on as soon as there is a user. From then on there is always an administrator: an enabled super user
+with a password. So the first user is an administrator, and no command switches access control off or locks out all
+users.
 
-What changes something raises the access version by one and replaces `rules`.
+Every change increments the access version and replaces `rules`.
 """
 
 from __future__ import annotations
@@ -54,20 +55,20 @@ USERS_MAX: Final = 10_000
 ROLES_MAX: Final = 1_000
 POLICIES_MAX: Final = 100_000
 TOKENS_MAX: Final = 20_000
-# The one that signs, and the one before it.
+# The signing key, and the previous one.
 TOKEN_KEYS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class AccessContent:
-    """What a snapshot has of access control, as it was at a moment.
+    """Access control in a snapshot, at one moment.
 
     Attributes:
         version: number of changes.
-        token_keys: that sign session tokens, the newest first.
-        salt_key: makes up the salts of unknown users; empty before the first token key.
-        roles: by name.
-        users: by name.
+        token_keys: keys that sign session tokens, the newest first.
+        salt_key: derives the salts of unknown users; empty before the first token key.
+        roles: roles by name.
+        users: users by name.
     """
 
     version: int
@@ -81,10 +82,10 @@ class AccessState:
     """Access control of one replica.
 
     Attributes:
-        rules: for decisions; another object after each change.
+        rules: rules for decisions; a new object after each change.
         version: number of changes.
-        token_keys: that sign session tokens, the newest first; empty until one is set.
-        salt_key: secret; makes up the salts of unknown users; it never changes once it is set.
+        token_keys: keys that sign session tokens, the newest first; empty until one is set.
+        salt_key: secret that derives the salts of unknown users; it never changes after it was set.
     """
 
     def __init__(self) -> None:
@@ -103,21 +104,21 @@ class AccessState:
 
     @property
     def users(self) -> Mapping[str, User]:
-        """All users by name; for reading, until the next change."""
+        """All users by name; a read-only view, valid until the next change."""
         return self._users
 
     @property
     def roles(self) -> Mapping[str, AccessRole]:
-        """All roles by name; for reading, until the next change."""
+        """All roles by name; a read-only view, valid until the next change."""
         return self._roles
 
     def verifier_of(self, name: str) -> Verifier | None:
-        """Return by what a user's password is checked; None: there is no such user, or it may not log in so."""
+        """Return the verifier of a user's password; None: no such user, or it may not log in with a password."""
         user = self._users.get(name)
         return user.settings.verifier if user is not None and user.settings.is_enabled else None
 
     def has_epoch(self, name: str, epoch: int) -> bool:
-        """Return whether a session of a user that was begun at `epoch` is still valid."""
+        """Return whether a user's session that began at `epoch` is still valid."""
         user = self._users.get(name)
         return user is not None and user.settings.is_enabled and user.epoch == epoch
 
@@ -136,7 +137,7 @@ class AccessState:
         return name if is_valid else None
 
     def content(self) -> AccessContent:
-        """Return everything as it is now."""
+        """Return the current content for a snapshot."""
         return AccessContent(self.version, self.token_keys, self.salt_key, dict(self._roles), dict(self._users))
 
     # ----------------------------------------------------------------------------------------------------- changing
@@ -189,7 +190,7 @@ class AccessState:
         return too_much("policies", POLICIES_MAX) if self._policies_count + policies > POLICIES_MAX else None
 
     def _lack_of(self, settings: UserSettings) -> Applied | None:
-        """Return the refusal of settings with an unknown role, or after which no administrator is left."""
+        """Return the refusal of settings with an unknown role, or that leave no administrator."""
         unknown = next((role for role in settings.roles if role not in self._roles), None)
         if unknown is not None:
             return _unknown_role(unknown)
@@ -198,7 +199,7 @@ class AccessState:
         return None
 
     def _kept_of(self, known: User | None, settings: UserSettings) -> tuple[int, tuple[ApiToken, ...]]:
-        """Return epoch and tokens of a user whose settings change."""
+        """Return the epoch and the tokens that a user keeps when its settings change."""
         if known is None:
             return self.version + 1, ()
         before = known.settings
@@ -294,7 +295,7 @@ class AccessState:
         self._role_rules[role.name] = SubjectRules(role.policies)
 
     def _refused(self, command: SetUser | DeleteUser | SetRole | DeleteRole) -> Applied | None:
-        """Return the refusal of a command that was composed from another version; None: it was not."""
+        """Return the refusal of a command that is based on another version; None: it may be applied."""
         if command.version in (0, self.version):
             return None
         text = (
@@ -308,10 +309,10 @@ class AccessState:
     # ---------------------------------------------------------------------------------------------------- snapshots
 
     def loading(self, reader: Reader) -> Iterator[None]:
-        """Read what `write_access` wrote into a new state, in pieces of a few milliseconds.
+        """Load the output of `write_access` into a new state, in steps of a few milliseconds.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: it is something else.
+            cluster.state.compact_bytes.Unreadable: the bytes are invalid.
         """
         self.version = reader.number()
         self.token_keys = tuple(reader.raw() for _ in range(reader.count()))
@@ -332,7 +333,7 @@ class AccessState:
 
 
 def write_access(writer: Writer, content: AccessContent) -> Iterator[None]:
-    """Append everything in small pieces; yield after each.
+    """Append the content in small steps; yield after each.
 
     Version, token keys (how many, each), salt key; roles (how many, each); users (how many; settings, epoch and tokens
     of each); roles and users in order of their names.
@@ -365,5 +366,5 @@ def _unknown_role(name: str) -> Applied:
 
 
 def _last_administrator(name: str) -> Applied:
-    text = f"without user {name!r} as it is, no administrator is left (an enabled super user with a password)"
+    text = f"user {name!r} is the last administrator (an enabled super user with a password)"
     return Applied(CommandVerdict.LAST_ADMINISTRATOR, text)

@@ -1,23 +1,18 @@
-"""The state of a broker beside its messages: topics, consumer groups, consumed offsets, delay progress, access control.
+"""The state of a broker besides its messages: topics, groups, committed offsets, delay progress, access control.
 
-Changed by committed commands and by nothing else, so it is the same on every replica after the same entry. A command
-that cannot be done is refused on every replica; the result of `apply` reports it to the proposer.
+Only committed commands change it, so it is the same on every replica after the same entry. A command that cannot be
+applied is refused on every replica; `apply` returns the refusal for the proposer.
 
-| command | done when | otherwise |
-| --- | --- | --- |
-| set topic, group | there is room | TOO_MUCH_STATE; with `is_new` and another one there: TOPIC_EXISTS, GROUP_EXISTS |
-| delete topic, group | it exists | UNKNOWN_TOPIC, UNKNOWN_GROUP |
-| commit offsets | group and topics exist | UNKNOWN_GROUP, UNKNOWN_TOPIC: none is taken |
-| … each offset | higher than the kept one, and not reset since | NOT_AHEAD, WAS_RESET: the kept one stays |
+| … each offset | higher than the stored one, and not reset since | NOT_AHEAD, WAS_RESET: the stored one is kept |
 | reset offsets | the group exists | UNKNOWN_GROUP |
 | … each offset | not reset since | WAS_RESET |
 
-So an offset decreases only by a reset, a late commit of a consumer that lost its queue changes nothing,
-and every command may be applied twice. An invalid command is refused with ILLEGAL_REQUEST.
+So an offset decreases only by a reset, a late commit of a consumer that lost its queue changes nothing, and every
+command is idempotent. An invalid command is refused with ILLEGAL_REQUEST.
 
 Commands of access control: `cluster.state.access_state`.
 
-Not here: whether an offset is beyond the end of its queue (the service knows the queues), bytes (`state.commands`).
+Not here: the check of offsets against the end of their queue (by the service), the encoding (`state.commands`).
 """
 
 from __future__ import annotations
@@ -55,12 +50,12 @@ if TYPE_CHECKING:
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
-# The topics of this many last changes are kept, for name servers that know an older version.
+# The number of recent topic changes that are kept, for name servers with an older version.
 CHANGED_TOPICS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100_000
 OFFSETS_MAX: Final = 2_000_000
-# This many removed offsets are freed with each command, and one more for each offset that the command brings: removed
-# ones are freed faster than new ones can be added.
+# The number of removed offsets that are freed with each command, plus one for each offset in the command, so that
+# memory is freed faster than new offsets can be added.
 SWEPT_PER_COMMAND: Final = 100
 
 
@@ -68,7 +63,7 @@ class BrokerState:
     """The state of one replica; a `dledger.node.state_machine.StateMachine`.
 
     Args:
-        command_of: returns the bytes of the command that an entry's body holds; in a log of messages that is
+        command_of: returns the bytes of the command in an entry's body; in a log of messages that is
             `commitlog.record.system_records.system_body`.
     """
 
@@ -76,7 +71,7 @@ class BrokerState:
         self._command_of = command_of
         self._content = Content()
         self._offsets = KeptOffsets()
-        # One for each of the latest versions of the topics, the newest last; empty after a snapshot was loaded.
+        # The latest changes of topics, the newest last; empty after a snapshot was loaded.
         self._changed_topics: deque[str] = deque(maxlen=CHANGED_TOPICS_MAX)
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -93,46 +88,47 @@ class BrokerState:
 
     @property
     def delay_offsets(self) -> Mapping[int, int]:
-        """By delay level (1, 2, …): up to where its queue was delivered."""
+        """The offset up to which the queue of each delay level (1, 2, …) was delivered."""
         return MappingProxyType(self._content.delay_offsets)
 
     @property
     def access(self) -> AccessState:
-        """Users, roles, tokens and keys; another object after a snapshot was loaded. Changed by commands only."""
+        """Users, roles, tokens and keys; a new object after a snapshot was loaded. Changed only by commands."""
         return self._content.access
 
     @property
     def is_imported(self) -> bool:
-        """Whether what a store knew before it was a group's was taken over (`cluster.replica.state_import`)."""
+        """Whether the state of the old store was imported (`cluster.replica.state_import`)."""
         return self._content.is_imported
 
     @property
     def topics_version(self) -> int:
-        """How often topics were changed."""
+        """The number of changes of topics."""
         return self._content.topics_version
 
     def topics_changed_since(self, version: int) -> set[str] | None:
-        """Return the names of topics that were changed or deleted since a version; None: not known any more."""
+        """Return the names of topics that were changed or deleted since a version; None: no longer known."""
         count = self.topics_version - version
         if not 0 <= count <= len(self._changed_topics):
             return None
         return set(islice(reversed(self._changed_topics), count))
 
     def offset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """Return the consumed offset of a group in a queue; None when there is none."""
+        """Return the committed offset of a group in a queue; None if there is none."""
         return self._offsets.get(group, topic, queue_id)
 
     def offsets(self, group: str) -> Iterator[QueueOffset]:
-        """Return all that is kept of a group, in no order."""
+        """Yield all offsets of a group, unordered."""
         return self._offsets.of_group(group)
 
     # ----------------------------------------------------------------------------------------------------- changing
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
-        """Apply the commands that the entries' bodies hold; return what became of each.
+        """Apply the commands in the entries' bodies; return the result of each.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: a body is no command, or one of a newer version. The node must stop.
+            cluster.state.compact_bytes.Unreadable: a body is not a command, or one of a newer version. The node must
+                stop.
         """
         return [self.apply_command(decode_command(self._command_of(entry.body))) for entry in entries]
 
@@ -220,7 +216,7 @@ class BrokerState:
         return self._put_offsets(group, offsets, is_reset=False)
 
     def _reset(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
-        # Topics need not exist: offsets of a Java broker may name some that were never configured.
+        # Topics need not exist: a Java broker may have offsets in topics that were never configured.
         if group not in self._content.groups:
             return _unknown_group(group)
         return self._put_offsets(group, offsets, is_reset=True)
@@ -252,28 +248,29 @@ class BrokerState:
     # ---------------------------------------------------------------------------------------------------- snapshots
 
     def snapshot_save(self) -> Iterator[bytes]:
-        """Return the whole state as it is now, in chunks; equal states give equal bytes.
+        """Return the current state, in chunks; equal states give equal bytes.
 
-        The chunks are made when they are asked for, in any thread, and do not change when the state does.
+        The chunks are encoded lazily, in any thread, and are not affected by later changes of the state.
         """
         return encode_snapshot(self._content.frozen(), self._offsets.frozen())
 
     def snapshot_load(self, content: bytes) -> None:
-        """Put the state that `snapshot_save` returned in place of the one there is.
+        """Replace the state by that of a snapshot.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
+            cluster.state.compact_bytes.Unreadable: it is not a snapshot, or one of a newer version; the state is
+                unchanged.
         """
         for _ in self.snapshot_loading(content):
             continue
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
-        """Load a snapshot in pieces of a few milliseconds: readers find the state as before, then all of the new one.
+        """Load a snapshot in steps of a few milliseconds: readers see the old state until the last step.
 
-        Nothing may be applied before the last piece.
+        Nothing may be applied before the last step.
 
         Raises:
-            as `snapshot_load`.
+            see `snapshot_load`.
         """
         loaded = yield from decode_snapshot_in_pieces(content)
         before = self._offsets

@@ -1,13 +1,10 @@
-"""Changes of broker state, and their bytes: bodies of committed entries that every replica applies alike.
+"""The commands that change broker state, and their encoding as bodies of committed entries.
 
-| bytes | meaning |
-| --- | --- |
-| 1 | version of this form: 1 |
-| 1 | kind of command |
-| … | its fields, in the form of `cluster.state.compact_bytes`, in the order of the classes, or of `access_commands` |
+| … | its fields, encoded by `cluster.state.compact_bytes`, in the order of the classes, or of `access_commands` |
 
-One command has one form: attributes and offsets are written in order. A version or a kind that is not known stops the
-node, because passing it over would let replicas part; a newer program must only write what all nodes of its group know.
+The encoding of a command is unique: attributes and offsets are ordered. An unknown version or kind stops the node,
+because replicas would diverge if it were skipped; a newer program must write only commands that all nodes of its group
+know.
 """
 
 from __future__ import annotations
@@ -32,13 +29,13 @@ _HEAD_SIZE: Final = 2
 
 
 class QueueOffset(NamedTuple):
-    """The consumed offset of a group in a queue.
+    """The committed offset of a group in a queue.
 
     Attributes:
-        topic: of the queue.
-        queue_id: of the queue.
-        offset: the group's next message.
-        reset_count: how often the offset was reset, as far as the sender knows.
+        topic: topic of the queue.
+        queue_id: number of the queue.
+        offset: offset of the group's next message.
+        reset_count: reset count of the offset that the sender knows.
     """
 
     topic: str
@@ -57,7 +54,7 @@ class SetTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Delete a topic, and what groups have consumed of it."""
+    """Delete a topic, and the offsets of groups in it."""
 
     name: str
 
@@ -72,14 +69,14 @@ class SetGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Delete a group, and what it has consumed."""
+    """Delete a group, and its offsets."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """A group has consumed queues up to there. Offsets only go forwards, and only if they were not reset since."""
+    """Commit offsets of a group. An offset only increases, and only if it was not reset since."""
 
     group: str
     offsets: tuple[QueueOffset, ...]
@@ -87,7 +84,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsets:
-    """Set offsets of a group, forwards or back. One that was reset since is left: so the command may come twice."""
+    """Set offsets of a group, forwards or backwards. Those reset since are kept, so the command is idempotent."""
 
     group: str
     offsets: tuple[QueueOffset, ...]
@@ -95,14 +92,14 @@ class ResetOffsets:
 
 @dataclass(frozen=True, slots=True)
 class SetDelayOffsets:
-    """The queues of delay levels are delivered up to there: pairs of level (1, 2, …) and offset, which only grow."""
+    """Set the delivered offsets of delay levels: pairs of level (1, 2, …) and offset, which only grow."""
 
     offsets: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FinishImport:
-    """What a store knew before it was a group's is taken over; it is not to be done again."""
+    """Mark the import of an old store as complete."""
 
 
 Command = (
@@ -122,10 +119,10 @@ Command = (
 
 
 def check_command(command: Command) -> None:
-    """Raise unless broker state may be changed so; the bytes of what passes can be read again.
+    """Raise unless a command is valid; every valid command can be encoded and decoded.
 
     Raises:
-        IllegalMessage: what is wrong.
+        IllegalMessage: a field is invalid.
     """
     if isinstance(command, AccessCommand):
         check_access_command(command)
@@ -171,7 +168,7 @@ def _check_offset(offset: int) -> None:
 
 
 def _check_topic_name(name: str) -> None:
-    # More than may be created here: a Java broker may have stored a longer one.
+    # Longer than the limit for new topics, because a Java broker may have stored such a name.
     if not is_storable_topic(name):
         raise IllegalMessage("topic", "a name of 1 to 255 letters, digits and % | _ -", repr(name[:80]))
 
@@ -180,7 +177,7 @@ def _check_topic_name(name: str) -> None:
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the bytes of a command.
+    """Encode a command.
 
     Raises:
         IllegalMessage: a name or a number of the command is out of its range.
@@ -193,10 +190,10 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(body: bytes) -> Command:
-    """Return the command that `body` is. Its content is not checked: see `check_command`.
+    """Decode a command, without `check_command`.
 
     Raises:
-        cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version.
+        cluster.state.compact_bytes.Unreadable: it is not a command, or one of a newer version.
     """
     reader = Reader(body, "a change of broker state", _HEAD_SIZE)
     if len(body) < _HEAD_SIZE or body[0] != VERSION or body[1] not in _READERS:
@@ -226,7 +223,7 @@ def write_group(writer: Writer, group: GroupConfig) -> None:
     writer.text(group.name)
     for flag in (group.is_consume_enabled, group.is_broadcast_enabled, group.is_from_min_enabled, group.is_orderly):
         writer.number(flag)
-    # -1 (no limit) is the lowest that there is.
+    # Plus one, because the minimum is -1 (no limit).
     for value in (group.retry_queues, group.retry_max_times + 1, group.consume_timeout_minutes, group.sys_flag):
         writer.number(value)
     writer.pairs(group.attributes)
@@ -250,7 +247,7 @@ def read_group(reader: Reader) -> GroupConfig:
 
 
 def write_offsets(writer: Writer, offsets: Iterable[QueueOffset]) -> None:
-    """Append offsets, in order of topic and queue."""
+    """Append offsets, ordered by topic and queue."""
     by_topic = [(topic, list(rows)) for topic, rows in groupby(sorted(offsets), key=lambda each: each.topic)]
     writer.number(len(by_topic))
     for topic, rows in by_topic:
@@ -258,7 +255,7 @@ def write_offsets(writer: Writer, offsets: Iterable[QueueOffset]) -> None:
 
 
 def write_topic_offsets(writer: Writer, topic: str, offsets: Iterable[QueueOffset]) -> None:
-    """Append offsets of one topic, in order of the queues."""
+    """Append offsets of one topic, ordered by queue."""
     rows = sorted(offsets)
     writer.text(topic)
     writer.number(len(rows))
@@ -269,7 +266,7 @@ def write_topic_offsets(writer: Writer, topic: str, offsets: Iterable[QueueOffse
 
 
 def read_offsets(reader: Reader) -> Iterator[QueueOffset]:
-    """Read offsets, each when it is asked for."""
+    """Read offsets lazily."""
     number = reader.number
     for _ in range(reader.count()):
         topic = reader.text()

@@ -1,11 +1,11 @@
-"""Numbers and texts as few bytes, in one way only: what broker state is written with.
+"""The compact and unique encoding of numbers and texts in broker state.
 
 | what | bytes |
 | --- | --- |
-| number from 0 to 2^64 - 1 | 7 bits a byte, lowest first; the highest bit says that more follow; no byte too many |
+| number from 0 to 2^64 - 1 | 7 bits per byte, lowest first; the highest bit marks continuation; minimal length |
 | text | its length in bytes as a number, then UTF-8 |
-| raw bytes | their length as a number, then they |
-| pairs of texts | how many as a number, then name and value of each |
+| raw bytes | their length as a number, then the bytes |
+| pairs of texts | their count as a number, then name and value of each |
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 _MORE: Final = 0x80
 _NUMBER_BYTES_MAX: Final = 10
 _NUMBER_END: Final = 1 << 64
-# Bytes that are read in one piece where reading is done in pieces: some 1,000 things, a few milliseconds.
+# Bytes that are read in one step of a stepwise decoder: some 1,000 items, a few milliseconds.
 PIECE_SIZE_BYTES: Final = 8 << 10
 
 
 class Unreadable(StoreError):
-    """Bytes of broker state say nothing, or what this version does not know. The node must stop."""
+    """Bytes of broker state are invalid, or of an unknown version. The node must stop."""
 
     def __init__(self, what: str, position: int, expected: str, found: str) -> None:
         super().__init__(
-            f"{what}: expected {expected} at byte {position}, found {found}. The node must stop, or it would lose "
-            "track of its group; start it with the version of the program that its leader runs"
+            f"{what}: expected {expected} at byte {position}, found {found}. The node must stop, because it would "
+            "diverge from its group; start it with the version of the program that its leader runs"
         )
         self.position = position
 
@@ -71,12 +71,12 @@ class Writer:
 
 
 class Reader:
-    """Reads what a `Writer` wrote.
+    """Reads the output of a `Writer`.
 
     Args:
-        data: all of it.
-        what: it is, for messages of errors.
-        position: where to begin.
+        data: the bytes.
+        what: description of the data for errors.
+        position: position of the first read.
     """
 
     __slots__ = ("_data", "_piece_end", "_what", "position")
@@ -88,7 +88,7 @@ class Reader:
         self.position = position
 
     def ends_piece(self) -> bool:
-        """Return whether `PIECE_SIZE_BYTES` were read since this last returned True: time for other work."""
+        """Return whether `PIECE_SIZE_BYTES` were read since this last returned True; the caller should then yield."""
         if self.position < self._piece_end:
             return False
         self._piece_end = self.position + PIECE_SIZE_BYTES
@@ -98,7 +98,7 @@ class Reader:
         """Read a number.
 
         Raises:
-            Unreadable: there is none, or one with too many bytes.
+            Unreadable: there is none, or its encoding is not minimal.
         """
         begin, value, shift = self.position, 0, 0
         for byte in self._data[begin : begin + _NUMBER_BYTES_MAX]:
@@ -112,10 +112,10 @@ class Reader:
         raise self.fault("a number", bytes(self._data[begin : begin + _NUMBER_BYTES_MAX]).hex(" ") or "the end", begin)
 
     def number_up_to(self, maximum: int, what: str, minimum: int = 0) -> int:
-        """Read a number that means something from `minimum` to `maximum`.
+        """Read a number from `minimum` to `maximum`.
 
         Raises:
-            Unreadable: there is none, or another one: of a newer version.
+            Unreadable: there is none, or it is out of range, as in a newer version.
         """
         begin, value = self.position, self.number()
         if not minimum <= value <= maximum:
@@ -123,7 +123,7 @@ class Reader:
         return value
 
     def count(self) -> int:
-        """Read how many things follow, each of which takes a byte at least.
+        """Read the number of following items, each of at least one byte.
 
         Raises:
             Unreadable: there is no number, or an impossible one.
@@ -168,14 +168,14 @@ class Reader:
         return tuple((self.text(), self.text()) for _ in range(self.count()))
 
     def end(self) -> None:
-        """Check that nothing is left.
+        """Check that all bytes were read.
 
         Raises:
-            Unreadable: something is.
+            Unreadable: bytes are left.
         """
         if self.position != len(self._data):
             raise self.fault("the end", f"{len(self._data) - self.position} bytes more")
 
     def fault(self, expected: str, found: str, position: int | None = None) -> Unreadable:
-        """Return the error that something else was expected there."""
+        """Return the error for unexpected content at a position; None: the current one."""
         return Unreadable(self._what, self.position if position is None else position, expected, found)

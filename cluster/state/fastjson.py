@@ -1,6 +1,6 @@
-"""Reads JSON as RocketMQ's serializer (fastjson) writes it: whole numbers as names of members have no quotes.
+"""Parses the JSON of RocketMQ's serializer (fastjson), in which integer member names have no quotes.
 
-Strict otherwise: no name twice in one object, no NaN, nothing after the end.
+It is strict otherwise: no duplicate names in an object, no NaN, no trailing text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-# A string, to be passed over; or a whole number, which is a member's name when a colon follows.
+# A string, which is skipped; or an integer, which is a member's name if a colon follows.
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?\d++)(\s*+:)?', re.DOTALL)
 _QUOTES = 2
 _FOUND_LENGTH_MAX = 20
@@ -17,7 +17,7 @@ _DIGITS_MAX = 100
 
 
 class JsonFault(NamedTuple):
-    """Where a text is no JSON: line and column from 1, what was expected, what was found."""
+    """The position of a syntax error: line and column from 1, expected and found."""
 
     line: int
     column: int
@@ -26,7 +26,7 @@ class JsonFault(NamedTuple):
 
 
 class NotJson(ValueError):
-    """A text is not what fastjson writes; `fault` says where."""
+    """A text is not JSON of fastjson; `fault` has the position."""
 
     def __init__(self, fault: JsonFault) -> None:
         super().__init__(f"line {fault.line}, column {fault.column}: expected {fault.expected}, found {fault.found}")
@@ -34,10 +34,10 @@ class NotJson(ValueError):
 
 
 def parse_fastjson(text: str) -> Any:
-    """Return the value that `text` is; names that are numbers become texts.
+    """Parse `text`; integer names become strings.
 
     Raises:
-        NotJson: it is not what fastjson writes; the message names line and column.
+        NotJson: it is not JSON of fastjson; the text has line and column.
     """
     quoted_at: list[int] = []
 
@@ -94,5 +94,5 @@ def _fault_at(text: str, position: int, expected: str) -> JsonFault:
     line = text.count("\n", 0, position) + 1
     column = position - (text.rfind("\n", 0, position) + 1) + 1
     found = repr(text[position : position + _FOUND_LENGTH_MAX]) if position < len(text) else "the end"
-    # json says "Expecting value" and so on.
+    # The texts of `json` begin with "Expecting".
     return JsonFault(line, column, expected.removeprefix("Expecting ").split(":")[0], found)

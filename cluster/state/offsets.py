@@ -1,11 +1,11 @@
-"""The consumed offsets of consumer groups, by group, topic and queue; removing many of them is cheap.
+"""The committed offsets of consumer groups, by group, topic and queue, with cheap bulk removal.
 
-The offsets of one group in one topic are a part. A part belongs to a record of its topic; when a topic is deleted, its
-record leaves the map of topics, and all parts of it are void at once, however many groups have them. Deleting a group
-costs one small step for each of its topics. Memory of removed offsets is freed in small portions by `sweep`.
+The offsets of one group in one topic are a part. A part refers to a record of its topic; the deletion of a topic
+removes its record from the map of topics, which makes all of its parts void in constant time. The deletion of a group
+costs one small step for each of its topics. `sweep` frees the memory of removed offsets in small portions.
 
-`frozen` copies no offset: what it returns shares all parts, and a part or group is copied before its next change.
-What is swept when is not observable: replicas with the same offsets may hold different void parts.
+`frozen` copies no offset: its result shares all parts, and a part or group is copied before its next change.
+The progress of `sweep` is not observable: replicas with the same offsets may have different void parts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from cluster.state.commands import QueueOffset
 
-# Offsets of which the memory is freed in one piece where all of it is freed: some milliseconds.
+# Offsets that are freed in one step of `freed_in_pieces`: some milliseconds.
 FREED_PER_PIECE: Final = 10_000
 
 
-# Compared by identity: a topic that is made again has another record.
+# Compared by identity: a recreated topic has another record.
 @dataclass(slots=True, eq=False)
 class _Topic:
-    """A topic of which offsets are kept: how many, and by which groups."""
+    """A topic with offsets: their number, and the groups that have them."""
 
     count: int = 0
     groups: set[str] = field(default_factory=set)
@@ -34,7 +34,7 @@ class _Topic:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """Offsets of one group in one topic, by queue; `epoch`: when it was made."""
+    """Offsets of one group in one topic, by queue; `epoch`: the freeze count at its creation."""
 
     topic: _Topic
     epoch: int
@@ -43,14 +43,14 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Parts of one group by topic; `epoch`: when it was made."""
+    """Parts of one group by topic; `epoch`: the freeze count at its creation."""
 
     epoch: int
     parts: dict[str, _Part]
 
 
 class FrozenOffsets:
-    """All offsets as they were at one moment; may be read in any thread."""
+    """All offsets at one moment; may be read in any thread."""
 
     __slots__ = ("_groups", "_topics")
 
@@ -59,9 +59,9 @@ class FrozenOffsets:
         self._topics = topics
 
     def groups(self) -> Iterator[tuple[str, list[tuple[str, dict[int, QueueOffset]]]]]:
-        """Yield each group of which anything is kept, with its topics and their offsets by queue, all in order.
+        """Yield each group with offsets, with its topics and their offsets by queue; groups and topics are ordered.
 
-        The offsets themselves are in no order.
+        The offsets of a topic are unordered.
         """
         topics = self._topics
         for name, group in sorted(self._groups.items()):
@@ -74,7 +74,7 @@ class KeptOffsets:
     """All offsets of one replica.
 
     Attributes:
-        count: how many there are, void ones not counted.
+        count: number of offsets, without void ones.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class KeptOffsets:
         self._epoch = 0
         self._topics: dict[str, _Topic] = {}
         self._groups: dict[str, _Group] = {}
-        # Removed parts: those of a group; and those of a topic (its name and record) that groups may still hold.
+        # Removed parts of groups; and removed topics (name and record) whose parts groups may still have.
         self._removed_parts: deque[list[_Part]] = deque()
         self._removed_topics: deque[tuple[str, _Topic]] = deque()
 
@@ -93,7 +93,7 @@ class KeptOffsets:
         return None if part is None or self._topics.get(topic) is not part.topic else part.rows.get(queue_id)
 
     def of_group(self, group: str) -> Iterator[QueueOffset]:
-        """Yield all that is kept of a group, in no order."""
+        """Yield all offsets of a group, unordered."""
         kept = self._groups.get(group)
         if kept is not None:
             for topic, part in kept.parts.items():
@@ -101,7 +101,7 @@ class KeptOffsets:
                     yield from part.rows.values()
 
     def put(self, group: str, row: QueueOffset) -> None:
-        """Keep an offset in place of the one of its queue."""
+        """Store an offset, replacing the previous one of its queue."""
         topic = self._topics.get(row.topic)
         if topic is None:
             topic = self._topics[row.topic] = _Topic()
@@ -118,21 +118,21 @@ class KeptOffsets:
         part.rows[row.queue_id] = row
 
     def _own_group(self, name: str) -> _Group:
-        """Return a group that no frozen offsets share."""
+        """Return a group that is not shared with frozen offsets, by copying it if necessary."""
         kept = self._groups.get(name)
         if kept is None or kept.epoch != self._epoch:
             kept = self._groups[name] = _Group(self._epoch, {} if kept is None else dict(kept.parts))
         return kept
 
     def remove_topic(self, name: str) -> None:
-        """Remove all that is kept of a topic; this costs the same for any number of groups and offsets."""
+        """Remove all offsets of a topic, in constant time."""
         topic = self._topics.pop(name, None)
         if topic is not None:
             self.count -= topic.count
             self._removed_topics.append((name, topic))
 
     def remove_group(self, name: str) -> None:
-        """Remove all that is kept of a group; this costs a small step for each of its topics."""
+        """Remove all offsets of a group, in one small step for each of its topics."""
         kept = self._groups.pop(name, None)
         if kept is None:
             return
@@ -145,22 +145,23 @@ class KeptOffsets:
                 self.count -= len(part.rows)
                 if not topic.groups:
                     del topics[topic_name]
-        # A list of its own: the map may be shared with frozen offsets.
+        # Copied, because the map may be shared with frozen offsets.
         self._removed_parts.append(list(kept.parts.values()))
 
     def sweep(self, work_max: int) -> None:
         """Free memory of removed offsets.
 
         Args:
-            work_max: offsets after which to stop. The last part is freed whole (at most one for each queue of
-                a topic), and a group that frozen offsets share is copied first (a reference for each of its topics).
+            work_max: offsets after which to stop. The last part is freed completely (at most one offset for each queue
+                of a topic), and a group that is shared with frozen offsets is copied first (a reference for each
+                topic).
         """
         work = 0
         while work < work_max and (self._removed_parts or self._removed_topics):
             work += max(1, self._sweep_part() if self._removed_parts else self._sweep_topic())
 
     def _sweep_part(self) -> int:
-        """Free one part of a removed group; return what it cost."""
+        """Free one part of a removed group; return the number of its offsets."""
         parts = self._removed_parts[0]
         if not parts:
             self._removed_parts.popleft()
@@ -168,7 +169,7 @@ class KeptOffsets:
         return len(parts.pop().rows)
 
     def _sweep_topic(self) -> int:
-        """Free the part of a removed topic that one group holds; return what it cost."""
+        """Free the part of a removed topic in one group; return the number of its offsets."""
         name, topic = self._removed_topics[0]
         if not topic.groups:
             self._removed_topics.popleft()
@@ -177,7 +178,7 @@ class KeptOffsets:
         kept = self._groups.get(group)
         part = None if kept is None else kept.parts.get(name)
         if kept is None or part is None or part.topic is not topic:
-            # The group was removed in between, or has a part of the topic that was made again.
+            # The group was removed meanwhile, or has a part of the recreated topic.
             return 0
         cost = len(part.rows) + (len(kept.parts) if kept.epoch != self._epoch else 0)
         parts = self._own_group(group).parts
@@ -187,9 +188,9 @@ class KeptOffsets:
         return cost
 
     def freed_in_pieces(self) -> Iterator[None]:
-        """Free the memory of all offsets, `FREED_PER_PIECE` or one part more at a time; none may be read any more.
+        """Free the memory of all offsets, which must no longer be used, in steps of `FREED_PER_PIECE` plus one part.
 
-        What frozen offsets share stays until these are gone, too.
+        Parts shared with frozen offsets are freed only with those.
         """
         while self._removed_parts or self._removed_topics:
             self.sweep(FREED_PER_PIECE)
@@ -198,7 +199,7 @@ class KeptOffsets:
         work = 0
         while self._groups:
             _, group = self._groups.popitem()
-            # A list of its own: the map may be shared with frozen offsets.
+            # Copied, because the map may be shared with frozen offsets.
             parts = list(group.parts.values())
             del group
             while parts:
@@ -208,6 +209,6 @@ class KeptOffsets:
                     yield
 
     def frozen(self) -> FrozenOffsets:
-        """Return all offsets as they are now; this costs a reference for each group and topic."""
+        """Return all current offsets; this copies one reference for each group and topic."""
         self._epoch += 1
         return FrozenOffsets(dict(self._groups), dict(self._topics))

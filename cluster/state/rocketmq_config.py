@@ -1,15 +1,15 @@
 """Imports the configuration of a RocketMQ broker: `config/*.json` of a store directory.
 
-| file | what is taken |
+| file | imported content |
 | --- | --- |
 | topics.json | topics: queues, permission, order, attributes |
-| subscriptionGroup.json | groups of consumers |
-| consumerOffset.json | consumed offsets of groups |
+| subscriptionGroup.json | consumer groups |
+| consumerOffset.json | committed offsets of groups |
 | delayOffset.json | delivered offsets of the queues of delay levels |
 
-A file that is missing, empty or torn is read from its `.bak`, as the Java program does it, with a note; if neither can
-be read nothing is imported. Well-formed but impossible content is an error:an older copy would not be better.
-Unknown members are ignored: every version of RocketMQ writes others.
+If a file is missing, empty or torn, its `.bak` is read instead, as by the Java program, with a note; if neither can be
+read, nothing is imported. Well-formed but invalid content is an error, because an older copy would not be better.
+Unknown members are ignored, because they differ between versions of RocketMQ.
 
 Source: RocketMQ `ConfigManager`, `TopicConfigManager`, `SubscriptionGroupManager`, `ConsumerOffsetManager`,
 `ScheduleMessageService`.
@@ -46,11 +46,11 @@ Object = dict[str, Any]
 
 
 class UnreadableConfig(StoreError):
-    """A file of RocketMQ's configuration cannot be taken over. Nothing was changed.
+    """A file of RocketMQ's configuration cannot be imported. Nothing was changed.
 
     Attributes:
         path: the file.
-        position: within it: line and column, or the names that lead to the value.
+        position: line and column, or the path of member names to the value.
     """
 
     def __init__(self, path: Path | str, position: str, expected: str, found: str) -> None:
@@ -64,14 +64,14 @@ class UnreadableConfig(StoreError):
 
 @dataclass(slots=True)
 class ImportedConfig:
-    """What was found.
+    """The imported content.
 
     Attributes:
-        topics: in order of the file.
-        groups: those of the file, then those that only offsets name, with default settings.
-        offsets: by group.
+        topics: topics in the order of the file.
+        groups: groups of the file, then those that only have offsets, with default settings.
+        offsets: offsets by group.
         delay_offsets: pairs of level and offset.
-        notes: what a person should know: files read from their `.bak`, values that were left out.
+        notes: notes for the operator: files read from their `.bak`, omitted values.
     """
 
     topics: list[TopicConfig] = field(default_factory=list)
@@ -81,7 +81,7 @@ class ImportedConfig:
     notes: list[str] = field(default_factory=list)
 
     def commands(self) -> Iterator[Command]:
-        """Return the commands that give a state without topics and groups this configuration; each may be repeated."""
+        """Yield the idempotent commands that create this configuration in an empty state."""
         yield from map(SetTopic, self.topics)
         yield from map(SetGroup, self.groups)
         for group, offsets in self.offsets.items():
@@ -92,13 +92,13 @@ class ImportedConfig:
 
 
 def import_config(store: Path) -> ImportedConfig:
-    """Return the configuration in the files of a store directory, which are not changed.
+    """Read the configuration in a store directory, without changing it.
 
     Args:
-        store: the store directory; without a folder `config` nothing is found.
+        store: the store directory; without a folder `config` the result is empty.
 
     Raises:
-        UnreadableConfig: nothing may be taken over.
+        UnreadableConfig: nothing can be imported.
     """
     found = ImportedConfig()
     folder = store / CONFIG_FOLDER
@@ -110,13 +110,13 @@ def import_config(store: Path) -> ImportedConfig:
     known = {group.name for group in found.groups}
     for name in found.offsets:
         if name not in known:
-            found.notes.append(f"group {name} has offsets and no settings: it gets the default ones")
+            found.notes.append(f"group {name} has offsets but no settings: it gets default settings")
             found.groups.append(GroupConfig(name))
     return found
 
 
 def _read(path: Path, notes: list[str]) -> tuple[Path, Object] | None:
-    """Return a file's content, or that of its `.bak`; None when there is neither."""
+    """Return a file's content, or that of its `.bak`; None if both are missing."""
     spare = path.with_name(path.name + ".bak")
     try:
         content = _parse(path)
@@ -141,7 +141,7 @@ def _read(path: Path, notes: list[str]) -> tuple[Path, Object] | None:
 
 
 def _parse(path: Path) -> Object | None:
-    """Return the object in a file; None when the file is missing or empty."""
+    """Return the object in a file; None if the file is missing or empty."""
     try:
         size = path.stat().st_size
         if size > _SIZE_BYTES_MAX:
@@ -153,7 +153,7 @@ def _parse(path: Path) -> Object | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnreadableConfig(path, "line 1", "a file that can be read", str(error.strerror)) from error
+        raise UnreadableConfig(path, "line 1", "a readable file", str(error.strerror)) from error
     except UnicodeDecodeError as error:
         raise UnreadableConfig(path, f"byte {error.start}", "UTF-8", error.reason) from error
     except NotJson as error:
@@ -176,7 +176,7 @@ class _Value:
         return UnreadableConfig(self.path, self.position or "top", expected, found)
 
     def members(self) -> Iterator[tuple[str, _Value]]:
-        """Return name and value of each member; none for null."""
+        """Yield name and value of each member; nothing for null."""
         if self.content is None:
             return
         if not isinstance(self.content, dict):
@@ -209,7 +209,7 @@ class _Value:
         return tuple(sorted(pairs))
 
     def checked(self, command: Command) -> None:
-        """Raise unless broker state may be changed so."""
+        """Raise unless a command is valid."""
         try:
             check_command(command)
         except IllegalMessage as error:
@@ -221,7 +221,7 @@ def _take_topics(found: ImportedConfig, top: _Value) -> None:
     for name, value in top.get("topicConfigTable").members():
         permission = value.get("perm").number(defaults.permission)
         if permission & PERMISSION_WRITE and is_storable_topic(name) and not is_topic_name(name):
-            found.notes.append(f"{top.path}: topic {name} has too long a name to be put to: it is only read")
+            found.notes.append(f"{top.path}: the name of topic {name} is too long for puts: it is read-only")
             permission &= ~PERMISSION_WRITE
         topic = TopicConfig(
             name,
@@ -253,7 +253,7 @@ def _take_groups(found: ImportedConfig, top: _Value) -> None:
         value.checked(SetGroup(group))
         found.groups.append(group)
     if top.get("forbiddenTable").content:
-        found.notes.append(f"{top.path}: forbiddenTable is left out: groups may read all topics")
+        found.notes.append(f"{top.path}: forbiddenTable is ignored: groups may read all topics")
 
 
 def _take_offsets(found: ImportedConfig, top: _Value) -> None:
@@ -264,7 +264,7 @@ def _take_offsets(found: ImportedConfig, top: _Value) -> None:
         for queue, value in queues.members():
             offset = value.number(-1)
             if offset < 0:
-                found.notes.append(f"{top.path}: {value.position} is {offset} and left out: nothing was consumed")
+                found.notes.append(f"{top.path}: {value.position} is {offset} and ignored: nothing was consumed")
                 continue
             row = QueueOffset(topic, _whole(value, queue), offset)
             value.checked(ResetOffsets(group, (row,)))

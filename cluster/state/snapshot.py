@@ -1,9 +1,9 @@
-"""Snapshots of broker state as bytes; equal states have equal bytes.
+"""The encoding of broker state in snapshots; equal states have equal bytes.
 
-| what | form (`cluster.state.compact_bytes`) |
+| field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 3; 2 while access control was never used, as older programs read it; 1 is read, too |
+| version | a number: 3; 2 while access control was never used, for older programs; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |
@@ -49,14 +49,14 @@ _CHUNK_SIZE_BYTES: Final = 64 << 10
 
 @dataclass(slots=True)
 class Content:
-    """All of the state but the offsets.
+    """The state without the offsets.
 
     Attributes:
-        topics: by name.
-        groups: by name.
-        delay_offsets: by level.
+        topics: topics by name.
+        groups: consumer groups by name.
+        delay_offsets: delivered offsets by delay level.
         topics_version: number of changes of topics.
-        is_imported: the state of the store from before the group was imported.
+        is_imported: whether the state of the old store was imported.
         access: users, roles, tokens and keys.
     """
 
@@ -81,7 +81,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class FrozenContent:
-    """A `Content` as it was at one moment, with the same attributes; later changes do not affect it."""
+    """An immutable copy of a `Content`, with the same attributes."""
 
     topics: Mapping[str, TopicConfig]
     groups: Mapping[str, GroupConfig]
@@ -92,7 +92,7 @@ class FrozenContent:
 
 
 def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[bytes]:
-    """Return the bytes of a state, in chunks of about 64 KiB."""
+    """Encode a state, in chunks of about 64 KiB."""
     writer = Writer(_MAGIC)
     for _ in _write(writer, content, offsets):
         if len(writer.data) >= _CHUNK_SIZE_BYTES:
@@ -102,8 +102,8 @@ def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[
 
 
 def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> Iterator[None]:
-    """Write the state in small pieces; yield after each."""
-    # A group that never had a user can go back to an older program, which reads no version 3.
+    """Write the state in small steps; yield after each."""
+    # A group without users can return to an older program, which does not read version 3.
     has_access = content.access.version > 0
     writer.number(_VERSION if has_access else _VERSION_WITHOUT_ACCESS)
     writer.number(content.topics_version)
@@ -130,10 +130,10 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, KeptOffsets]]:
-    """Decode a snapshot in pieces of a few milliseconds, between which the caller may do other work.
+    """Decode a snapshot in steps of a few milliseconds, between which the caller may do other work.
 
     Returns:
-        the state and its offsets, after the last piece.
+        the state and its offsets, after the last step.
 
     Raises:
         cluster.state.compact_bytes.Unreadable: the bytes are not a snapshot, or one of a newer version.

@@ -1,4 +1,4 @@
-"""What became of a command."""
+"""The results of commands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class CommandVerdict(StrEnum):
-    """What became of a command; names as in `cluster.protocol.errors.Reason` where they mean a refusal."""
+    """The verdict on a command; names of refusals are those of `cluster.protocol.errors.Reason`."""
 
     CHANGED = "CHANGED"
     UNCHANGED = "UNCHANGED"
@@ -31,7 +31,7 @@ class CommandVerdict(StrEnum):
 
 
 class CommitOutcome(IntEnum):
-    """What became of one offset; numbers as in `cluster.v1.CommitOutcome`."""
+    """The outcome for one offset; numbers as in `cluster.v1.CommitOutcome`."""
 
     COMMITTED = 0
     NOT_AHEAD = 1
@@ -40,12 +40,12 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
-        verdict: of it all.
-        detail: what was wrong, for people; empty when nothing was.
-        outcomes: of each offset of a commit or reset, in order of the command as its bytes have it.
+        verdict: verdict on the whole command.
+        detail: the cause of a refusal as text; empty if there is none.
+        outcomes: outcome for each offset of a commit or reset, in the order of the encoded command.
     """
 
     verdict: CommandVerdict
@@ -54,7 +54,7 @@ class Applied:
 
     @property
     def is_done(self) -> bool:
-        """Whether the state is now as the command demands (except single offsets)."""
+        """Whether the command was applied (except for single offsets)."""
         return self.verdict in (CommandVerdict.CHANGED, CommandVerdict.UNCHANGED)
 
 
@@ -63,5 +63,5 @@ UNCHANGED: Final = Applied(CommandVerdict.UNCHANGED)
 
 
 def too_much(what: str, maximum: int) -> Applied:
-    """Return the refusal of one more thing than there may be."""
+    """Return the refusal of a command that exceeds a limit."""
     return Applied(CommandVerdict.TOO_MUCH_STATE, f"there are {maximum} {what}, which is the limit: delete some")

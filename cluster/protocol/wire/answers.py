@@ -1,4 +1,4 @@
-"""Failures as answers and calls carry them: `cluster.v1.Answer`, and calls that gRPC ended."""
+"""Conversion of failures: `cluster.v1.Answer`, and failed gRPC calls."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTA
 def answer_of(
     error: DLedgerError | StoreError, leader: LeaderHint | None = None, *, is_read: bool = False
 ) -> answer_pb2.Answer:
-    """Return the answer to a request that failed.
+    """Return the answer to a failed request.
 
     Args:
         error: the exception in the server.
-        leader: the node to ask instead; only reported where that may help.
-        is_read: the request changes nothing.
+        leader: the leader to try instead; included only if that may help.
+        is_read: whether the request changes nothing.
     """
     failure = failure_of(error)
     certainty = answer_pb2.CERTAINTY_NONE if is_read else _CERTAINTY_TO_WIRE[failure.certainty]
@@ -42,14 +42,14 @@ def answer_of(
 
 
 def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
-    """Return when the answer says that all went well.
+    """Raise unless the answer is a success.
 
     Args:
-        answer: of a response.
-        address: the node that answered; for the message.
+        answer: the answer in a response.
+        address: address of the node, for the message.
 
     Raises:
-        RequestFailed: what it says.
+        RequestFailed: the refusal in the answer.
     """
     if not answer.code:
         return
@@ -57,7 +57,7 @@ def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
     raise RequestFailed(
         answer.reason,
         f"{who}{answer.message or answer.reason}",
-        # None where the request changes nothing: then the table says what it says.
+        # Absent if the request changes nothing; then the certainty of the table is used.
         certainty=_CERTAINTY_FROM_WIRE.get(answer.certainty),
         code=answer.code,
         leader=answer.leader.address,
@@ -69,7 +69,7 @@ def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: 
     message = describe(address, code, details, service)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RequestFailed(Reason.UNSUPPORTED, message)
-    # A server ends a call with these only before it has done anything.
+    # A server uses these codes only before it has executed anything.
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return RequestFailed(Reason.NOT_AUTHENTICATED, message)
     if code is grpc.StatusCode.PERMISSION_DENIED:

@@ -1,4 +1,4 @@
-"""Registrations and routes as `cluster.v1` words them, and back."""
+"""Conversion of registrations and routes to `cluster.v1` and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from store.errors import IllegalMessage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-# As many as two topics of one broker may have: beyond it a client would be busy for a second with one route.
+# Twice the maximum of one topic on one broker: with more, one route would block a client for a second.
 QUEUES_PER_ROUTE_MAX: Final = 131_072
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def extent_of(request: pb.RegisterRequest) -> Extent:
 
 
 def registration_of(request: pb.RegisterRequest) -> Registration:
-    """Return the registration in a request; not checked yet."""
+    """Convert the registration in a request, without checks."""
     return Registration(
         broker=request.broker,
         cluster=request.cluster,
@@ -71,7 +71,7 @@ def registration_of(request: pb.RegisterRequest) -> Registration:
 
 
 def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteResponse:
-    """Return the answer to a question for routes; topics that no broker has are left out."""
+    """Return the answer to a route request; topics that no broker has are omitted."""
     return pb.RouteResponse(
         routes=[
             pb.TopicRoute(topic=topic, brokers=[_broker_route(each) for each in brokers])
@@ -82,16 +82,16 @@ def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteRespo
 
 
 def routes_of(response: pb.RouteResponse) -> dict[str, tuple[BrokerRoute, ...]]:
-    """Return the routes of an answer by topic; their registrations hold that one topic.
+    """Return the routes of an answer by topic; their registrations have only that topic.
 
-    The answer may be wrong or malicious: an impossible route is left out and logged, and so is what goes
-    beyond `QUEUES_PER_ROUTE_MAX` queues of one topic, for a client allocates memory for each queue.
+    The answer may be wrong or malicious: invalid routes are omitted and logged, and so are routes beyond
+    `QUEUES_PER_ROUTE_MAX` queues of one topic, because a client allocates memory for each queue.
     """
     return {each.topic: tuple(_possible(each)) for each in response.routes}
 
 
 def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
-    """Yield the routes to one topic that can be."""
+    """Yield the valid routes of one topic."""
     queues_count = 0
     for each in islice(route.brokers, BROKERS_MAX):
         try:
@@ -109,12 +109,12 @@ def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
 
 
 def _checked_route_of(route: pb.BrokerRoute) -> BrokerRoute:
-    """Return a route that can be.
+    """Convert and check a route.
 
     Raises:
-        IllegalRegistration, IllegalMessage: what is wrong.
+        IllegalRegistration, IllegalMessage: a field is invalid.
     """
-    # Before they are copied: a list may have any length.
+    # Checked before the copy, because the list may have any length.
     if len(route.nodes) > NODES_MAX:
         raise IllegalRegistration("nodes", f"at most {NODES_MAX}", str(len(route.nodes)))
     queues, nodes = _queues_of(route.queues), _nodes_of(route.nodes)

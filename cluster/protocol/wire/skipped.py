@@ -1,6 +1,6 @@
-"""Messages that a read passed over, as answers carry them: encoded by the broker, decoded by clients.
+"""Conversion of the report of skipped messages: encoded by the broker, decoded by clients.
 
-Not here: when that happens (`store.access.skipped_messages`).
+Not here: the skipping (`store.access.skipped_messages`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CAUSE_FROM_WIRE = {number: cause for cause, number in _CAUSE_TO_WIRE.items()}
 
 
 def skipped_to_wire(queue_id: int, skips: Iterable[Skip]) -> Iterator[pb.SkippedMessages]:
-    """Yield the skipped messages of a queue in their wire form."""
+    """Yield the report of skipped messages of a queue in wire format."""
     for each in skips:
         note = _note(each.record)
         note.queue_id, note.begin_offset, note.end_offset = queue_id, each.begin, each.end
@@ -31,7 +31,7 @@ def skipped_to_wire(queue_id: int, skips: Iterable[Skip]) -> Iterator[pb.Skipped
 
 
 def damaged_to_wire(records: Iterable[Skipped]) -> Iterator[pb.SkippedMessages]:
-    """Yield damaged records, of queues that are not known, as answers carry them."""
+    """Yield the report of damaged records of unknown queues in wire format."""
     for each in records:
         note = _note(each)
         note.queue_id = note.begin_offset = note.end_offset = _NO_QUEUE

@@ -220,9 +220,9 @@ def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
     assert (made.endpoints, made.node_ids, "g") == (found.endpoints, found.node_ids, found.group)
     assert () == found.running_ids
     assert 9 == len({*made.endpoints.split(","), *map(made.metrics_of, made.node_ids)} | peers_of(made))
-    with pytest.raises(ClusterError, match="already holds a cluster"):
+    with pytest.raises(ClusterError, match="already contains a cluster"):
         LocalCluster.create(tmp_path)
-    with pytest.raises(ClusterError, match="does not hold a cluster"):
+    with pytest.raises(ClusterError, match="does not contain a cluster"):
         LocalCluster.attach(tmp_path / "absent")
 
 

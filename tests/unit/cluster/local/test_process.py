@@ -30,7 +30,7 @@ def test_slow_start_is_logged_repeatedly_and_ends_in_an_error(tmp_path, monkeypa
 
     reported = [record.message for record in caplog.records]
     assert len(reported) >= 2
-    assert "node n0 does not serve yet" in reported[0]
+    assert "node n0 is not ready yet" in reported[0]
     assert str(log) in reported[0]
 
 

@@ -200,7 +200,7 @@ def test_topic_whose_name_is_too_long_to_be_put_to_may_be_read() -> None:
     assert state.topics["t" * 128].is_readable
     refused = state.apply_command(SetTopic(TopicConfig("t" * 128, permission=6)))
     assert refused.verdict is CommandVerdict.ILLEGAL_REQUEST
-    assert "only names of at most 127 characters take messages, found 6, a name of 128" in refused.detail
+    assert "only names of at most 127 characters accept messages, found 6, a name of 128" in refused.detail
 
 
 BAD = [

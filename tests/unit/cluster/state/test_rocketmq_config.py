@@ -69,9 +69,9 @@ def test_topics_groups_offsets_and_delay_progress_are_imported(store: Path) -> N
     }
     assert found.delay_offsets == [(3, 42), (4, 7)]
     assert [note.partition(": ")[2][:40] for note in found.notes] == [
-        "forbiddenTable is left out: groups may r",
-        "offsetTable.gone@g2.3 is -1 and left out",
-        "it gets the default ones",
+        "forbiddenTable is ignored: groups may re",
+        "offsetTable.gone@g2.3 is -1 and ignored:",
+        "it gets default settings",
     ]
 
 
@@ -115,7 +115,7 @@ def test_topic_with_a_name_that_takes_no_messages_is_only_read(tmp_path: Path) -
 
     assert [topic.permission for topic in found.topics] == [6, 4, 4]
     (note,) = found.notes
-    assert f"topic {'u' * 128} has too long a name to be put to: it is only read" in note
+    assert f"the name of topic {'u' * 128} is too long for puts: it is read-only" in note
 
 
 def test_when_neither_file_can_be_read_nothing_is_imported(store: Path) -> None:
