@@ -33,6 +33,11 @@ class FolderUnusable(CertificateFault):
     """A folder of certificates cannot be made, written, or trusted."""
 
 
+def taken(path: Path) -> CertificateExists:
+    """Return the fault that a file would be overwritten."""
+    return CertificateExists(f"{path} exists and is not overwritten; renew it (`dledger certs renew`), or move it away")
+
+
 def certificates_in(path: Path) -> list[x509.Certificate]:
     """Return the certificates of a file, in its order.
 
@@ -108,9 +113,7 @@ def write_new(path: Path, content: bytes) -> None:
     try:
         os.link(draft, path)  # unlike a rename, this fails if the name is taken
     except FileExistsError as error:
-        raise CertificateExists(
-            f"{path} exists and is not overwritten; renew it (`dledger certs renew`), or move it away"
-        ) from error
+        raise taken(path) from error
     except OSError as error:
         raise FolderUnusable(f"{path}: not written: {error.strerror}; check the disk and its permissions") from error
     finally:

@@ -19,7 +19,7 @@ from dataclasses import replace as changed
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from cluster.certificates.files import CertificateExists, certificates_in, key_in, locked_folder, replace, write_new
+from cluster.certificates.files import certificates_in, key_in, locked_folder, replace, taken, write_new
 from cluster.certificates.making import (
     KeyPair,
     hosts_in,
@@ -34,7 +34,6 @@ from dledger.security.errors import (
     CertificateExpired,
     CertificateFault,
     CertificateFileMissing,
-    ForeignAuthority,
     KeyMismatch,
     NoIdentity,
 )
@@ -258,9 +257,7 @@ class CertificateFolder:
     def _refuse_to_overwrite(self, *paths: Path) -> None:
         for path in paths:
             if path.exists():
-                raise CertificateExists(
-                    f"{path} exists and is not overwritten; renew it (`dledger certs renew`), or move it away"
-                )
+                raise taken(path)
 
     def _described(self, file: Path, certificate: x509.Certificate, *, is_authority: bool = False) -> Made:
         try:
@@ -273,22 +270,21 @@ class CertificateFolder:
         return Made(file, identity, is_authority, hosts_in(certificate), ends_at, serial, fault)
 
     def _checked(self, name: str, trusted: Sequence[x509.Certificate]) -> Made:
-        certificate, key = self._files_of(name)
+        file, key = self._files_of(name)
         try:
-            found = self._described(certificate, certificates_in(certificate)[0])
+            certificate = certificates_in(file)[0]
         except CertificateFault as fault:
-            return Made(certificate, None, is_authority=False, hosts=(), expires_at=None, serial="", fault=str(fault))
-        return found if found.fault else changed(found, fault=self._fault_of(certificate, key, trusted))
-
-    def _fault_of(self, certificate: Path, key: Path, trusted: Sequence[x509.Certificate]) -> str:
+            return Made(file, None, is_authority=False, hosts=(), expires_at=None, serial="", fault=str(fault))
+        found = self._described(file, certificate)
+        if found.fault:
+            return found
         try:
-            found = certificates_in(certificate)[0]
-            _pair_among([found], key)
-            if not any(is_signed_by(found, each) for each in trusted):
-                raise ForeignAuthority(f"{certificate}: expected a certificate signed by {self._bundle}, found another")
+            _pair_among([certificate], key)
         except CertificateFault as fault:
-            return str(fault)
-        return ""
+            return changed(found, fault=str(fault))
+        if not any(is_signed_by(certificate, each) for each in trusted):
+            return changed(found, fault=f"{file}: expected a certificate signed by {self._bundle}, found another")
+        return found
 
 
 def _pair_among(certificates: Sequence[x509.Certificate], key_file: Path) -> KeyPair:

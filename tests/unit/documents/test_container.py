@@ -8,6 +8,7 @@ import re
 import runpy
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,13 @@ from cluster.cli.nodes.broker import broker
 from cluster.cli.nodes.nameserver import nameserver
 from cluster.config.broker_options import ServerOptions
 from cluster.config.load import load_config
+from dledger.security.credentials import Credentials
+from tests.support.certificates import new_authority, node_pair, tls_of, write_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from dledger.security.settings import Tls
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/container.md").read_text(encoding="utf-8")
@@ -169,3 +174,35 @@ def test_container_whose_process_does_not_answer_is_unhealthy_with_the_reason(
 
     assert check(monkeypatch, "nowhere.invalid:1") == 1
     assert capsys.readouterr().out.startswith("nowhere.invalid:1: UNAVAILABLE: ")
+
+
+@pytest.mark.parametrize("is_mutual", [False, True])
+def test_container_with_tls_is_healthy_and_another_process_on_its_address_is_not(
+    is_mutual: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = new_authority()
+    files = write_tls(tmp_path, tls_of(node_pair(ours, "n0", hosts=["n0.example.net", "10.0.0.1"]), ours))
+    monkeypatch.setenv("DLEDGER_CLIENT_TLS", "mutual" if is_mutual else "on")
+    monkeypatch.setenv("DLEDGER_TLS_CERTIFICATE_FILE", files.certificate)
+    monkeypatch.setenv("DLEDGER_TLS_KEY_FILE", files.key)
+    with served(Credentials(files).current_tls(), ours.certificate_pem() if is_mutual else None) as address:
+        assert check(monkeypatch, address) == 0
+
+        write_tls(tmp_path, tls_of(node_pair(ours, "n1"), ours))
+        assert check(monkeypatch, address) == 1
+    (tmp_path / "node.key").unlink()
+    assert check(monkeypatch, address) == 1
+    assert "expected a private key, found no file" in capsys.readouterr().out
+
+
+@contextmanager
+def served(tls: Tls, clients_authority: bytes | None) -> Iterator[str]:
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool)
+        health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), server)
+        pair = [(tls.key, tls.certificate)]
+        credentials = grpc.ssl_server_credentials(pair, clients_authority, clients_authority is not None)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
