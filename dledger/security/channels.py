@@ -1,23 +1,33 @@
 """Opens every gRPC channel of this project: the only place that chooses between a plain and a TLS channel.
 
+It also decides whether the calls of a channel carry the client's token (`dledger.security.token_calls`): over TLS
+always; over a plain connection only to this machine, because anyone on the path could take it. Clients learn addresses
+from nodes, so this is decided here and not where a client is configured. To other addresses calls are sent without the
+token, and a warning says why.
+
 Not here: the options of a channel, which its users know (`dledger.client.failures.CHANNEL_OPTIONS`).
 """
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
 from dledger.security.settings import Tls
+from dledger.security.token_calls import AioTokenChannel, TokenChannel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.security.settings import Security
+    from dledger.security.settings import Security, Token
 
 Options = tuple[tuple[str, Any], ...]
+
+logger = logging.getLogger(__name__)
 
 
 def open_channel(address: str, security: Security, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
@@ -29,15 +39,39 @@ def open_channel(address: str, security: Security, options: Sequence[tuple[str, 
         options: of gRPC.
     """
     if isinstance(security, Tls):
-        return grpc.secure_channel(address, _credentials(security), options=_with_name(security, options))
-    return grpc.insecure_channel(address, options=tuple(options))
+        channel = grpc.secure_channel(address, _credentials(security), options=_with_name(security, options))
+    else:
+        channel = grpc.insecure_channel(address, options=tuple(options))
+    token = _token_for(address, security)
+    return channel if token is None else TokenChannel(channel, token)
 
 
 def open_aio_channel(address: str, security: Security, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
     """Return the same for asyncio; call it in the event loop that uses the channel."""
     if isinstance(security, Tls):
-        return grpc.aio.secure_channel(address, _credentials(security), options=_with_name(security, options))
-    return grpc.aio.insecure_channel(address, options=tuple(options))
+        channel = grpc.aio.secure_channel(address, _credentials(security), options=_with_name(security, options))
+    else:
+        channel = grpc.aio.insecure_channel(address, options=tuple(options))
+    token = _token_for(address, security)
+    return channel if token is None else AioTokenChannel(channel, token)
+
+
+def is_on_loopback(address: str) -> bool:
+    """Return whether a target of gRPC is on this machine; a name is, only if it is `localhost`."""
+    if address.startswith("unix:"):
+        return True
+    host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token_for(address: str, security: Security) -> Token | None:
+    if isinstance(security, Tls) or security.token is None or security.is_token_exposed or is_on_loopback(address):
+        return security.token
+    logger.warning("token_not_sent address=%s: the connection is plain; use TLS, or allow it", address)
+    return None
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

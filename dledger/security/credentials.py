@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from dledger.security.identity import CertificateIdentity
     from dledger.security.pem_files import FileState, PemFile
+    from dledger.security.settings import Token
 
 CHECK_INTERVAL_S: Final = 10.0
 _WARNED_DAYS: Final = (30, 7, 1, 0)
@@ -110,13 +111,20 @@ def load_certificates(
     return Loaded(tls, _peers_of(tls, files, expected), min(map(expiry_of, read)))
 
 
-def load_client_tls(files: CertificateFiles, *, server_name: str = "", now: Callable[[], datetime] = utc_now) -> Tls:
+def load_client_tls(
+    files: CertificateFiles,
+    *,
+    server_name: str = "",
+    token: Token | None = None,
+    now: Callable[[], datetime] = utc_now,
+) -> Tls:
     """Read the files of a client.
 
     Args:
         files: the authority that signs the servers' certificates, empty for the roots that gRPC has; the client's own
             certificate and key, both empty for a client without one.
         server_name: see `Tls`.
+        token: see `Tls`.
         now: the wall clock.
 
     Raises:
@@ -131,6 +139,7 @@ def load_client_tls(files: CertificateFiles, *, server_name: str = "", now: Call
         certificate.content if certificate else b"",
         key.content if key else b"",
         server_name,
+        token=token,
     )
     if certificate is not None:
         _check_dates(certificate, now())

@@ -1,18 +1,31 @@
 """How one connection, or one listener, is secured: plain, or TLS with these certificates. Values only; no files.
 
 Plain connections have neither secrecy nor authentication. They are the default, and belong on loopback or in a network
-that you trust.
+that you trust. A client's settings also have the token that it sends with each call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
+
+# Returns the token of the moment; it is called for each call, by any thread, so it must not wait.
+Token = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """No TLS."""
+    """No TLS.
+
+    Attributes:
+        token: of a client; None: it sends none. Left out of `repr`, so that no log shows it.
+        is_token_exposed: the token is also sent to other machines, where anyone on the path can take it. Without it,
+            only to addresses on loopback and Unix sockets.
+    """
+
+    token: Token | None = field(default=None, repr=False)
+    is_token_exposed: bool = False
 
 
 PLAIN: Final = Plain()
@@ -29,6 +42,7 @@ class Tls:
         key: the private key of `certificate`; left out of `repr`, so that no log shows it.
         server_name: on a client: the name that the server's certificate must have; empty: the host of the address.
         is_certificate_required: on a server: clients without a certificate of `authority` are refused.
+        token: of a client; None: it sends none. Left out of `repr`, so that no log shows it.
 
     Raises:
         ValueError: certificate and key belong together, and one is missing; or a server that requires certificates has
@@ -40,6 +54,7 @@ class Tls:
     key: bytes = field(default=b"", repr=False)
     server_name: str = ""
     is_certificate_required: bool = False
+    token: Token | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):

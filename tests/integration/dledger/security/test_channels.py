@@ -13,10 +13,12 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from dledger.client.failures import CHANNEL_OPTIONS, describe, never_left
+from dledger.security import channels
 from dledger.security.channels import open_aio_channel, open_channel
 from dledger.security.credentials import Credentials
 from dledger.security.server_port import add_server_port
-from dledger.security.settings import PLAIN, Tls
+from dledger.security.settings import PLAIN, Plain, Tls
+from dledger.service.call_gate import admit
 from dledger.service.grpc_server import start_grpc_server
 from tests.support.certificates import new_authority, node_pair, tls_of, user_pair, write_tls
 from tests.support.waiting import PATIENCE_S
@@ -161,3 +163,87 @@ def test_port_without_a_certificate_is_refused(run: Run) -> None:
             add_server_port(grpc.aio.server(), "127.0.0.1:0", Tls(OURS.certificate_pem()))
 
     run(story())
+
+
+# -------------------------------------------------------------------------------------------------------------- tokens
+
+
+class Seen:
+    """Admits all calls of a server; keeps what they sent as `authorization`."""
+
+    def __init__(self) -> None:
+        self.headers: list[list[Any]] = []
+
+    def admit(self, _method: str, context: Any) -> Any:
+        self.headers.append([value for name, value in context.invocation_metadata() if name == "authorization"])
+        return admit(None, _method, context)
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "host", "expected"),
+    [
+        (SERVER, Tls(OURS.certificate_pem(), token=lambda: "dla1_x"), "10.0.0.1", ["Bearer dla1_x"]),
+        (PLAIN, Plain(lambda: "dla1_x"), "127.0.0.1", ["Bearer dla1_x"]),
+        (PLAIN, Plain(lambda: "dla1_x", is_token_exposed=True), "10.0.0.1", ["Bearer dla1_x"]),
+        (PLAIN, Plain(lambda: "dla1_x"), "10.0.0.1", []),
+        (PLAIN, Plain(lambda: ""), "127.0.0.1", []),
+    ],
+    ids=["TLS", "plain on loopback", "plain and allowed", "plain", "no token yet"],
+)
+def test_token_is_sent_with_each_call_but_not_in_the_clear_to_another_machine(
+    run: Run,
+    free_address: Callable[[], Address],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    server: PortSecurity,
+    client: Security,
+    host: str,
+    expected: list[str],
+) -> None:
+    seen = Seen()
+    # All tests dial loopback; this one takes it for the address of another machine.
+    monkeypatch.setattr(channels, "is_on_loopback", lambda _address: host == "127.0.0.1")
+
+    def blocking(address: str) -> None:
+        with open_channel(address, client, CHANNEL_OPTIONS) as channel:
+            stub: Any = HealthStub(channel)
+            stub.Check.future(HealthCheckRequest(), timeout=PATIENCE_S).result()
+            assert next(iter(stub.Watch(HealthCheckRequest(), timeout=PATIENCE_S))).status == SERVING
+
+    async def story() -> None:
+        address = free_address()
+        started = await start_grpc_server(address, [], security=server, gate=seen)
+        try:
+            assert await check(str(address), client) == SERVING
+            async with open_aio_channel(str(address), client, CHANNEL_OPTIONS) as channel:
+                stub: Any = HealthStub(channel)
+                assert (await stub.Watch(HealthCheckRequest(), timeout=PATIENCE_S).read()).status == SERVING
+            await asyncio.to_thread(blocking, str(address))
+        finally:
+            await started.stop(None)
+
+    run(story())
+    assert seen.headers == [expected] * 4
+    assert ("token_not_sent" in caplog.text) is (host != "127.0.0.1" and not expected)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_local"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.8.9.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("unix:/run/x", True),
+        ("dns:///127.0.0.1:1", True),
+        ("10.0.0.1:1", False),
+        ("[fe80::1]:1", False),
+        ("0.0.0.0:1", False),
+        ("localhost.example.net:1", False),
+        ("127.0.0.1.example.net:1", False),
+        ("db0:1", False),
+        ("", False),
+    ],
+)
+def test_only_loopback_and_unix_sockets_count_as_this_machine(address: str, is_local: bool) -> None:
+    assert channels.is_on_loopback(address) is is_local
