@@ -46,15 +46,13 @@ class BrokerCalls:
     Args:
         brokers: `host:port`, comma separated.
         timeout_s: limit of each call, and of the wait for a leader.
-        token: session or API token, sent with each call; empty: none.
-        security: TLS settings of the connections.
+        security: of the connections, and the token that is sent with each call.
 
     Raises:
         ValueError: an address is not `host:port`.
     """
 
-    def __init__(self, brokers: str, timeout_s: float, token: str = "", *, security: Security = PLAIN) -> None:
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    def __init__(self, brokers: str, timeout_s: float, *, security: Security = PLAIN) -> None:
         self._addresses = list(parse_endpoints(brokers))
         self._timeout_s = timeout_s
         self._security = security
@@ -103,7 +101,7 @@ class BrokerCalls:
     ) -> Response:
         try:
             stub = service(self._channel(address))
-            response = method(stub)(request, timeout=self._timeout_s, metadata=self._metadata)
+            response = method(stub)(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
             raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
         check_answer(response.answer, address)  # type: ignore[attr-defined]
@@ -142,7 +140,7 @@ class BrokerCalls:
 
     def _responses(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
         stub: Any = BrokerServiceStub(self._channel(address))
-        stream = stub.Subscribe(request, metadata=self._metadata)
+        stream = stub.Subscribe(request)
         try:
             for response in stream:
                 check_answer(response.answer, address)

@@ -19,13 +19,19 @@ from dledger.security.settings import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dledger.security.settings import Security
+
 TIMEOUT_S: Final = 3.0
 
 Answer = TypeVar("Answer")
 
 
 def ask_each(
-    addresses: Sequence[str], ask: Callable[[NameServerStub], Answer], patience_s: float | None = None
+    addresses: Sequence[str],
+    ask: Callable[[NameServerStub], Answer],
+    patience_s: float | None = None,
+    *,
+    security: Security = PLAIN,
 ) -> dict[str, Answer | str]:
     """Return the answer of each name server, or a text with the cause of its failure.
 
@@ -33,9 +39,10 @@ def ask_each(
         addresses: `host:port` of all name servers.
         ask: sends the request to one name server; may raise `RequestFailed`; has its own timeout.
         patience_s: how long to wait for the others after the first answer; None: until they end.
+        security: of the connections.
     """
     with ExitStack() as stack:
-        channels = [stack.enter_context(open_channel(each, PLAIN, CHANNEL_OPTIONS)) for each in addresses]
+        channels = [stack.enter_context(open_channel(each, security, CHANNEL_OPTIONS)) for each in addresses]
         pool = ThreadPoolExecutor(len(channels))
         asked = [pool.submit(_ask, address, channel, ask) for address, channel in zip(addresses, channels, strict=True)]
         pool.shutdown(wait=False)

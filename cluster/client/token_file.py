@@ -1,34 +1,66 @@
 """Files with one session or API token: mode 0600, one line.
 
-Commands read their token from the file that `DLEDGER_TOKEN_FILE` names. The token itself is never passed in the
-environment, which child processes and `/proc` expose, nor on a command line.
+Clients are told the name of a file. The token itself is never passed in the environment, which child processes and
+`/proc` expose, nor on a command line.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from pathlib import Path
-from typing import Final
+import time
+from typing import TYPE_CHECKING, Final
 
 from dledger.authentication.tokens import API_PREFIX, SESSION_PREFIX, TOKEN_LENGTH_MAX
+from dledger.security.pem_files import file_state
 from dledger.security.secret_files import read_secret_file
 
-VARIABLE: Final = "DLEDGER_TOKEN_FILE"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# How late a change of the file is seen.
+_CHECK_INTERVAL_S: Final = 1.0
 _MODE: Final = 0o600
+
+logger = logging.getLogger(__name__)
 
 
 class TokenFileUnusable(ValueError):
     """The token file is missing, readable by other users, or has no token in it; log in again."""
 
 
-def token_of_environment() -> str:
-    """Return the token in the file that `DLEDGER_TOKEN_FILE` names; empty: the variable is not set.
+class TokenFile:
+    """The token in a file, read again after a change: a `dledger.security.settings.Token`.
+
+    Args:
+        path: of the file.
+        clock_s: a monotonic clock.
 
     Raises:
-        TokenFileUnusable: the file cannot be used.
+        TokenFileUnusable: the file cannot be used at the start.
     """
-    path = os.environ.get(VARIABLE, "")
-    return read_token(Path(path)) if path else ""
+
+    def __init__(self, path: Path, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock_s = clock_s
+        self._state = file_state(str(path))
+        self._token = read_token(path)
+        self._check_at_s = clock_s() + _CHECK_INTERVAL_S
+
+    def __call__(self) -> str:
+        """Return the token; the last good one while the file cannot be used."""
+        now_s = self._clock_s()
+        if now_s >= self._check_at_s:
+            self._check_at_s = now_s + _CHECK_INTERVAL_S
+            state = file_state(str(self._path))
+            if state != self._state:
+                self._state = state
+                try:
+                    self._token = read_token(self._path)
+                except TokenFileUnusable as error:
+                    logger.warning("token_kept error=%r", str(error))
+        return self._token
 
 
 def read_token(path: Path) -> str:

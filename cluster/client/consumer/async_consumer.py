@@ -22,11 +22,13 @@ from cluster.client.consumer.received import ReceivedMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from cluster.client.consumer.options import ConsumerOptions
     from cluster.client.consumer.queue_reader import QueueReader
     from cluster.client.routing.queue_choice import BrokerQueue
+    from dledger.security.settings import Security
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +56,11 @@ class AsyncConsumer:
         topics: Topics,
         client_id: str,
         options: ConsumerOptions,
+        security: Security = PLAIN,
     ) -> None:
         self.client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
         self._options = options
-        self._connection = BrokerConnection(endpoints, name_servers)
+        self._connection = BrokerConnection(endpoints, name_servers, security)
         self._ready: deque[QueueReader] = deque()
         self._is_ready = asyncio.Event()
         self._failures: deque[RequestFailed] = deque()

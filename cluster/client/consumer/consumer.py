@@ -9,12 +9,14 @@ from cluster.client.consumer.async_consumer import AsyncConsumer, Topics, subscr
 from cluster.client.consumer.options import ConsumerOptions, ConsumerSettings
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.loop_thread import LoopThread
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from cluster.client.consumer.received import ReceivedMessage
     from cluster.client.routing.queue_choice import BrokerQueue
+    from dledger.security.settings import Security
 
 # The blocking consumer fetches this many messages at once, and acknowledges the processed ones at least as often.
 _CHUNK = 256
@@ -42,6 +44,7 @@ class Consumer:
         name_servers: `host:port` of all name servers, instead of `endpoints`.
         group: name of the consumer group.
         topics: names, or a mapping from names to tags expressions: `*`, or `A || B`.
+        security: of all connections, to name servers and brokers: plain, or TLS; and the token of the calls.
         client_id: the consumer's id, unique in the group; empty: a random one.
         options: fields of `ConsumerOptions`.
 
@@ -57,6 +60,7 @@ class Consumer:
         group: str,
         topics: Topics,
         name_servers: Endpoints = "",
+        security: Security = PLAIN,
         client_id: str = "",
         **options: Unpack[ConsumerSettings],
     ) -> None:
@@ -65,6 +69,7 @@ class Consumer:
         self._group = group
         self._subscriptions = subscriptions_of(topics)
         self._client_id = client_id
+        self._security = security
         self._options = ConsumerOptions(**options)
         BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
         self._asyncio_face: AsyncConsumer | None = None
@@ -96,7 +101,13 @@ class Consumer:
 
     def _make(self) -> AsyncConsumer:
         return AsyncConsumer(
-            self._endpoints, self._name_servers, self._group, self._subscriptions, self._client_id, self._options
+            self._endpoints,
+            self._name_servers,
+            self._group,
+            self._subscriptions,
+            self._client_id,
+            self._options,
+            self._security,
         )
 
     async def _opened(self) -> AsyncConsumer:

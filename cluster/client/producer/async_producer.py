@@ -27,6 +27,7 @@ from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_o
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.retry import Backoff
+from dledger.security.settings import PLAIN
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from cluster.client.producer.options import ProducerOptions
     from cluster.client.routing.cache import Routes
+    from dledger.security.settings import Security
 
 _OUTCOMES_KEPT = 16
 
@@ -41,9 +43,11 @@ _OUTCOMES_KEPT = 16
 class AsyncProducer:
     """Sends messages. Created by `async with Producer(...)`; for use by one event loop."""
 
-    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
+    def __init__(
+        self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions, security: Security = PLAIN
+    ) -> None:
         self._options = options
-        self._connection = BrokerConnection(endpoints, name_servers)
+        self._connection = BrokerConnection(endpoints, name_servers, security)
         self._encoder = OutgoingEncoder(options)
         self._faults = FaultAvoidance()
         self._round_robin = RoundRobin()

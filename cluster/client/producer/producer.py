@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.producer.async_producer import AsyncProducer
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.loop_thread import LoopThread
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from cluster.client.outcomes import MessageAppended
+    from dledger.security.settings import Security
 
 
 class Producer:
@@ -30,6 +32,7 @@ class Producer:
         endpoints: `host:port` of nodes of all brokers to use, comma separated or as an iterable; one running node of
             each broker is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
+        security: of all connections, to name servers and brokers: plain, or TLS; and the token of the calls.
         options: see `ProducerOptions`; its fields are also accepted as keyword arguments.
 
     Raises:
@@ -42,10 +45,12 @@ class Producer:
         endpoints: Endpoints = "",
         *,
         name_servers: Endpoints = "",
+        security: Security = PLAIN,
         **options: Unpack[ProducerSettings],
     ) -> None:
         self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
         self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
+        self._security = security
         self._options = ProducerOptions(**options)
         BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
         self._asyncio_face: AsyncProducer | None = None
@@ -54,7 +59,7 @@ class Producer:
     async def __aenter__(self) -> AsyncProducer:
         """Open; return the asyncio interface."""
         assert self._asyncio_face is None, "already open"
-        self._asyncio_face = AsyncProducer(self._endpoints, self._name_servers, self._options)
+        self._asyncio_face = self._make()
         return await self._asyncio_face.__aenter__()
 
     async def __aexit__(self, *_error: object) -> None:
@@ -66,7 +71,7 @@ class Producer:
     def __enter__(self) -> BlockingProducer:
         """Open; return the blocking interface."""
         assert self._blocking_face is None, "already open"
-        self._blocking_face = BlockingProducer(self._endpoints, self._name_servers, self._options)
+        self._blocking_face = BlockingProducer(self._opened)
         return self._blocking_face
 
     def __exit__(self, *_error: object) -> None:
@@ -75,13 +80,23 @@ class Producer:
         face, self._blocking_face = self._blocking_face, None
         face.close()
 
+    def _make(self) -> AsyncProducer:
+        return AsyncProducer(self._endpoints, self._name_servers, self._options, self._security)
+
+    async def _opened(self) -> AsyncProducer:
+        return await self._make().__aenter__()
+
 
 class BlockingProducer:
-    """The blocking interface of the producer. Safe to share between threads; concurrent sends share batches."""
+    """The blocking interface of the producer. Safe to share between threads; concurrent sends share batches.
 
-    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
+    Args:
+        opened: makes and opens the asyncio interface, on the loop that it will run on.
+    """
+
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, AsyncProducer]]) -> None:
         self._thread = LoopThread("producer")
-        self._producer = self._thread.run(_opened(endpoints, name_servers, options))
+        self._producer = self._thread.run(opened())
         self._is_closed = False
 
     def send(
@@ -125,7 +140,3 @@ class BlockingProducer:
             self._thread.run(self._producer.close())
         finally:
             self._thread.close()
-
-
-async def _opened(endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> AsyncProducer:
-    return await AsyncProducer(endpoints, name_servers, options).__aenter__()

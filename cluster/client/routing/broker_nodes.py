@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cluster.protocol.route_table import BrokerRoute
     from cluster.v1.answer_pb2 import Answer
     from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
+    from dledger.security.settings import Security
 
 CALL_TIMEOUT_S = 3.0
 _REACH_TIMEOUT_S = 1.0
@@ -73,12 +74,14 @@ class BrokerNodes:
 
     Args:
         on_lost: called with a broker each time all of its known nodes were tried and none took the request.
+        security: of the connections.
     """
 
-    def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, on_lost: Callable[[str], None] = lambda _: None, security: Security = PLAIN) -> None:
+        self._security = security
         self._on_lost = on_lost
         self._brokers: dict[str, _Broker] = {}
-        self._connections = _connections()
+        self._connections = _connections(security)
 
     def learn(self, routes: Iterable[BrokerRoute]) -> None:
         """Record the nodes and leaders in routes; a leader is ignored unless its term is newer than the known one."""
@@ -214,8 +217,8 @@ class BrokerNodes:
         """Close all connections; pending calls end with CANCELLED."""
         for channel in self._connections.channels():
             await channel.close()
-        self._connections = _connections()
+        self._connections = _connections(self._security)
 
 
-def _connections() -> Connections[grpc.aio.Channel, BrokerServiceAsyncStub]:
-    return Connections(partial(open_aio_channel, security=PLAIN, options=CHANNEL_OPTIONS), BrokerServiceStub)
+def _connections(security: Security) -> Connections[grpc.aio.Channel, BrokerServiceAsyncStub]:
+    return Connections(partial(open_aio_channel, security=security, options=CHANNEL_OPTIONS), BrokerServiceStub)

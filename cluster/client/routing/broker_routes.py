@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from cluster.client.routing.finder import LookedUp, RouteFinder
-from cluster.protocol.errors import Reason, RequestFailed
+from cluster.client.routing.finder import LookedUp, RouteFinder, none_answers
+from cluster.protocol.errors import RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.protocol.wire.routes import routes_of
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
@@ -31,12 +31,11 @@ class BrokerRouteFinder(RouteFinder):
         """Ask all nodes.
 
         Raises:
-            RequestFailed: none answers.
+            RequestFailed: see `none_answers`.
         """
         answers, failures = await self._ask_all(topics)
         if not answers:
-            text = "; ".join(failure.message for failure in failures)
-            raise RequestFailed(Reason.NOT_REACHED, f"no broker answers: {text}")
+            raise none_answers("broker", failures)
         believed = _believed(answers)
         # A topic that the leader of a broker does not know does not exist there; another node may not know it yet.
         unconfirmed = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)

@@ -12,9 +12,11 @@ from cluster.client.routing.broker_routes import BrokerRouteFinder
 from cluster.client.routing.finder import RouteFinder
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import RequestFailed
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from cluster.client.routing.cache import Routes
+    from dledger.security.settings import Security
 
 Endpoints = str | Iterable[str]
 
@@ -31,16 +33,18 @@ class BrokerConnection:
     Args:
         endpoints: `host:port` of nodes of all brokers to use; empty when name servers are given.
         name_servers: `host:port` of all name servers; empty when brokers are given.
+        security: of all connections.
 
     Raises:
         ValueError: both or neither are given, or one is not `host:port`.
     """
 
-    def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, security: Security = PLAIN) -> None:
         if bool(endpoints) == bool(name_servers):
             raise ValueError("expected either endpoints (of brokers) or name_servers, not both")
-        self.finder = RouteFinder(name_servers) if name_servers else BrokerRouteFinder(endpoints)
-        self.nodes = BrokerNodes(self._lost)
+        kind = RouteFinder if name_servers else BrokerRouteFinder
+        self.finder = kind(name_servers or endpoints, security=security)
+        self.nodes = BrokerNodes(self._lost, security)
         self._questions: dict[str, asyncio.Task[Routes]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
 

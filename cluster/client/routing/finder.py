@@ -33,6 +33,8 @@ from dledger.security.settings import PLAIN
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from dledger.security.settings import Security
+
 _CALL_TIMEOUT_S: Final = 3.0
 _CHECK_INTERVAL_S: Final = 1.0
 _TOPICS_PER_CALL: Final = 500
@@ -60,12 +62,16 @@ class RouteFinder:
     Args:
         endpoints: `host:port` of all name servers, comma separated or as an iterable.
         order: random source for the order in which they are asked.
+        security: of the connections.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], order: random.Random | None = None) -> None:
+    def __init__(
+        self, endpoints: str | Iterable[str], order: random.Random | None = None, *, security: Security = PLAIN
+    ) -> None:
+        self._security = security
         self._addresses = list(parse_endpoints(endpoints))
         (order or random.Random()).shuffle(self._addresses)
         self.cache = RouteCache()
@@ -118,9 +124,9 @@ class RouteFinder:
         """Ask name servers one after another until every topic is found.
 
         Raises:
-            RequestFailed: none answers.
+            RequestFailed: see `none_answers`.
         """
-        failures: list[str] = []
+        failures: list[RequestFailed] = []
         routes: dict[str, Routes] = {}
         missing, answers_count, may_lack_topics = topics, 0, True
         waiting = list(self._addresses)
@@ -132,7 +138,7 @@ class RouteFinder:
             try:
                 response = await self._ask(address, missing)
             except RequestFailed as failure:
-                failures.append(failure.message)
+                failures.append(failure)
                 self._ask_last(address)
                 continue
             answers_count += 1
@@ -142,7 +148,7 @@ class RouteFinder:
             if not missing:
                 break
         if not answers_count:
-            raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+            raise none_answers("name server", failures)
         return LookedUp(routes, may_lack_topics)
 
     async def _next(self, waiting: Sequence[str]) -> str:
@@ -156,7 +162,7 @@ class RouteFinder:
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
-            self._channels[address] = open_aio_channel(address, PLAIN, CHANNEL_OPTIONS)
+            self._channels[address] = open_aio_channel(address, self._security, CHANNEL_OPTIONS)
         return self._channels[address]
 
     async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
@@ -181,6 +187,17 @@ class RouteFinder:
                 self._is_failing = True
             else:
                 self._is_failing = self._is_failing and not due
+
+
+def none_answers(what: str, failures: Sequence[RequestFailed]) -> RequestFailed:
+    """Return the failure of a search that no node answers: NOT_REACHED, or that one of them refuses this user.
+
+    A refused user is not worth another attempt: other credentials are needed.
+    """
+    reasons = {each.reason for each in failures}
+    refused = [each for each in (Reason.NOT_AUTHENTICATED, Reason.ACCESS_DENIED) if each in reasons]
+    text = "; ".join(each.message for each in failures)
+    return RequestFailed(refused[0] if refused else Reason.NOT_REACHED, f"no {what} answers: {text}")
 
 
 def _now_ms() -> int:

@@ -15,6 +15,7 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig
 from dledger.config import Address
+from dledger.security.settings import PLAIN
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from store.model.message import UNIQUE_KEY
@@ -24,8 +25,9 @@ from tests.support.waiting import wait_until
 class BrokerThread:
     """Serves the store in `path`; may be ended and begun again. All methods block."""
 
-    def __init__(self, path, name_servers="", **store_settings):
+    def __init__(self, path, name_servers="", security=PLAIN, **store_settings):
         self.path = path
+        self.security = security
         self.name_servers = name_servers
         self.address = Address("127.0.0.1", choose_ports(1, None)[0])
         self.endpoints = str(self.address)
@@ -66,6 +68,10 @@ class BrokerThread:
             return await getattr(self._stub, method)(request)
 
         return self._thread.run(ask())
+
+    def change(self, command):
+        """Apply a command to the state of the broker."""
+        self._thread.run(self.broker.core.change(command))
 
     def wait_dispatched(self):
         """Wait until queues and index hold all messages; without a waiting reader that takes 0.1 s."""
@@ -109,7 +115,13 @@ class BrokerThread:
         self.replica = StandaloneReplica.open(OsFiles(), config)
         try:
             async with (
-                Broker(self.replica, BrokerOptions("b"), self.address, name_servers=self.name_servers),
+                Broker(
+                    self.replica,
+                    BrokerOptions("b"),
+                    self.address,
+                    name_servers=self.name_servers,
+                    security=self.security,
+                ) as self.broker,
                 grpc.aio.insecure_channel(str(self.address)) as channel,
             ):
                 self._stub = broker_pb2_grpc.BrokerServiceStub(channel)

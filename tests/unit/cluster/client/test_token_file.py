@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.client.token_file import TokenFileUnusable, read_token, write_token
+from cluster.client.token_file import TokenFile, TokenFileUnusable, read_token, write_token
+from dledger.security.settings import Plain, Tls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +33,21 @@ def test_a_token_that_cannot_be_kept_is_left_nowhere(tmp_path: Path) -> None:
         write_token(tmp_path / "token", TOKEN)
 
     assert [tmp_path / "token"] == list(tmp_path.iterdir())
+
+
+def test_client_uses_a_renewed_token_and_keeps_the_last_good_one(tmp_path: Path) -> None:
+    file, now_s = tmp_path / "token", [0.0]
+    write_token(file, TOKEN)
+    token = TokenFile(file, lambda: now_s[0])
+
+    write_token(file, "dls1_renewed")
+    assert token() == TOKEN
+    now_s[0] = 1.0
+    assert token() == "dls1_renewed"
+    file.unlink()
+    now_s[0] = 2.0
+    assert token() == "dls1_renewed"
+    assert "dls1" not in repr(Plain(token)) + repr(Tls(token=token))
 
 
 def test_a_longer_file_is_no_token(tmp_path: Path) -> None:
