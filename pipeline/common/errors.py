@@ -212,6 +212,16 @@ class ForeignCheckpoint(PipelineError):
         super().__init__("checkpoint", expected, found, remedy)
 
 
+class SecurityUnusable(PipelineError):
+    """A file of certificates or a token, which the environment of this process names, cannot be used."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(
+            "DLEDGER_TLS_CA, _CERT, _KEY and DLEDGER_TOKEN_FILE", "files that this process can use", found,
+            "They are read by the driver and by each executor (spark.executorEnv)",
+        )  # fmt: skip
+
+
 class BrokerUnreachable(PipelineError):
     """No node of a broker answered in time.
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from cluster.client.routing.broker_nodes import BrokerNodes
     from cluster.client.routing.queue_choice import BrokerQueue
+    from dledger.security.settings import Security
 
 _TIMEOUT_S: Final = 30.0
 _QUESTIONS_MAX: Final = 64
@@ -44,11 +45,11 @@ class StoredRows:
     """Asks the brokers of a writer what they hold; for use by the writer's event loop, `async with`.
 
     Args:
-        endpoints, name_servers: see `cluster.client.producer.producer.Producer`.
+        endpoints, name_servers, security: see `cluster.client.producer.producer.Producer`.
     """
 
-    def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:
-        self._connection = BrokerConnection(endpoints, name_servers)
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, security: Security) -> None:
+        self._connection = BrokerConnection(endpoints, name_servers, security)
         self._is_cut_alike = True
 
     async def __aenter__(self) -> Self:

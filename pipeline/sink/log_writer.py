@@ -34,6 +34,7 @@ from cluster.client.producer.options import ProducerOptions
 from cluster.client.routing.queue_choice import BrokerQueue, queue_of_key
 from cluster.process.loop_thread import LoopThread
 from cluster.protocol.errors import RequestFailed
+from pipeline.common.broker_security import broker_security
 from pipeline.common.errors import PipelineError
 from pipeline.sink.log_resume import StoredRows
 from pipeline.sink.log_rows import OutgoingRow, RowEncoder, UnfitFrame, unique_key_head
@@ -217,10 +218,11 @@ class LogWriter:
             queue_size_bytes_max=2 * _UNDER_WAY_SIZE_BYTES,
             is_unknown_retried=True,
         )
+        security = broker_security()
         if target.is_exactly_once:
-            stored = StoredRows(target.endpoints, target.name_servers)
+            stored = StoredRows(target.endpoints, target.name_servers, security)
             self._stored = await self._stack.enter_async_context(stored)
-        producer = AsyncProducer(target.endpoints, target.name_servers, options)
+        producer = AsyncProducer(target.endpoints, target.name_servers, options, security)
         return await self._stack.enter_async_context(producer)
 
     def __enter__(self) -> Self:

@@ -18,7 +18,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import Backoff
 from dledger.security.channels import open_channel
-from dledger.security.settings import PLAIN
+from pipeline.common.broker_security import broker_security
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
 from pipeline.source.broker_range import PATIENCE_S
 
@@ -64,6 +64,9 @@ class BrokerConnections:
         endpoints: `host:port` of the nodes, with commas.
         patience_s: how long they are asked in turn before it is an error.
 
+    Raises:
+        SecurityUnusable: a file that the environment names cannot be used.
+
     Attributes:
         addresses: of the nodes; the one that answered last comes first.
     """
@@ -75,13 +78,14 @@ class BrokerConnections:
         self._stubs: dict[str, Any] = {}
         self._channels: list[grpc.Channel] = []
         self._process_id = os.getpid()
+        self._security = broker_security()
 
     def stub(self, address: str) -> Any:
         """Return the way to call a node."""
         if os.getpid() != self._process_id:
             self._channels, self._stubs, self._process_id = [], {}, os.getpid()
         if address not in self._stubs:
-            channel = open_channel(address, PLAIN, (*CHANNEL_OPTIONS, *_KEEPALIVE))
+            channel = open_channel(address, self._security, (*CHANNEL_OPTIONS, *_KEEPALIVE))
             self._channels.append(channel)
             self._stubs[address] = BrokerServiceStub(channel)
         return self._stubs[address]
