@@ -70,10 +70,7 @@ def add_context_option(command: Any) -> Any:
         for each in of_group.values():
             add_context_option(each)
     elif command.name not in _SERVING and any(each.envvar in _PLACES for each in command.params):
-        command.params.append(_context_option())
-        # Commands for messages do not support TLS yet.
-        if any(each.envvar == "DLEDGER_ENDPOINTS" for each in command.params):
-            command.params.extend(tls_options())
+        command.params += [_context_option(), *tls_options()]
     return command
 
 
@@ -157,18 +154,12 @@ def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group
         if not endpoints.startswith(_BY_NAME_SERVERS):
             return [LogNodes(endpoints, group, security_of(context))]
         name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
-    _refuse_tls(context)
-    found = brokers_of(name_servers)
+    found = brokers_of(name_servers, security_of(context))
     chosen = [each for each in found if group in (each.group, DEFAULT_GROUP)]
     if not chosen:
         names = ", ".join(each.group for each in found)
         fail(f"the name servers {name_servers} have no broker {group}: they know {names}", EXIT_USAGE)
     return chosen
-
-
-def _refuse_tls(context: typer.Context) -> None:
-    if security_of(context) != PLAIN:
-        fail("name servers do not support TLS yet: use --endpoints, or omit --tls-ca", EXIT_USAGE)
 
 
 def winner(context: typer.Context, *names: str) -> str:
@@ -214,9 +205,8 @@ def log_nodes(context: typer.Context, endpoints: str, group: str) -> LogNodes:
     """
     if not endpoints.startswith(_BY_NAME_SERVERS):
         return LogNodes(endpoints, group, security_of(context))
-    _refuse_tls(context)
     name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
-    brokers = brokers_of(name_servers)
+    brokers = brokers_of(name_servers, security_of(context))
     by_name = {broker.group: broker for broker in brokers}
     if group not in by_name and not (group == DEFAULT_GROUP and len(brokers) == 1):
         names = ", ".join(by_name)
@@ -224,16 +214,16 @@ def log_nodes(context: typer.Context, endpoints: str, group: str) -> LogNodes:
     return by_name.get(group, brokers[0])
 
 
-def brokers_of(name_servers: str) -> list[LogNodes]:
+def brokers_of(name_servers: str, security: Security) -> list[LogNodes]:
     """Return the nodes of each broker of the name servers, ordered by name; end the command if there is none."""
     from cluster.cli.targets import registered_brokers
     from cluster.protocol.errors import RequestFailed
     from dledger.client.endpoints import parse_endpoints
 
     try:
-        found = registered_brokers(parse_endpoints(name_servers))
+        found = registered_brokers(parse_endpoints(name_servers), security)
     except ValueError as error:
         fail(f"--name-servers: {error}", EXIT_USAGE)
     except RequestFailed as failure:
         fail(f"{failure.message}. Set them with --name-servers, DLEDGER_NAME_SERVERS or a context")
-    return [LogNodes(",".join(node.address for node in each.nodes), each.broker) for each in found]
+    return [LogNodes(",".join(node.address for node in each.nodes), each.broker, security) for each in found]

@@ -32,6 +32,8 @@ SIZE_BYTES_MAX: Final = 256 << 10
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _HEADER: Final = re.compile(r"\s*\[\s*contexts\s*\.\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*\]")
+# Settings that name files.
+FILES: Final = ("tls_ca", "tls_cert", "tls_key", "token_file")
 _PLACES: Final = ("endpoints", "name_servers")
 _TEXT_MAX: Final = 4096
 _FILE_MODE: Final = 0o600
@@ -55,6 +57,8 @@ class Context:
         name_servers: `host:port` of all name servers, comma separated; empty with endpoints.
         group: the replication group, or the broker's name; empty: not set.
         tls_ca, tls_cert, tls_key: absolute paths of the files that `--tls-ca`, `--tls-cert` and `--tls-key` name.
+        tls_server_name: of `--tls-server-name`.
+        token_file: absolute path of the file that `--token-file` names.
         description: free text.
     """
 
@@ -65,6 +69,8 @@ class Context:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    tls_server_name: str = ""
+    token_file: str = ""
     description: str = ""
 
     def settings(self) -> dict[str, str]:
@@ -270,10 +276,8 @@ def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
     for key, value in context.settings().items():
         if len(value) > _TEXT_MAX or not value.isprintable():
             raise ContextError(f"{place_of(key)}{key}: expected at most {_TEXT_MAX} printable characters")
-        if key.startswith("tls_") and not Path(value).is_absolute():
+        if key in FILES and not Path(value).is_absolute():
             raise ContextError(f"{place_of(key)}{key}: expected an absolute path, found {value!r}")
-        if key.startswith("tls_") and context.name_servers:
-            raise ContextError(f"{place_of(key)}{key}: name servers do not support TLS yet; set endpoints instead")
     from dledger.client.endpoints import parse_endpoints
 
     try:

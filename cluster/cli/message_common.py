@@ -13,6 +13,7 @@ import typer
 
 from cluster.cli.client_target import are_typed, winner
 from cluster.cli.common import EXIT_USAGE, BodyFormat, fail
+from cluster.cli.tls import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,8 @@ def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterat
         name_servers = ""
     else:
         broker = ""
-    with _reported_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
+    security = security_of(context)
+    with _reported_failures(), Targets(broker, name_servers, _TIMEOUT_S, security) as targets:
         yield targets
 
 

@@ -13,7 +13,6 @@ from cluster.client.broker_calls import BrokerCalls
 from cluster.client.name_server_calls import ask_each, list_brokers
 from cluster.client.routing.finder import RouteFinder
 from cluster.client.routing.queue_choice import readable_queues, writable_queues
-from cluster.client.token_file import token_of_environment
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.routes import routes_of
 from cluster.v1 import broker_pb2 as pb
@@ -21,12 +20,14 @@ from cluster.v1.nameserver_pb2 import RouteRequest
 from dledger import event_loop
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.reaching import PATIENCE_S
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from cluster.client.routing.cache import Routes
     from cluster.v1.nameserver_pb2 import RegisteredBroker
+    from dledger.security.settings import Security
 
 Answer = TypeVar("Answer")
 
@@ -55,21 +56,21 @@ class Targets:
         brokers: `host:port` of nodes of one broker, comma separated; empty when name servers are given.
         name_servers: `host:port` of all name servers, comma separated; empty when a broker is given.
         timeout_s: timeout of each call to a broker.
+        security: of all connections.
 
     Raises:
-        ValueError: an address is not `host:port`; or the token file that the environment names cannot be used.
+        ValueError: an address is not `host:port`.
     """
 
-    def __init__(self, brokers: str, name_servers: str, timeout_s: float) -> None:
+    def __init__(self, brokers: str, name_servers: str, timeout_s: float, security: Security = PLAIN) -> None:
         self._timeout_s = timeout_s
         self._name_servers = tuple(parse_endpoints(name_servers)) if name_servers else ()
         self._stack = ExitStack()
-        self._token = token_of_environment()
+        self._security = security
         self._targets: dict[str, BrokerTarget] = {}
         if not name_servers:
-            self._targets[""] = BrokerTarget(
-                "", self._stack.enter_context(BrokerCalls(brokers, timeout_s, self._token))
-            )
+            calls = BrokerCalls(brokers, timeout_s, security=security)
+            self._targets[""] = BrokerTarget("", self._stack.enter_context(calls))
 
     def __enter__(self) -> Self:
         """Return itself; connections are opened at the first call."""
@@ -128,7 +129,7 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in known]
 
     def _registered(self) -> list[RegisteredBroker]:
-        return registered_brokers(self._name_servers)
+        return registered_brokers(self._name_servers, self._security)
 
     def queues(self, topic: str, *, is_write: bool) -> list[tuple[BrokerTarget, int]]:
         """Return the writable or the readable queues of a topic, grouped by broker.
@@ -179,23 +180,24 @@ class Targets:
         return found
 
     async def _routes(self, topic: str) -> Routes:
-        async with RouteFinder(self._name_servers) as finder:
+        async with RouteFinder(self._name_servers, security=self._security) as finder:
             return await finder.find(topic)
 
     def _target(self, broker: str, nodes: Iterable[_Node]) -> BrokerTarget:
         if broker not in self._targets:
-            calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s, self._token)
+            addresses = ",".join(node.address for node in nodes)
+            calls = BrokerCalls(addresses, self._timeout_s, security=self._security)
             self._targets[broker] = BrokerTarget(broker, self._stack.enter_context(calls))
         return self._targets[broker]
 
 
-def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
+def registered_brokers(name_servers: Sequence[str], security: Security) -> list[RegisteredBroker]:
     """Return the brokers registered with name servers, at least one, in order of their names.
 
     Raises:
         RequestFailed: no name server answers, or none knows a broker.
     """
-    answers = ask_each(name_servers, list_brokers, PATIENCE_S).values()
+    answers = ask_each(name_servers, list_brokers, PATIENCE_S, security=security).values()
     failures = [answer for answer in answers if isinstance(answer, str)]
     answered = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
     # If several name servers have a broker, the one with the newest leader is used.

@@ -50,7 +50,9 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_TLS_CA",
         "DLEDGER_TLS_CERT",
         "DLEDGER_TLS_KEY",
+        "DLEDGER_TLS_SERVER_NAME",
         "DLEDGER_TOKEN_FILE",
+        "DLEDGER_TOKEN_OVER_PLAIN",
     }
 )
 _EXPECTED = {

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from cluster.cli.common import EXIT_USAGE, fail, help_of, notes
 from cluster.cli.rows import show_table
+from cluster.cli.tls import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,7 @@ brokers_app = typer.Typer(
 
 
 def list_brokers(
+    context: typer.Context,
     name_servers: NameServers = _DEFAULT,
     *,
     as_json: Annotated[
@@ -64,7 +66,7 @@ def list_brokers(
     """
     from cluster.client import name_server_calls
 
-    answers = _ask_all(name_servers, name_server_calls.list_brokers)
+    answers = _ask_all(context, name_servers, name_server_calls.list_brokers)
     found = {address: answer.brokers for address, answer in answers.items() if not isinstance(answer, str)}
     if as_json:
         for address, brokers in found.items():
@@ -78,7 +80,7 @@ def list_brokers(
         fail("the name servers do not agree; a recent change reaches all of them within 30 s")
 
 
-def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
+def drain(context: typer.Context, broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
     """Stop clients from sending messages to a broker.
 
     Clients still read from it. The setting outlasts restarts of the broker, but not those of a name server. `restore`
@@ -88,19 +90,19 @@ def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
         dledger brokers drain broker-a
         dledger brokers list                  puts: no
     """
-    _set_writable(broker, name_servers, is_writable=False)
+    _set_writable(context, broker, name_servers, is_writable=False)
 
 
-def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
+def restore(context: typer.Context, broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
     """Make a drained broker accept messages again.
 
     Examples:
         dledger brokers restore broker-a
     """
-    _set_writable(broker, name_servers, is_writable=True)
+    _set_writable(context, broker, name_servers, is_writable=True)
 
 
-def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
+def _set_writable(context: typer.Context, broker: str, name_servers: str, *, is_writable: bool) -> None:
     from cluster.client.name_server_calls import TIMEOUT_S
     from cluster.protocol.wire.answers import check_answer
     from cluster.v1.nameserver_pb2 import SetWritableRequest
@@ -111,14 +113,16 @@ def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
         check_answer(response.answer)
         return response.topics_count
 
-    answers = _ask_all(name_servers, ask)
+    answers = _ask_all(context, name_servers, ask)
     for address, answer in answers.items():
         if not isinstance(answer, str):
             notes.print(f"{address}: clients may write to {answer} topics of {escape(broker)}", highlight=False)
     _fail_on_silence(answers)
 
 
-def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict[str, Answer | str]:
+def _ask_all(
+    context: typer.Context, name_servers: str, ask: Callable[[NameServerStub], Answer]
+) -> dict[str, Answer | str]:
     """Ask each name server; return its answer, or the text of its failure."""
     from cluster.client.name_server_calls import ask_each
     from dledger.client.endpoints import parse_endpoints
@@ -127,7 +131,7 @@ def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict
         addresses = parse_endpoints(name_servers)
     except ValueError as error:
         fail(f"--name-servers: {error}", EXIT_USAGE)
-    return ask_each(addresses, ask)
+    return ask_each(addresses, ask, security=security_of(context))
 
 
 def _fail_on_silence(answers: dict[str, Answer | str]) -> None:

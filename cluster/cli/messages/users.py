@@ -12,6 +12,7 @@ from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_
 from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
 from cluster.cli.rows import AsJson, print_rows
+from cluster.cli.tls import ignore_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ user_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Create, list and delete users of brokers; log in. Commands authenticate with the token in the file that "
-    "DLEDGER_TOKEN_FILE names.",
+    "--token-file or DLEDGER_TOKEN_FILE names.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user: letters, digits and _ . @ -")]
@@ -80,26 +81,14 @@ def login(
         dledger user login admin ~/.dledger-token
         export DLEDGER_TOKEN_FILE=~/.dledger-token
     """
-    import secrets
-
+    from cluster.client.login import log_in
     from cluster.client.token_file import write_token
-    from cluster.v1 import access_pb2 as pb
-    from dledger.authentication.scram import ScramClient, ServerRefused
-    from dledger.authentication.verifier import IllegalCredential
 
     # Log in without the current token, which may have expired.
-    os.environ.pop("DLEDGER_TOKEN_FILE", None)
+    ignore_token(context)
     password = _asked(f"Password of {name}")
     with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
-        try:
-            scram = ScramClient(name, password, secrets.token_urlsafe(24))
-            begun = _ask(target.calls, "StartLogin", pb.StartLoginRequest(client_first=scram.first))
-            final = scram.final(begun.server_first)
-            ended = _ask(target.calls, "FinishLogin", pb.FinishLoginRequest(client_final=final))
-            scram.check(ended.server_final)
-        except (ServerRefused, IllegalCredential) as error:
-            fail(str(error))
-        write_token(file, ended.token)
+        write_token(file, log_in(target.calls, name, password).token)
     notes.print(f"logged in as {name}: {file} has the token", highlight=False, soft_wrap=True)
 
 

@@ -12,6 +12,7 @@ import typer
 from cluster.cli.client_target import SETTINGS, complete_names
 from cluster.cli.common import EXIT_USAGE, fail, help_of, notes
 from cluster.cli.contexts import (
+    FILES,
     NAME_VARIABLE,
     Context,
     ContextError,
@@ -62,6 +63,8 @@ def list_contexts(*, as_json: AsJson = False) -> None:
             "tls_ca": each.tls_ca or None,
             "tls_cert": each.tls_cert or None,
             "tls_key": each.tls_key or None,
+            "tls_server_name": each.tls_server_name or None,
+            "token_file": each.token_file or None,
             "description": each.description or None,
         }
         for each in known.by_name.values()
@@ -133,13 +136,19 @@ def add_context(
     group: Annotated[
         str, typer.Option("--group", "-g", help="The replication group; for nodes of a broker, the broker's name.")
     ] = "",
+    *,
     tls_ca: Annotated[
         Path | None, typer.Option("--tls-ca", metavar="FILE", help="Use TLS, with this authority of the nodes.")
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Client certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key.")] = None,
+    tls_server_name: Annotated[
+        str, typer.Option("--tls-server-name", metavar="NAME", help="The name in certificates of nodes.")
+    ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="The token to send; `dledger user login`.")
+    ] = None,
     description: Annotated[str, typer.Option("--description", "-d", metavar="TEXT", help="A line of free text.")] = "",
-    *,
     use: Annotated[bool, typer.Option("--use", help="Also make it the current context.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an existing context.")] = False,
 ) -> None:
@@ -152,12 +161,11 @@ def add_context(
         dledger context add prod --name-servers 10.0.0.5:9876,10.0.0.6:9876 --use
         dledger context add audit --endpoints 10.0.1.7:20921,10.0.1.8:20921 --group audit
     """
-    tls = {
-        setting: str(path.absolute())
-        for setting, path in (("tls_ca", tls_ca), ("tls_cert", tls_cert), ("tls_key", tls_key))
-        if path is not None
-    }
-    context = Context(name, endpoints, name_servers, group, description=description, **tls)
+    paths = zip(FILES, (tls_ca, tls_cert, tls_key, token_file), strict=True)
+    files = {setting: str(path.absolute()) for setting, path in paths if path is not None}
+    context = Context(
+        name, endpoints, name_servers, group, tls_server_name=tls_server_name, description=description, **files
+    )
     with _reported_errors():
         check_context(context)
         with changed_contexts() as changes:

@@ -125,7 +125,7 @@ def test_typed_options_win_over_a_typed_context_that_over_the_environment_and_th
 
 def test_name_servers_of_a_context_find_the_nodes_of_a_broker(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [LogNodes(A, "broker-a"), LogNodes(B, "broker-b")]
-    monkeypatch.setattr(client_target, "brokers_of", lambda name_servers: known if name_servers == C else [])
+    monkeypatch.setattr(client_target, "brokers_of", lambda name_servers, _security: known if name_servers == C else [])
 
     assert file is not None
     given, context = client_target._BY_NAME_SERVERS + C, typer.Context(get_command(app))

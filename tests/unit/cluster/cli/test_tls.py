@@ -1,4 +1,4 @@
-"""`--tls-ca`, `--tls-cert`, `--tls-key`: where they come from, and what is refused."""
+"""`--tls-ca` and its like, and `--token-file`: where they come from, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from cluster.cli import targets
 from cluster.cli.app import app
 from cluster.cli.client_target import SETTINGS, LogNodes
 from cluster.cli.nodes import status as cli_status
-from dledger.security.settings import PLAIN, Security, Tls
+from cluster.client import name_server_calls
+from cluster.client.token_file import write_token
+from dledger.security.settings import PLAIN, Plain, Security, Tls
 from tests.support.certificates import new_authority, tls_of, user_pair
 
 OURS = new_authority()
@@ -89,12 +92,46 @@ def test_files_that_cannot_be_used_are_named(text: str, arguments: tuple[str, ..
         assert text in done.output
 
 
-def test_name_servers_and_tls_are_refused_together() -> None:
-    for command in (("status",), ("top", "--once")):
-        done = dledger(*command, "--name-servers", ENDPOINT, "--tls-ca", "ca")
+@pytest.mark.parametrize("command", [("status",), ("top", "--once"), ("topic", "list"), ("brokers", "list"), ("tail",)])
+def test_name_servers_and_the_brokers_that_they_know_are_dialed_with_the_same_security(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Security] = []
 
-        assert done.exit_code == 2
-        assert "name servers do not support TLS yet" in done.output
+    def ask_each(_addresses: object, _ask: object, *_patience: object, security: Security) -> dict[str, str]:
+        found.append(security)
+        return {ENDPOINT: "enough"}
+
+    monkeypatch.setattr(targets, "ask_each", ask_each)
+    monkeypatch.setattr(name_server_calls, "ask_each", ask_each)
+    dledger(
+        "context", "add", "x", "--name-servers", ENDPOINT, "--tls-ca", "ca", "--tls-cert", "cert", "--tls-key", "key"
+    )
+
+    assert "enough" in dledger(*command, "--context", "x").output
+    assert found == [ALICE]
+
+
+def test_token_is_read_from_a_file_and_only_sent_over_plain_connections_when_asked_for(
+    used: list[Security], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        write_token(folder / name, f"dla1_{name}")
+    assert dledger("context", "add", "x", "-e", ENDPOINT, "--token-file", "one", "--use").exit_code == 0
+
+    dledger("status")
+    monkeypatch.setenv("DLEDGER_TOKEN_FILE", "two")
+    dledger("status")
+    dledger("status", "--token-over-plain")
+    dledger("status", "--tls-ca", "ca", "--tls-server-name", "db0")
+
+    assert [each.token and each.token() for each in used] == ["dla1_one", "dla1_two", "dla1_two", "dla1_two"]
+    assert [isinstance(each, Plain) and each.is_token_exposed for each in used] == [False, False, True, False]
+    assert [isinstance(each, Tls) and each.server_name for each in used] == [False, False, False, "db0"]
+    (folder / "two").chmod(0o644)
+    for command in ("status", "tail"):
+        assert "expected a regular file that only its owner may read" in dledger(command, "-e", ENDPOINT).output
+    assert "only its owner" in dledger("topic", "list", "--broker", ENDPOINT).output
 
 
 def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
@@ -102,7 +139,5 @@ def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
     file = folder / "xdg" / "dledger" / "contexts.toml"
     assert f'tls_ca = "{folder / "ca"}"' in file.read_text()
 
-    refused = dledger("context", "add", "y", "--name-servers", ENDPOINT, "--tls-ca", "ca")
-    assert "name servers do not support TLS yet" in refused.output
     file.write_text(f'[contexts.x]\nendpoints = "{ENDPOINT}"\ntls_ca = "ca"\n')
     assert "line 3: tls_ca: expected an absolute path" in dledger("status", "--context", "x").output
