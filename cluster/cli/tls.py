@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.main import get_command
 
-from cluster.cli.common import fail
+from cluster.cli.common import EXIT_USAGE, fail
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -57,7 +57,10 @@ def _made() -> tuple[Any, ...]:
     def _command(
         *,
         _tls_ca: Annotated[
-            str, _option("--tls-ca", "DLEDGER_TLS_CA", "FILE", "Connect with TLS, and trust certificates of this authority.")
+            str,
+            _option(
+                "--tls-ca", "DLEDGER_TLS_CA", "FILE", "Connect with TLS, and trust certificates of this authority."
+            ),
         ] = "",
         _tls_cert: Annotated[
             str, _option("--tls-cert", "DLEDGER_TLS_CERT", "FILE", "Certificate to show; `dledger certs client`.")
@@ -102,4 +105,4 @@ def security_of(context: typer.Context) -> Security:
     except CertificateFault as fault:
         fail(str(fault))
     except ValueError as error:
-        fail(str(error))
+        fail(str(error), EXIT_USAGE)

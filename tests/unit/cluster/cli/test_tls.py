@@ -130,7 +130,7 @@ def test_token_is_read_from_a_file_and_only_sent_over_plain_connections_when_ask
     assert [isinstance(each, Tls) and each.server_name for each in used] == [False, False, False, "db0"]
     (folder / "two").chmod(0o644)
     for command in ("status", "tail"):
-        assert "expected a regular file that only its owner may read" in dledger(command, "-e", ENDPOINT).output
+        assert "only its owner may read it" in dledger(command, "-e", ENDPOINT).output
     assert "only its owner" in dledger("topic", "list", "--broker", ENDPOINT).output
 
 
