@@ -32,7 +32,7 @@ _RETRY_S: Final = 30.0
 logger = logging.getLogger(__name__)
 
 
-class Session(NamedTuple):
+class LoginResult(NamedTuple):
     """The result of a login.
 
     Attributes:
@@ -44,7 +44,7 @@ class Session(NamedTuple):
     expires_s: int
 
 
-def log_in(calls: BrokerCalls, user: str, password: str) -> Session:
+def log_in(calls: BrokerCalls, user: str, password: str) -> LoginResult:
     """Log in to a broker.
 
     Args:
@@ -66,7 +66,7 @@ def log_in(calls: BrokerCalls, user: str, password: str) -> Session:
         raise RequestFailed(Reason.NOT_AUTHENTICATED, str(error)) from error
     except IllegalCredential as error:
         raise ValueError(str(error)) from error
-    return Session(ended.token, ended.expires_s)
+    return LoginResult(ended.token, ended.expires_s)
 
 
 class LoggedIn:
@@ -105,7 +105,7 @@ class LoggedIn:
         self._password = password
         self._of_login = security
         self._clock_s = clock_s
-        self._session = Session("", 0)
+        self._session = LoginResult("", 0)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name=f"login-{user}", daemon=True)
         self.security = replace(security, token=lambda: self._session.token)
@@ -121,7 +121,7 @@ class LoggedIn:
         self._ended.set()
         self._thread.join()
 
-    def _log_in(self) -> Session:
+    def _log_in(self) -> LoginResult:
         with BrokerCalls(self._endpoints, _TIMEOUT_S, security=self._of_login) as calls:
             return log_in(calls, self._user, self._password)
 

@@ -1,6 +1,6 @@
 """Files with one session or API token: mode 0600, one line.
 
-Clients are told the name of a file. The token itself is never passed in the environment, which child processes and
+A client gets the path of the file. The token itself is never passed in the environment, which child processes and
 `/proc` expose, nor on a command line.
 """
 

@@ -13,7 +13,7 @@ from cluster.access.model import Action, Policy, resource_of
 from cluster.access.users import ApiToken, UserSettings
 from cluster.client import login
 from cluster.client.broker_calls import BrokerCalls
-from cluster.client.login import LoggedIn, Session
+from cluster.client.login import LoggedIn, LoginResult
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.access_commands import AddApiToken, SetTokenKey, SetUser
 from cluster.state.commands import SetTopic
@@ -54,7 +54,7 @@ def self_signed(name: str) -> Tls:
 
 @contextmanager
 def closed_broker(path: Path, security: Security) -> Iterator[BrokerThread]:
-    """Run a broker with an administrator, alice, who may send and receive, and mallory, who may do nothing."""
+    """Run a broker with three users: an administrator, alice with rights to send and receive, mallory without any."""
     broker = BrokerThread(path, security=security)
     broker.start()
     try:
@@ -110,7 +110,7 @@ def test_user_with_rights_sends_and_receives(tmp_path: Path, server: Security, c
         assert send_and_receive(broker.endpoints, client) == b"a message"
 
 
-# What a client that is refused by TLS sees depends on who notices first.
+# A client that is refused by TLS sees different errors, depending on the side that ends the connection.
 NO_CONNECTION = "not reachable|accepts no connection|may require TLS|certificate is refused|does not use TLS"
 BAD_CLIENTS: dict[str, tuple[Security, dict[str, tuple[Security, str]]]] = {
     "TLS": (
@@ -180,10 +180,10 @@ def test_login_gives_a_token_that_is_renewed_while_the_program_runs(
 ) -> None:
     """Goal: the password is used once for each renewal, and connections stay. Method: half-lives of milliseconds."""
     monkeypatch.setattr(login, "_RETRY_S", 0.01)
-    sessions: list[Session] = []
+    sessions: list[LoginResult] = []
     log_in = login.log_in
 
-    def kept(*arguments: Any) -> Session:
+    def kept(*arguments: Any) -> LoginResult:
         sessions.append(log_in(*arguments)._replace(expires_s=0))
         if len(sessions) == 2:
             raise RequestFailed("ANSWER_LOST", "a renewal that fails")
