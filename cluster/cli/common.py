@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 import typer
 from rich.console import Console
 
+from cluster.config.exposure import HOW_TO_LISTEN, exposure_of, is_loopback
 from dledger.errors import DLedgerError
 from store.fs.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from dledger.config import Address
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -49,6 +52,12 @@ class BodyFormat(StrEnum):
     JSONL = "jsonl"
 
 
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Listen without TLS also where other machines can connect: all of them are trusted."
+    ),
+]
 Endpoints = Annotated[
     str,
     typer.Option(
@@ -121,3 +130,18 @@ def help_if_unreachable(error: str, endpoints: str) -> str:
         f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Set them with "
         "--endpoints, DLEDGER_ENDPOINTS or a context (`dledger context`); `dledger status` shows every node's state."
     )
+
+
+def check_exposure(option: str, address: Address, *, is_insecure: bool) -> None:
+    """End the command if other machines can reach a plain port and this is not meant; else print a note about it.
+
+    Args:
+        option: which names the address.
+        address: where the process would listen.
+        is_insecure: `--insecure` was given.
+    """
+    if is_loopback(address):
+        return
+    if not is_insecure:
+        fail(f"{option}: {exposure_of(address)}: {HOW_TO_LISTEN}", EXIT_USAGE)
+    print_note(exposure_of(address))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from cluster.config.exposure import HOW_TO_LISTEN, exposed_ports
 from dledger.config import MEMBERS_MAX
 
 if TYPE_CHECKING:
@@ -123,6 +124,12 @@ def _secret_has_file(options: ServerOptions) -> Iterator[tuple[str, str]]:
         yield "peer_secret_file", "must be set for a secret between nodes; `dledger certs secret` makes the file"
 
 
+def _exposed_ports_are_meant(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    for port in exposed_ports(options):
+        if options.insecure == "none" or (options.insecure == "metrics" and port.option != "metrics_address"):
+            yield port.option, f"{port}: {port.remedy}, or {HOW_TO_LISTEN}"
+
+
 def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.peer_security_also == options.peer_security:
         expected = f"expected none, or another value than peer_security ({options.peer_security})"
@@ -161,6 +168,21 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         _tls_has_files,
     ),
     (frozenset({"peer_security", "peer_security_also"}), _kinds_of_peers_differ),
+    (
+        frozenset(
+            {
+                "self_id",
+                "peers",
+                "client_address",
+                "metrics_address",
+                "client_tls",
+                "peer_security",
+                "peer_security_also",
+                "insecure",
+            }
+        ),
+        _exposed_ports_are_meant,
+    ),
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "name_servers"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),

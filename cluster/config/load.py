@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
+from cluster.config.exposure import ExposedPort, exposed_ports
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
@@ -145,6 +146,7 @@ class ServerConfig:
         peer_kinds: accepted kinds of connections with other nodes, the preferred one first.
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
+        exposed_ports: plain ports that other machines can reach; the settings allow them.
     """
 
     node: NodeConfig
@@ -156,6 +158,7 @@ class ServerConfig:
     peer_kinds: tuple[PeerKind, ...] = (PeerKind.PLAIN,)
     peer_certificates: CertificateFiles | None = None
     peer_secret_file: str = ""
+    exposed_ports: tuple[ExposedPort, ...] = ()
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -296,6 +299,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         peer_kinds=tuple(peer_kinds),
         peer_certificates=replace(files, authority=options.tls_authority_file) if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
+        exposed_ports=exposed_ports(options),
     )
 
 

@@ -59,8 +59,8 @@ class NodeOptions(BaseModel):
     )
     client_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20921),
-        description="Address at which clients reach this node over gRPC. There is no authentication: use loopback or a "
-        "network that you trust.",
+        description="Address at which clients reach this node over gRPC. If other machines can reach it, it needs "
+        "client_tls, or insecure.",
     )
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20931),
@@ -71,6 +71,11 @@ class NodeOptions(BaseModel):
         description="TLS on client_address. off: plain connections. on: this node presents a certificate. mutual: "
         "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. Not "
         "possible with name_servers yet.",
+    )
+    insecure: Literal["none", "metrics", "all"] = Field(
+        default="none",
+        description="Which ports may be plain on an address that other machines can reach. none: the node refuses to "
+        "start. metrics: metrics_address. all, or --insecure: every port, for a network in which all are trusted.",
     )
     peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",

@@ -45,6 +45,8 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
     Raises:
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
+    for port in config.exposed_ports:
+        logger.warning("insecure_port option=%s address=%s", port.option, port.address)
     used: dict[str, Credentials] = {}
     if config.client_certificates is not None:
         used["clients"] = await asyncio.to_thread(

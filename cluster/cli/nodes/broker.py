@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config.values import parse_address
 
@@ -59,6 +59,9 @@ _Audit = Annotated[
 _AuditDir = Annotated[
     str, typer.Option("--audit-dir", metavar="DIR", help="Directory of the audit log; without: DIR/audit.")
 ]
+_FirstUser = Annotated[
+    str, typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; enables access control.")
+]
 _SkipDamaged = Annotated[
     bool,
     typer.Option(
@@ -76,15 +79,13 @@ def broker(
     metrics: _Metrics = "",
     flush: _Flush = "sync",
     set_options: _SetOptions = None,
-    first_user: Annotated[
-        str,
-        typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; enables access control."),
-    ] = "",
+    first_user: _FirstUser = "",
     *,
     audit: _Audit = "admin",
     audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
     skip_damaged: _SkipDamaged = False,
+    insecure: Insecure = False,
 ) -> None:
     """Run a broker on one machine, without replication.
 
@@ -97,7 +98,7 @@ def broker(
         dledger topic create orders
         echo hello | dledger produce orders
         dledger consume orders --from begin
-        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876
+        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
@@ -108,6 +109,9 @@ def broker(
         metrics_address = parse_address(metrics) if metrics else None
     except ValueError as error:
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
+    for option, exposed in (("--listen", address), ("--metrics", metrics_address)):
+        if exposed is not None:
+            check_exposure(option, exposed, is_insecure=insecure)
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
     from cluster.audit.settings import AuditSettings

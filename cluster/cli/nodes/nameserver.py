@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
 from cluster.config.values import parse_address
 
 
@@ -14,6 +14,8 @@ def nameserver(
     listen: Annotated[
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Address for brokers and clients.")
     ] = "127.0.0.1:9876",
+    *,
+    insecure: Insecure = False,
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM.
 
@@ -23,12 +25,13 @@ def nameserver(
 
     Examples:
         dledger nameserver
-        dledger nameserver --listen 10.0.0.5:9876
+        dledger nameserver --listen 10.0.0.5:9876 --insecure
     """
     try:
         address = parse_address(listen)
     except ValueError as error:
         fail(f"--listen: {error}", EXIT_USAGE)
+    check_exposure("--listen", address, is_insecure=insecure)
     print_starting(f"name server on {address}")
     # Imported here: gRPC is slow to load.
     from cluster.api.name_server import run_name_server

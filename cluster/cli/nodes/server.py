@@ -8,9 +8,14 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, fail, print_note, print_starting
+from cluster.cli.common import EXIT_USAGE, Insecure, fail, print_note, print_starting
 from cluster.config.help import config_template
 from cluster.config.load import ConfigError, load_config
+
+_HelpConfig = Annotated[
+    bool,
+    typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
+]
 
 
 def server(
@@ -30,10 +35,8 @@ def server(
             "version wrote.",
         ),
     ] = False,
-    help_config: Annotated[
-        bool,
-        typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
-    ] = False,
+    insecure: Insecure = False,
+    help_config: _HelpConfig = False,
 ) -> None:
     """Run one node until Ctrl-C or SIGTERM.
 
@@ -45,6 +48,7 @@ def server(
         dledger server --help-config > n0.toml        a file to start from
         dledger server --config n0.toml
         dledger server --config n0.toml --adopt       once, for a directory of Java or an older version
+        dledger server --config n0.toml --insecure    in a network in which all are trusted: without TLS
         dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:20922
     """
     if help_config:
@@ -53,6 +57,8 @@ def server(
     overrides = _parse_overrides(set_options or [])
     if adopt:
         overrides["is_adopting"] = "true"
+    if insecure:
+        overrides["insecure"] = "all"
     try:
         loaded = load_config(config, os.environ, overrides)
     except ConfigError as error:

@@ -5,6 +5,7 @@ import hmac
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from cluster.config import checks
 from dledger.peer import listening, sealing
 from dledger.peer.handshake import Handshake
 from dledger.security import contexts
@@ -14,6 +15,7 @@ from tests.mutants.mutant import Mutant, Tests
 TLS = "tests/integration/dledger/peer/test_peer_tls.py::"
 STRANGER = TLS + "test_stranger_gets_no_answer_and_is_counted"
 SEALING = "tests/unit/dledger/peer/test_sealing.py::"
+CONFIG = "tests/unit/cluster/config/test_config.py::"
 CLOSED = "strangers are refused"
 
 make_context = contexts._context
@@ -89,7 +91,17 @@ class Lenient:
             return bytes(data[:-16])
 
 
+def plain_ports_of_peers_may_be_anywhere(patch):
+    real = checks.exposed_ports
+    patch.setattr(checks, "exposed_ports", lambda options: [port for port in real(options) if port.option != "peers"])
+
+
 MUTANTS = (
+    Mutant(
+        plain_ports_of_peers_may_be_anywhere,
+        CLOSED,
+        Tests(CONFIG + "test_plain_port_that_other_machines_can_reach_is_refused[settings1-exposed1]"),
+    ),
     Mutant(proof_of_a_secret_is_not_checked, CLOSED, Tests(SEALING + "test_greeting_of_a_stranger_is_refused[0]")),
     Mutant(
         direction_is_not_in_the_proof_of_a_secret,

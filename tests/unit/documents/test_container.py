@@ -125,6 +125,7 @@ def test_nodes_of_the_page_have_settings_that_fit() -> None:
     assert len({each.node.peers for each in nodes.values()}) == 1
     for name, config in nodes.items():
         assert name == config.node.self_id
+        assert len(config.exposed_ports) == 3
         assert {config.node.self_address.host, config.node.client_address.host, config.metrics_address.host} == {name}
         assert config.node.store_base_dir == "/data"
         assert compose["services"][name]["volumes"] == [f"{name}:/data"]

@@ -300,3 +300,30 @@ def test_a_server_prints_what_it_starts_before_slow_imports(arguments: list[str]
     assert not {"grpc", "numpy", "cluster.server.broker", "dledger.node.node", "store.fs.linux.files"} & set(
         done.stdout.split()
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["broker", "--standalone", "store", "--listen", "10.0.0.1:1"],
+        ["broker", "--standalone", "store", "--metrics", "n0:1"],
+        ["nameserver", "--listen", "names:1"],
+        ["server", *(f"--set={setting}" for setting in NODE.split()), "--set=client_address=n0:4"],
+    ],
+)
+def test_server_refuses_a_plain_port_that_other_machines_can_reach(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    for module, name in (
+        ("server.broker", "run_broker"),
+        ("api.name_server", "run_name_server"),
+        ("server.node", "run_server"),
+    ):
+        monkeypatch.setattr(f"cluster.{module}.{name}", lambda config: started.append(config) or 0)
+
+    refused, allowed = dledger(*arguments), dledger(*arguments, "--insecure")
+
+    assert refused.exit_code == 2
+    assert "confirm with --insecure" in refused.stderr
+    assert (allowed.exit_code, len(started)) == (0, 1)

@@ -309,6 +309,35 @@ def test_tls_is_off_by_default_and_takes_the_authority_for_certificates_of_clien
     assert [each.is_client_certificate_required for each in found] == [False, False, True]
 
 
+ELSEWHERE = {"peers": "n0-10.0.0.1:1;n1-10.0.0.2:1", "client_address": "n0:2", "metrics_address": "10.0.0.1:3"}
+FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file": "a", "peer_secret_file": "s"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "exposed"),
+    [
+        ({}, ["peers", "client_address", "metrics_address"]),
+        ({"insecure": "metrics"}, ["peers", "client_address"]),
+        ({"peer_security": "tls", "client_tls": "on"}, ["metrics_address"]),
+        ({"peer_security": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
+        ({"peer_security": "tls", "peer_security_also": "off", "client_tls": "on", "insecure": "metrics"}, ["peers"]),
+        ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "on", "insecure": "metrics"}, []),
+        ({"insecure": "all"}, []),
+        ({"peers": "n0-127.0.0.2:1", "client_address": "LocalHost:2", "metrics_address": "127.0.0.1:3"}, []),
+    ],
+)
+def test_plain_port_that_other_machines_can_reach_is_refused(settings: dict[str, str], exposed: list[str]) -> None:
+    flags = GOOD | ELSEWHERE | FILES | settings
+    if exposed:
+        with pytest.raises(ConfigError, match="confirm with --insecure") as refused:
+            load_config(None, {}, flags)
+        assert exposed == [fault.name for fault in refused.value.faults]
+    else:
+        loaded = load_config(None, {}, flags)
+        count = 3 if settings.get("insecure") == "all" else int(settings.get("insecure") == "metrics")
+        assert len(loaded.exposed_ports) == count
+
+
 def test_kinds_of_peer_connections_are_in_order_of_preference() -> None:
     files = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file": "a"}
 

@@ -96,6 +96,7 @@ def test_the_records_of_both_kinds_of_brokers_name_it():
         "broker": "broker-a",
         "client_address": "a:20921",
         "metrics_address": "a:20931",
+        "insecure": "all",
     }
     config = load_config(None, {}, flags)
 

@@ -1,0 +1,63 @@
+"""Which ports of a process other machines can reach, and whether they are secured.
+
+A process refuses to listen on such an address without TLS, or a secret between nodes, unless its settings say that this
+is meant. Names are not resolved: only `localhost` is known to be this machine.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cluster.config.broker_options import ServerOptions
+    from dledger.config import Address
+
+HOW_TO_LISTEN: Final = "listen on 127.0.0.1, or confirm with --insecure that all of its network is trusted"
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedPort:
+    """A port that is plain and that other machines can reach.
+
+    Attributes:
+        option: which sets its address.
+        address: where it listens.
+        remedy: what to set instead.
+    """
+
+    option: str
+    address: Address
+    remedy: str
+
+    def __str__(self) -> str:
+        return exposure_of(self.address)
+
+
+def exposure_of(address: Address) -> str:
+    """Return in words what is wrong with a plain port at this address."""
+    return f"other machines can reach {address}, which has neither TLS nor another protection"
+
+
+def is_loopback(address: Address) -> bool:
+    """Return whether only processes of this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host.lower() == "localhost"
+
+
+def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
+    """Return the ports of a node that are plain and that other machines can reach.
+
+    Args:
+        options: filled; `self_id` is one of `peers`.
+    """
+    peers = [peer.address for peer in options.peers if peer.id == options.self_id]
+    is_peer_port_plain = "off" in (options.peer_security, options.peer_security_also)
+    ports = [ExposedPort("peers", address, "set peer_security") for address in peers if is_peer_port_plain]
+    if options.client_tls == "off":
+        ports.append(ExposedPort("client_address", options.client_address, "set client_tls"))
+    ports.append(ExposedPort("metrics_address", options.metrics_address, "set insecure = metrics"))
+    return tuple(port for port in ports if not is_loopback(port.address))
