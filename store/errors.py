@@ -1,7 +1,7 @@
-"""Errors of any store of files: each has the file, the position, what was expected and what was found.
+"""Errors of stored files: each has the file, the position, the expected and the actual content.
 
-Every message ends with advice for an operator. `Certainty` is here because logs and stores share it. Not here:
-refusals that are returned as data (`dledger.errors`).
+Every message ends with advice for an operator. `Certainty` is shared by logs and stores. Not here: refusals that are
+returned as data (`dledger.errors`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Certainty(StrEnum):
-    """Whether a put or an append was executed, as far as a client may conclude from its status or code."""
+    """Whether a put or an append was executed, as known from its status or code."""
 
     APPENDED = "Appended"
     NOT_APPENDED = "NotAppended"
@@ -22,13 +22,13 @@ class StoreError(Exception):
 
 
 class CorruptData(StoreError):
-    """Bytes that must be there are missing or wrong. Nothing was cut or repaired.
+    """Required bytes are missing or wrong. Nothing was truncated or repaired.
 
     Attributes:
         path: the file (or directory) with the fault.
         position: byte position of the fault within `path`.
-        expected: what should be there.
-        found: what is there.
+        expected: the expected content.
+        found: the actual content.
     """
 
     def __init__(self, path: str, position: int, expected: str, found: str, advice: str = "") -> None:
@@ -43,7 +43,7 @@ class CorruptData(StoreError):
 
 
 class DiskFull(StoreError):
-    """There is no space for a file that must be allocated now; the log itself is unchanged."""
+    """There is no disk space for a file; the log itself is unchanged."""
 
     def __init__(self, path: str, needed_bytes: int) -> None:
         super().__init__(f"{path}: no room for {needed_bytes} bytes. Free space on this file system, then try again")
@@ -52,9 +52,9 @@ class DiskFull(StoreError):
 
 
 class OutOfDescriptors(DiskFull):
-    """No file descriptor is left for a file that is needed now; callers handle it like a full disk.
+    """No file descriptor is left for a file; callers handle it like a full disk.
 
-    Not a failure of the disk: the operation changed nothing, and may be tried again.
+    The disk has not failed: the operation changed nothing and may be retried.
     """
 
     def __init__(self, path: str, operation: str, limit: int) -> None:
@@ -76,10 +76,10 @@ class DirectoryLocked(StoreError):
 
 
 class StorageFailed(StoreError):
-    """The operating system refused an operation on a file. Fatal: it is not known what is on the disk.
+    """The operating system refused an operation on a file. Fatal: the state of the disk is unknown.
 
-    A failed sync must not be tried again: the kernel may have dropped the pages it could not write, so that a second
-    sync succeeds and proves nothing.
+    A failed sync must not be retried: the kernel may have dropped the pages that it could not write, so that a second
+    sync succeeds without them.
     """
 
     def __init__(self, path: str, operation: str, reason: OSError) -> None:
@@ -138,12 +138,13 @@ class MissingFile(StoreError):
 
 
 class IllegalMessage(StoreError):
-    """A message, or a name, that the store refuses. Nothing was written; the caller must correct it.
+    """A message or a name that the store refuses. Nothing was written; the caller must correct it.
 
     Attributes:
-        field: what is wrong: "topic", "body", "properties", "properties size", ...
-        expected: what would be taken.
-        found: what was given.
+        field: the invalid
+        field: "topic", "body", "properties", "properties size", ...
+        expected: the valid values.
+        found: the given value.
     """
 
     def __init__(self, field: str, expected: str, found: str) -> None:
@@ -157,9 +158,10 @@ class IllegalRequest(StoreError):
     """An invalid request: a negative offset, an invalid tags expression. The caller must correct it.
 
     Attributes:
-        field: what is wrong: "queue", "offset", "tags expression", ...
-        expected: what would be taken.
-        found: what was given.
+        field: the invalid
+        field: "queue", "offset", "tags expression", ...
+        expected: the valid values.
+        found: the given value.
     """
 
     def __init__(self, field: str, expected: str, found: str) -> None:
@@ -180,10 +182,10 @@ class TooManyWaiters(StoreError):
 
 
 class StoreStopped(StoreError):
-    """The store has stopped: it was closed, or a write or a sync failed before.
+    """The store has stopped: it was closed, or a write or a sync failed.
 
     Attributes:
-        reason: in a sentence.
+        reason: as a sentence.
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,15 +1,15 @@
-"""Recognises messages that were put before, by their UNIQ_KEY: a retry is answered with the first result.
+"""Detects repeated puts by their UNIQ_KEY: a retry is answered with the first result.
 
 The *dedupe window* has the last messages of the log, bounded by count and by age, both counted from the log's end; it
 is derived from the log, like queues and index: dispatch extends it, and opening fills it from the log. It stores no
 keys, only the index's hash of each key and the record's offset; records with the same hash are read and compared.
 
-Messages that were put and not dispatched yet are found by their key. While the outcome of such a put is open, a retry
-waits for it. A put whose outcome is unknown stays open until it is dispatched, or until a later put is dispatched: then
-it never will be.
+Puts that are not dispatched yet are found by their key. While the outcome of such a put is open, a retry waits for it.
+A put with an unknown outcome stays open until it is dispatched, or until a later put is dispatched, after which it
+never will be.
 
-Only ordinary messages are recognised: a message that a group returns has the key of the original, and
-so do both messages of a transaction.
+Only ordinary messages are deduplicated: a message that a group returns has the key of the original, and so do both
+messages of a transaction.
 
 RocketMQ has no such window.
 """
@@ -31,8 +31,8 @@ from store.model.sys_flag import transaction_type
 if TYPE_CHECKING:
     from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 
-# Records that are compared for one key: this many almost never share a hash, and a key that clients use as a
-# word of KEYS, too, must not make a put slow.
+# Records compared for one key: more records than this almost never share a hash, and a key that clients also use in
+# KEYS must not make a put slow.
 _CANDIDATES_MAX = 64
 _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
@@ -43,7 +43,7 @@ _Key = tuple[str, str]
 
 
 class _Rows(NamedTuple):
-    """Messages of one range of the log that have a key; in the order of the log."""
+    """Messages with a key in one range of the log, in the order of the log."""
 
     hashes: Int32s
     physical_offsets: Int64s
@@ -66,7 +66,7 @@ class _Stored(NamedTuple):
 
     place: Place
     queue_id: int
-    # None: this node put it, since it started.
+    # None: this process put it.
     store_host: Host | None = None
 
 
@@ -106,7 +106,7 @@ class DedupeWindow:
         """Return the number of messages in the window."""
         return self._count
 
-    # ---------------------------------------------------------------------------------------------- what the log says
+    # ---------------------------------------------------------------------------------------------- from the log
 
     def load(self, end_offset: int) -> None:
         """Fill the empty window with the messages before `end_offset`; `dispatched` receives the later ones."""
@@ -170,7 +170,7 @@ class DedupeWindow:
             self._places[key] = deque((known, offset))
 
     def _expire(self) -> None:
-        """Remove messages that are too old or too many."""
+        """Remove messages that exceed the age or the count."""
         oldest = self._newest_timestamp - self._age_ms_max
         while self._ranges:
             rows = self._ranges[0]
@@ -188,14 +188,14 @@ class DedupeWindow:
         places = self._places
         for key in rows.hashes[:count].tolist():
             known = places[key]
-            # The oldest of one hash is removed first.
+            # The oldest message of a hash is removed first.
             if isinstance(known, deque) and len(known) > 1:
                 known.popleft()
             else:
                 del places[key]
 
     def _resolve(self) -> None:
-        """Drop puts that are now in the window, or never will be."""
+        """Drop puts that are now in the window, or that will never be dispatched."""
         done = 0
         for number, put in enumerate(self._puts, start=1):
             outcome = put.pending.outcome
@@ -214,14 +214,14 @@ class DedupeWindow:
                 del self._undispatched[key]
 
     def forget_pending(self) -> None:
-        """Drop puts that were not dispatched, when everything in the log is dispatched. See `MessageStore`."""
+        """Drop puts that were not dispatched, when the whole log is dispatched. See `MessageStore`."""
         self._puts.clear()
         self._undispatched.clear()
 
     # ---------------------------------------------------------------------------------------------------- putting
 
     def put(self, messages: Sequence[Message], append: Append) -> PendingPut:
-        """Append messages that were not put before; return the outcome of all, with the places of those already stored.
+        """Append the new messages; return the outcome of all, with the places of those already stored.
 
         Raises:
             the errors of `append`; nothing was put.
@@ -251,7 +251,7 @@ class DedupeWindow:
             and self._undispatched.keys().isdisjoint(given)
             and self._places.keys().isdisjoint(hashes)
         ):
-            return {}  # All are new, as usual.
+            return {}  # Fast path: all are new.
         earlier: dict[int, _Source | int] = {}
         rows: dict[_Key, int] = {}
         with_key = [(row, key) for row, key in enumerate(keys) if key is not None]
@@ -301,7 +301,7 @@ class DedupeWindow:
 
 
 def _rows_of(batch: DispatchBatch) -> _Rows:
-    """Return the first key of each message that has one: its UNIQ_KEY, if it has that."""
+    """Return the first key of each message that has one, which is its UNIQ_KEY, if present."""
     is_first = np.diff(batch.key_rows, prepend=-1) != 0
     is_first &= batch.is_queued[batch.key_rows]
     rows = batch.key_rows[is_first]
@@ -309,7 +309,7 @@ def _rows_of(batch: DispatchBatch) -> _Rows:
 
 
 def _key_of(message: Message) -> _Key | None:
-    """Return the key by which a message is recognised; None without one."""
+    """Return the deduplication key of a message; None without one."""
     if message.reconsume_times or transaction_type(message.sys_flag):
         return None
     properties = message.properties
@@ -319,7 +319,7 @@ def _key_of(message: Message) -> _Key | None:
 
 
 def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:
-    """Return one append for messages that are already stored, or are in different puts."""
+    """Return one pending append for messages that are stored already, or are in several puts."""
     puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
     joined = PendingPut()
     waiting = len(puts)

@@ -12,13 +12,12 @@
 | none matched                                 | NO_MATCHED_MESSAGE     | after the last unit examined |
 | the units themselves were deleted since      | OFFSET_FOUND_NULL      | min                           |
 
-It stops after 800 units (`max_filter_message_size`), or after as many as the requested number of messages if that is
-higher; before a message beyond the limit; and, except for the first message, before one whose bytes would exceed the
-limit. Two pairs of limits apply: the caller's, and the store's, which differ for messages that are likely in memory.
+It stops after 800 units (`max_filter_message_size`), or after the requested number of messages if that is higher; at
+the limit of messages; and, except for the first message, before a message whose bytes would exceed the limit. Two pairs
+of limits apply: the caller's, and the store's, which differ for messages that are likely in memory.
 
-Blank units, units of records that cannot be read any more, and units that lead to a message of another topic, queue or
-queue offset, are skipped and reported (`store.access.skipped_messages`): the reader decides what to do. A read
-with many separate skips ends after them.
+Blank units, units of unreadable records, and units that point to a message of another topic, queue or queue offset, are
+skipped and reported (`store.access.skipped_messages`) to the reader. A read with many separate skips ends early.
 
 Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
@@ -75,7 +74,7 @@ class GetResult:
         min_offset: of the queue.
         max_offset: after the last message of the queue.
         messages: in order; each is valid as long as its file is mapped.
-        skipped: the skipped offsets, in order; the filter would have accepted them, if that is known.
+        skipped: the skipped offsets, in order, except those known not to match the filter.
     """
 
     status: GetStatus
@@ -92,8 +91,9 @@ class GetRequest:
 
     Attributes:
         offset: the first unit of the queue to examine.
-        count_max: messages, at most.
-        size_bytes_max: bytes of records, at most, but one message is always returned; from 100 to 128 MiB counts.
+        count_max: largest number of messages.
+        size_bytes_max: largest number of bytes of records, clamped to 100 bytes to 128 MiB; one message is always
+            returned.
         tag_filter: of the messages.
     """
 
@@ -166,7 +166,7 @@ class MessageReader:
     def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
         """Add the matching messages of the units up to `end`; return the offset after the last unit examined."""
         offset = request.offset
-        # Without a filter nearly every unit matches: more units than messages are rarely needed.
+        # Without a filter nearly every unit matches, so more units than messages are rarely needed.
         step = request.count_max if request.tag_filter.is_everything else end - offset
         while offset < end:
             units = queue.units(offset, min(step, end - offset))
@@ -188,15 +188,15 @@ class MessageReader:
         if takes_all:
             rows = np.arange(len(places))
         else:
-            # The tags of a blank unit are unknown; a unit whose record is deleted still has them.
+            # A blank unit has no tags; a unit whose record is deleted still has them.
             rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
         messages, skipped, read = found.messages, found.skipped, self._log.read
         topic, queue_id = queue.key
         topic_bytes = topic.encode()
-        # RocketMQ's light queues have units of messages of other topics.
+        # Units of RocketMQ's light queues point to messages of other topics.
         is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
         near, far = self._limits(request)
-        # Messages before this offset are probably not in memory any more.
+        # Messages before this offset are probably no longer in memory.
         near_begin = self._log.end_offset - self._in_memory_bytes
         for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
             message = damage = None
@@ -209,8 +209,8 @@ class MessageReader:
                     message = read(place, size)
                 except CorruptData as error:
                     damage = damaged_record(place, size, error)
-                # A unit has no checksum, so topic, queue and offset in its message are compared. Otherwise a reader
-                # could get a message of another topic without an error.
+                # A unit has no checksum, so topic, queue and offset in its message are compared. Otherwise a damaged
+                # unit could return a message of another topic.
                 if message is not None and not (
                     message.is_at_queue_offset(topic_bytes, queue_id, offset + row) or is_light
                 ):

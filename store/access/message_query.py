@@ -1,7 +1,7 @@
 """Finds messages by key, unique key, message id, physical offset or time.
 
-The index has only hashes, and seconds: its candidates are read, and compared with the real key and the real time, so
-that no message with another key is returned.
+The index has only hashes, and seconds: its candidates are read and compared with the actual key and time, so that no
+message with another key is returned.
 
 Source: RocketMQ `DefaultMessageStore.queryMessage`, `lookMessageByOffset`, `getOffsetInQueueByTime`; there the client
 compares keys.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Skipped
 
 FOREVER_MS = (1 << 63) - 1
-# Candidates of one query. Keys that share a hash are rare, but a damaged index must not make a query endless.
+# Candidates of one query. Hash collisions are rare, but a damaged index must not make a query endless.
 _CANDIDATES_MAX = 4096
-# Damaged records that one query reports.
+# Damaged records reported by one query.
 DAMAGED_MAX = 64
 
 
@@ -39,7 +39,7 @@ class QueryResult:
     Attributes:
         messages: in the order of the log; the newest ones, if there are more than requested.
         is_complete: False: there may be more.
-        damaged: records that cannot be read; each may be a message with the key. At most `DAMAGED_MAX`.
+        damaged: unreadable records, each of which may have the key; at most `DAMAGED_MAX`.
     """
 
     messages: Sequence[StoredMessage]
@@ -52,8 +52,8 @@ class MessageQuery:
 
     Args:
         log: of the messages.
-        index: None: no key is indexed.
-        count_max: the most messages that a query by key returns.
+        index: None: keys are not indexed.
+        count_max: largest number of messages that a query by key returns.
     """
 
     __slots__ = ("_count_max", "_index", "_log")
@@ -68,7 +68,7 @@ class MessageQuery:
         return self._query(topic, key, count_max, begin_ms, end_ms, has_key)
 
     def by_unique_key(self, topic: str, key: str, count_max: int) -> QueryResult:
-        """Return the messages of a topic that have `key` as UNIQ_KEY, whenever they were stored."""
+        """Return the messages of a topic that have `key` as UNIQ_KEY, of any store time."""
         return self._query(topic, key, count_max, 0, FOREVER_MS, has_unique_key)
 
     def _query(
@@ -104,7 +104,7 @@ class MessageQuery:
         return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX, damaged=damaged)
 
     def _readable(self, physical_offset: int, damaged: list[Skipped]) -> StoredMessage | None:
-        """Return a record to which the index points; None if it is deleted, or damaged, which is recorded."""
+        """Return a record to which the index points; None if it is deleted, or damaged (which is recorded)."""
         try:
             return self._log.find(physical_offset)
         except CorruptData as error:
@@ -113,11 +113,11 @@ class MessageQuery:
             return None
 
     def by_message_id(self, message_id: str) -> StoredMessage | None:
-        """Return the message of an offset message id; None when it is not here.
+        """Return the message of an offset message id; None when it is not in this store.
 
         Raises:
             IllegalRequest: it is not an offset message id.
-            store.errors.CorruptData: there is no good record at that offset.
+            store.errors.CorruptData: there is no valid record at that offset.
         """
         try:
             place = decode_message_id(message_id)

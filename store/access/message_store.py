@@ -1,14 +1,14 @@
-"""The message store: the only entry point to the messages of a log. Puts them, reads them by queue, finds them.
+"""The message store: the only entry point to the messages of a log: put, read by queue, query.
 
-The log has the messages. Queues and index are derived from it, and dispatch keeps them up to date; so a message can
-be read after it was dispatched. Queue offsets are assigned here.
+The log contains the messages. Queues and index are derived from it, and dispatch keeps them up to date, so a message
+can be read after it was dispatched. Queue offsets are assigned here.
 
 A program without an event loop calls `dispatch` and `flush` itself; `store.maintenance.service` does it in an asyncio
-loop. All methods are for the owner's thread; only tickets may be executed in others. A write or a sync that fails
-stops the store: it is not known any more what is on the disk.
+loop. All methods are for the owner's thread; only tickets may be executed in others. A failed write or sync stops the
+store, because the state of the disk is then unknown.
 
-Not here: the bytes of messages and the owner of the log (`commitlog`), networks, the creation of topics.
-Source: RocketMQ `DefaultMessageStore`.
+Not here: the bytes of messages and the owner of the log (`commitlog`), networks, the creation of topics. Source:
+RocketMQ `DefaultMessageStore`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from store.model.config import MessageStoreConfig
     from store.queues.consume_queue import ConsumeQueue
 
-# The messages of one put.
+# Largest number of messages in one put.
 PUT_MESSAGES_MAX = 4096
 _TIMESTAMP_NONE = -1
 
@@ -68,7 +68,7 @@ class MessageStore:
 
     @property
     def config(self) -> MessageStoreConfig:
-        """Its settings."""
+        """The settings of the store."""
         return self._config
 
     @classmethod
@@ -85,15 +85,15 @@ class MessageStore:
 
         Args:
             files: the file system.
-            root: the store's directory; the caller checks that no other process opens it.
+            root: the store's directory; the caller holds its lock.
             log: open and recovered.
             config: settings of queues, index, reading, flushing and retention.
-            last: the state in which the last process left the store.
+            last: the state left by the last process.
             on_progress: called with the progress of dispatch.
 
         Raises:
-            store.errors.ForeignFile, WrongFileSize, CorruptData: see their messages; nothing was lost.
-            store.errors.DiskFull: no space for queues or index; nothing was lost.
+            store.errors.ForeignFile, WrongFileSize, CorruptData: see their messages; no message was lost.
+            store.errors.DiskFull: no space for queues or index; no message was lost.
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
         waiters = MessageWaiters(config.waiters_max)
@@ -108,16 +108,16 @@ class MessageStore:
     def put_many(self, messages: Sequence[Message]) -> PendingPut:
         """Put messages one after the other, all or none; each gets the next offset of its queue.
 
-        Queue offsets are never assigned twice: those of a put that fails after this call stay unused. Messages that
-        the dedupe window recognises are not put again; `PutOutcome.places` has their places.
+        Queue offsets are never assigned twice: those of a put that fails after this call stay unused. Messages found in
+        the dedupe window are not put again; `PutOutcome.places` has their places.
 
         Returns:
-            The outcome: at once, or later, in this thread. A put that the store cannot accept now (it is full, or
-            stopped) ends at once with the status of that reason.
+            The pending outcome, which ends at once or later, in this thread. A put that the store cannot accept now (it
+            is full, or stopped) ends at once with that status.
 
         Raises:
             IllegalMessage: nothing was put; the error has the number of the message and the reason.
-            StorageFailed: it is not known whether anything was put; the store has stopped.
+            StorageFailed: the messages may have been put; the store has stopped.
         """
         if self._stop_reason or self._refusal:
             detail = self._stop_reason or self._refusal
@@ -147,13 +147,14 @@ class MessageStore:
         self._refusal = reason
 
     def wake_readers(self) -> None:
-        """Wake all waiting readers: what this node may serve has changed."""
+        """Wake all waiting readers, after a change of what this node may serve."""
         self._waiters.notify_all()
 
     def recover_queue_offsets(self) -> None:
-        """Ask the queues again for their next offsets, when everything in the log is dispatched.
+        """Recompute the next offsets from the queues, when the whole log is dispatched.
 
-        A new leader of a replicated log calls this before its first put: others have put messages in between.
+        A new leader of a replicated log calls this before its first put: other leaders may have put messages in
+        between.
         """
         self._offsets.forget()
         if self._dedupe is not None:
@@ -176,8 +177,8 @@ class MessageStore:
             topic: the topic's name.
             queue_id: of the topic.
             offset: in the queue.
-            count_max: messages, at most.
-            size_bytes_max: bytes of records, at most, but one message is always returned.
+            count_max: largest number of messages.
+            size_bytes_max: largest number of bytes of records; one message is always returned.
             tags: the filter: `*`, or `A || B`.
 
         Raises:
@@ -189,7 +190,7 @@ class MessageStore:
     def wait(
         self, topic: str, queue_id: int, offset: int, notify: Callable[[], None], tags: str | None = "*"
     ) -> Waiter:
-        """Call `notify`, once, when `get` from this offset on may find a message: at once if there is one now.
+        """Call `notify` once, when `get` from this offset may find a message: at once if there is one now.
 
         A call does not guarantee that there is a message. Call the waiter's `cancel` to stop waiting.
 
@@ -211,16 +212,16 @@ class MessageStore:
         return waiter
 
     def when_awaited(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever a reader begins to wait for messages that are in the log and not yet dispatched."""
+        """Call `listener` whenever a reader begins to wait for messages that are in the log but not dispatched yet."""
         self._awaited_listener = listener
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message of a queue that is not deleted; 0 if there is no such queue."""
+        """Return the offset of the first retained message of a queue; 0 if there is no such queue."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue that can be read; 0 when there is no such queue."""
+        """Return the offset after the last readable message of a queue; 0 when there is no such queue."""
         return self._max_offset_of(_queue_key(topic, queue_id))
 
     def _max_offset_of(self, key: QueueKey) -> int:
@@ -239,7 +240,7 @@ class MessageStore:
         return offset_by_time(queue, timestamp, boundary, timestamps, self._log.begin_offset)
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
-        """Return the store timestamp of the first message of a queue that can be read; -1 when there is none."""
+        """Return the store timestamp of the first readable message of a queue; -1 when there is none."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         if queue is None or queue.min_offset >= queue.max_offset:
             return _TIMESTAMP_NONE
@@ -269,10 +270,10 @@ class MessageStore:
 
         Args:
             topic: the topic's name.
-            key: one key; without blanks.
-            count_max: at most this many are returned, the newest ones.
-            begin_ms: stored at that time or later, milliseconds since 1970.
-            end_ms: stored at that time or earlier.
+            key: one key, without blanks.
+            count_max: largest number of messages, of which the newest are returned.
+            begin_ms: lower bound of the store time, inclusive, milliseconds since 1970.
+            end_ms: upper bound, inclusive.
 
         Raises:
             IllegalRequest: a count below 1.
@@ -284,15 +285,15 @@ class MessageStore:
         return self._query.by_unique_key(topic, key, count_max)
 
     def message_by_id(self, message_id: str) -> StoredMessage | None:
-        """Return the message of an offset message id; None when it is not here.
+        """Return the message of an offset message id; None when it is not in this store.
 
         Raises:
-            IllegalRequest: it is no such id.
-            CorruptData: there is no good record at that offset.
+            IllegalRequest: it is not such an id.
+            CorruptData: there is no valid record at that offset.
         """
         return self._query.by_message_id(message_id)
 
-    # ------------------------------------------------------------------------------------------------ keeping it up
+    # ------------------------------------------------------------------------------------------------ background work
 
     @property
     def log(self) -> CommitLog:
@@ -318,14 +319,14 @@ class MessageStore:
         """Dispatch up to the log's end.
 
         Raises:
-            DiskFull: no space for queues or index; nothing is lost, try again.
+            DiskFull: no space for queues or index; no message is lost, try again.
             StorageFailed: the store has stopped.
         """
         while self.dispatch_step():
             continue
 
     def dispatch_step(self) -> bool:
-        """Dispatch a bounded number of waiting messages; return whether more may wait.
+        """Dispatch a bounded number of messages; return whether more may be left.
 
         Raises:
             as `dispatch`.
@@ -348,19 +349,19 @@ class MessageStore:
             continue
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Delete the part of queues and index before the log's begin, one queue a step; ends if the store stops."""
+        """Delete the part of queues and index before the log's begin, one queue per step, until the store stops."""
         with self._stopping():
             yield from self._derived.expire_in_steps()
 
     def stop(self, reason: str) -> None:
-        """Refuse puts from now on and notify all waiters: a write or a sync has failed."""
+        """Refuse puts from now on and notify all waiters, after a failed write or sync."""
         if not self._stop_reason:
             self._stop_reason = reason
             self._waiters.notify_all()
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
-        """Stop the store if an operation of the disk fails."""
+        """Stop the store if a disk operation fails."""
         if self._stop_reason:
             raise StoreStopped(self._stop_reason)
         try:
@@ -370,7 +371,7 @@ class MessageStore:
             raise
 
     def close(self) -> None:
-        """Close queues and index as they are; the owner closes the log. Flush first, for a quick next open."""
+        """Close queues and index without a flush; the owner closes the log. Flush first, for a fast next opening."""
         self.stop("it was closed")
         self._derived.close()
 
@@ -386,7 +387,7 @@ def _check_put(messages: Sequence[Message]) -> None:
         if message.queue_id < 0:
             raise IllegalMessage("queue", f"at least 0 (message {number})", str(message.queue_id))
         if message.sys_flag & INNER_BATCH:
-            # It would take several queue offsets, which only a batch consume queue has.
+            # It would need several queue offsets, which only batch consume queues support.
             raise IllegalMessage("sys flag", f"no inner batch (message {number})", f"{message.sys_flag:#x}")
 
 

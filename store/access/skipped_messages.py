@@ -1,4 +1,4 @@
-"""Messages that a read of a queue skipped although the filter may match them: none is lost silently.
+"""Messages that a read of a queue skipped although they may match the filter, so that none is lost silently.
 
 | cause   | what is at the offset                                     | is the message lost?                     |
 | ------- | ------------------------------------------------------------- | ---------------------------------------- |
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.model.message import StoredMessage
     from store.queues.consume_queue import ConsumeQueue
 
-# One read reports this many; it ends after them, and the next one continues there.
+# Largest number of skips in one read, which then ends; the next read continues there.
 SKIPS_MAX = 64
 
 
@@ -36,7 +36,7 @@ class SkipCause(StrEnum):
 
 
 class Skip(NamedTuple):
-    """Consecutive offsets of a queue that were skipped.
+    """A range of skipped offsets of a queue.
 
     Attributes:
         begin: the first queue offset.
@@ -52,7 +52,7 @@ class Skip(NamedTuple):
 
 
 class SkipNotes:
-    """Collects the skipped offsets of one read: consecutive ones of the same cause become one skip."""
+    """Collects the skipped offsets of one read: consecutive ones with the same cause are joined."""
 
     __slots__ = ("_skips",)
 
@@ -61,7 +61,7 @@ class SkipNotes:
 
     @property
     def skips(self) -> Sequence[Skip]:
-        """All of them, in order of their offsets."""
+        """All skips, in order of their offsets."""
         return tuple(self._skips)
 
     @property

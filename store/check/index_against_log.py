@@ -1,10 +1,9 @@
-"""Compares the items of all index files with the log: every key of every message must be there, and nothing else.
+"""Compares the items of all index files with the log: every key must have an item, and every item a message.
 
 Items are in the order of the log, so usually the next keys of the log equal the next items, and arrays are compared.
-Where they differ the two are aligned again: an item belongs to a range of the log until a long run of items is
-after that range.
+Where they differ they are realigned: items belong to a range of the log until a long run of items is after that range.
 
-A repeated item is no fault: RocketMQ indexes a message again when it restarts after it.
+A repeated item is not a fault: RocketMQ may index a message again after a restart.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ NEXT_START = "The next start of the store adds them"
 
 @dataclass(frozen=True, slots=True)
 class StoredItems:
-    """Consecutive items, as columns, with the place of each.
+    """Consecutive items, as columns, with the position of each.
 
     Attributes:
-        key_hashes, offsets, seconds: as they are stored.
-        files: number of the file of each.
-        numbers: of each in its file.
+        key_hashes, offsets, seconds: the stored fields.
+        files: number of each item's file.
+        numbers: of each item in its file.
     """
 
     key_hashes: Int32s
@@ -49,7 +48,7 @@ class StoredItems:
     numbers: Int32s
 
     def __len__(self) -> int:
-        """Return their number."""
+        """Return the number of items."""
         return len(self.offsets)
 
 
@@ -60,7 +59,7 @@ class IndexChecker:
         files: all index files, oldest first.
         directory: of the index, for reports.
         log_begin: items of messages before it belong to deleted files of the log, and are not checked.
-        is_unfinished: the store was not closed cleanly: items missing at the end are no damage.
+        is_unfinished: the store was not closed cleanly: missing items at the end are not damage.
         is_live: a program is adding items; headers and items at the end are not checked.
 
     Attributes:
@@ -94,7 +93,7 @@ class IndexChecker:
 
     @property
     def is_missing_due(self) -> bool:
-        """Whether a start of the store adds the last missing items: it was not closed cleanly, and this is the end."""
+        """Whether a start of the store adds the missing items: it was not closed cleanly, and the items end."""
         return self._is_unfinished and self.is_at_end
 
     def seek(self, offset: int) -> None:
@@ -118,7 +117,7 @@ class IndexChecker:
         """Compare the next range of the log with the index.
 
         Returns:
-            For each key of the batch whether its item was found; and the faults.
+            A mask of the keys of the batch whose items were found, and the faults.
         """
         offsets = batch.physical_offsets[batch.key_rows]
         items = self._peek(len(offsets))
@@ -204,7 +203,7 @@ class IndexChecker:
         self._place = (number, item + count)
 
     def _window(self, size: int, next_offset: int) -> StoredItems:
-        """Return the items that belong before `next_offset` of the log, or nowhere in it."""
+        """Return the items before `next_offset` of the log, and out-of-order ones."""
         size += _RUN_ITEMS
         while True:
             items = self._peek(size)
@@ -262,7 +261,7 @@ class IndexChecker:
         )
 
     def _note_missing(self, batch: DispatchBatch, offsets: Int64s, missing: Int64s, findings: list[Finding]) -> None:
-        """Report keys that no item has; at the end of the index all of them as one."""
+        """Report keys without an item; at the end of the index all of them as one finding."""
         if not len(missing):
             return
         messages = len(np.unique(batch.key_rows[missing]))
@@ -362,12 +361,12 @@ def _assign(
 
 
 def _is_skipped(batch: DispatchBatch, offset: int) -> bool:
-    """Return whether the log cannot be read at an offset, so that the expected content is unknown."""
+    """Return whether the log is unreadable at an offset, so that the expected content is unknown."""
     return any(skipped.offset <= offset < skipped.offset + skipped.size for skipped in batch.skipped)
 
 
 def _ascending(files: Int32s) -> list[int]:
-    """Return the numbers of the files that occur; files are numbered in the order of the items."""
+    """Return the distinct file numbers, which ascend with the items."""
     if len(files) and files[0] == files[-1]:
         return [int(files[0])]
     found: list[int] = np.unique(files).tolist()

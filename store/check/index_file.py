@@ -1,9 +1,9 @@
 """Checks one key-index file by itself: header, slots, and the chains through the items.
 
-Slots and chains follow from the items' hashes alone, so they are computed again and compared. Not here: whether the
-items are those of the log's messages (`store.check.index_against_log`).
+Slots and chains are determined by the items' hashes, so they are recomputed and compared. Not here: whether the items
+are those of the log's messages (`store.check.index_against_log`).
 
-Memory: one number a slot (20 MB by default) and some chunks of items.
+Memory: one number per slot (20 MB by default) and some chunks of items.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def _check_all_chains(file: IndexView, count: int, newest: NDArray[np.int32]) ->
 
 
 def count_items(file: IndexView) -> int:
-    """Return the number of items in a file, up to the last one that is not zero, whatever its header says."""
+    """Return the number of items in a file up to the last non-zero one, ignoring its header."""
     stated = file.stated_item_count
     for begin in range(_chunk_begin(file.item_count_max), 0, -_CHUNK_ITEMS):
         end = min(begin + _CHUNK_ITEMS, file.item_count_max + 1)
         position = file.item_position(begin)
-        # The items that the header counts exist: usually only zeros follow, which is checked at the speed of memory.
+        # Fast path: usually only zeros follow the items that the header counts, which is checked at memory speed.
         if not any_data(file.view, position, file.item_position(end)):
             continue
         items = np.frombuffer(file.view, np.uint8, (end - begin) * ITEM_SIZE, position).reshape(-1, ITEM_SIZE)
         last = begin + int(np.flatnonzero(items.any(axis=1))[-1])
-        # An item of zeros is correct only for a key of hash 0 in the message at offset 0.
+        # An all-zero item is valid only for a key of hash 0 in the message at offset 0.
         return max(last, 1) if stated else last
     return min(stated, 1)
 
@@ -100,7 +100,7 @@ def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int3
     previous = np.empty(len(order), np.int32)
     previous[1:] = sorted_numbers[:-1]
     previous[is_first] = newest[sorted_slots[is_first]]
-    newest[sorted_slots] = sorted_numbers  # NumPy assigns in order: the last one of a slot stays
+    newest[sorted_slots] = sorted_numbers  # NumPy assigns in order, so the last item of a slot wins
     wrong = items["previous"][order] != previous
     for place in sorted(np.flatnonzero(wrong).tolist(), key=lambda at: sorted_numbers[at]):
         number, expected = int(sorted_numbers[place]), int(previous[place])
@@ -121,7 +121,7 @@ def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int3
 
 def _check_header(file: IndexView, count: int, used_slots: int, *, is_unfinished: bool) -> Iterator[Finding]:
     header = file.header
-    # Before 4.9 RocketMQ counted a slot with each item.
+    # RocketMQ before 4.9 incremented the slot count with each item.
     if not used_slots <= header.slot_count <= max(count, used_slots):
         yield _finding(
             file, 32, f"slot count {used_slots}", f"{header.slot_count}", "a figure for people only", is_unfinished

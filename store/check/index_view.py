@@ -1,4 +1,4 @@
-"""Read-only views of key-index files: nothing is repaired, and nothing in them is trusted.
+"""Read-only views of key-index files: without repairs, for files of any content.
 
 A file is a header of 40 bytes, `S` slots of 4 bytes and `N` items of 20 bytes (item 0 is never used). Neither `S` nor
 `N` is stored; `find_slot_count` derives them from the file's size and content.
@@ -22,7 +22,7 @@ NAME_DIGITS = 17
 
 _OFFSET = struct.Struct(">q")
 
-# RocketMQ's default, and that of most test stores: four items for each slot.
+# RocketMQ's default, also of most test stores: four items per slot.
 _USUAL_ITEMS_PER_SLOT = 4
 _LOOKS_MAX = 10_000
 _SAMPLE_COUNT = 100
@@ -34,8 +34,8 @@ class IndexHeader(NamedTuple):
     Attributes:
         begin_timestamp, end_timestamp: store timestamps of the first and the last message, in milliseconds.
         begin_offset, end_offset: physical offsets of the two.
-        slot_count: slots that are used.
-        index_count: number of the next item: the number of items, plus one.
+        slot_count: used slots.
+        index_count: number of the next item, which is the number of items plus one.
     """
 
     begin_timestamp: int
@@ -47,13 +47,13 @@ class IndexHeader(NamedTuple):
 
 
 class IndexItem(NamedTuple):
-    """One item as it is stored.
+    """One stored item.
 
     Attributes:
         key_hash: of `topic#key`.
         offset: of the message.
-        seconds: its store timestamp, less the file's begin timestamp.
-        previous: number of the item before it in its slot; 0: none.
+        seconds: its store timestamp minus the file's begin timestamp.
+        previous: number of the previous item in its slot; 0: none.
     """
 
     key_hash: int
@@ -67,11 +67,11 @@ class IndexView:
 
     Args:
         view: the whole file.
-        path: its name, for reports.
-        slot_count: the number of its slots.
+        path: for reports.
+        slot_count: number of its slots.
 
     Attributes:
-        item_count_max: the most items that fit into it.
+        item_count_max: capacity in items.
     """
 
     __slots__ = ("item_count_max", "path", "slot_count", "view")
@@ -84,7 +84,7 @@ class IndexView:
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it is stored."""
+        """The stored header."""
         return header_of(self.view)
 
     @property
@@ -105,7 +105,7 @@ class IndexView:
         return np.frombuffer(self.view, ITEM_TYPE, end - begin, self.item_position(begin))
 
     def slots(self) -> NDArray[np.int32]:
-        """Return the content of all slots: the number of the newest item of each; 0: none."""
+        """Return all slots: the number of the newest item of each; 0: none."""
         return np.frombuffer(self.view, SLOT_TYPE, self.slot_count, HEADER_SIZE)
 
     def slot(self, number: int) -> int:
@@ -151,7 +151,7 @@ def _search(view: memoryview, number: int, offset: int) -> int | None:
 
 
 def _fits(view: memoryview, slot_count: int) -> bool:
-    """Return whether the last item is at the position for this number of slots, and most are found by their slots."""
+    """Return whether this number of slots is consistent with the last item's position and with most chains."""
     if slot_count <= 0 or (len(view) - HEADER_SIZE - slot_count * SLOT_SIZE) % ITEM_SIZE:
         return False
     file = IndexView(view, "", slot_count)

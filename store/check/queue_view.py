@@ -1,7 +1,7 @@
-"""Read-only views of consume queues: nothing is repaired.
+"""Read-only views of consume queues: without repairs.
 
 A queue is a directory `<root>/<topic>/<queue id>` of equally large files of 20-byte units; a file's name is 20 times
-the queue offset of its first unit. After the last unit there are zeros.
+the queue offset of its first unit. Zeros follow the last unit.
 
 Source: RocketMQ `ConsumeQueue`.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 NAME_DIGITS = 20
 _REBUILD = "`dledger rebuild` rebuilds the queues from the log"
-# Units that are read together in the search for the last unit.
+# Units per read in the search for the last unit.
 _CHUNK_UNITS = 4096
 
 
 class StoredUnit(NamedTuple):
-    """One unit as it is stored.
+    """One stored unit.
 
     Attributes:
         queue_offset: of the unit.
@@ -49,7 +49,7 @@ class StoredUnit(NamedTuple):
 
     @property
     def is_blank(self) -> bool:
-        """Whether it only fills the range before a queue's first unit."""
+        """Whether it is only padding before a queue's first unit."""
         return self.size == BLANK_SIZE and not self.offset
 
 
@@ -58,9 +58,9 @@ class QueueFile:
     """One file of a queue.
 
     Attributes:
-        path: its name.
+        path: its path.
         begin: queue offset of its first unit.
-        count: the number of units that fit into it.
+        count: capacity in units.
     """
 
     path: str
@@ -79,7 +79,7 @@ class QueueView:
 
     Attributes:
         begin: queue offset of the first unit of its files.
-        end: queue offset after the last unit that is not zero.
+        end: queue offset after the last non-zero unit.
     """
 
     __slots__ = ("_open_files", "begin", "directory", "end", "key", "queue_files")
@@ -102,7 +102,8 @@ class QueueView:
                 # Backwards, in chunks: the last unit is usually close to the end of the allocated blocks.
                 while last > first:
                     after, last = last, max(first, last - _CHUNK_UNITS)
-                    # A read: the first access to a map costs ten times as much, and most queues need no other access.
+                    # A read call: the first access to a map costs ten times as much, and most queues need no other
+                    # access.
                     content = opened.read(last * UNIT_SIZE, (after - last) * UNIT_SIZE)
                     used = np.flatnonzero(np.frombuffer(content, np.uint8))
                     if len(used):
@@ -111,7 +112,7 @@ class QueueView:
         self.end = self.begin
 
     def units(self, begin: int, end: int) -> NDArray[np.void]:
-        """Return the units `[begin, end)`, as they are stored; zeros where there is no file."""
+        """Return the stored units `[begin, end)`; zeros where there is no file."""
         parts = [part for _, _, part in self.unit_runs(begin, end)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT_TYPE), *parts])
 
@@ -137,7 +138,7 @@ class QueueView:
         return None
 
     def place_of(self, queue_offset: int) -> tuple[str, int]:
-        """Return (file, position) of a unit; the directory when there is no file for it."""
+        """Return (file, position) of a unit; the directory if its file is missing."""
         file = self.file_of(queue_offset)
         return (self.directory, 0) if file is None else (file.path, (queue_offset - file.begin) * UNIT_SIZE)
 
@@ -156,7 +157,7 @@ def load_queues(
         files: the file system.
         open_files: opens the queues' files.
         root: the directory of all queues.
-        is_live: a process is writing them; an empty file is then one that is being created.
+        is_live: a process is writing them; an empty file is then being created.
 
     Raises:
         store.errors.StorageFailed: a directory or a file cannot be read.
@@ -197,7 +198,7 @@ def _listed(files: ReadOnlyFiles, directory: str, findings: list[Finding]) -> li
 def load_queue_files(
     files: ReadOnlyFiles, open_files: OpenFiles, directory: str, findings: list[Finding], *, is_live: bool = False
 ) -> list[QueueFile]:
-    """Return the files of a queue; those of another size than most are left out."""
+    """Return the files of a queue, except those whose size differs from most."""
     sizes: dict[str, int] = {}
     for name in _listed(files, directory, findings):
         if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
@@ -242,7 +243,7 @@ def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) ->
     """Return the finding for a derived file that is not a regular file, or that the disk cannot read.
 
     Raises:
-        store.errors.StorageFailed: this process lacks the permission, which does not mean a fault of the file.
+        store.errors.StorageFailed: this process lacks the permission, which is not a fault of the file.
     """
     if isinstance(error.reason, PermissionError):
         raise error

@@ -1,7 +1,7 @@
 """Compares all consume queues with the log: every message must have its unit, and every unit its message.
 
-The log is scanned once; for each queue only the next queue offset is kept, because its messages are in the log
-in the order of the queue. Messages out of that order are collected (`_Gap`) and checked at the end.
+The log is scanned once; for each queue only the next queue offset is kept, because the log has its messages in queue
+order. Messages out of order are collected (`_Gap`) and checked at the end.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 REBUILD = "`dledger rebuild` rebuilds the queues from the log"
 NEXT_START_ADDS = "The next start of the store adds them"
 NEXT_START_REMOVES = "The next start of the store removes them"
-# Messages of one queue that are out of order: more are counted and not kept.
+# Out-of-order messages kept per queue; further ones are only counted.
 _GAPS_MAX = 10_000
 _LOOKS_MAX = 20
-# The shortest record: it bounds the number of messages in unreadable bytes.
+# The size of the shortest record, which bounds the number of messages in unreadable bytes.
 _RECORD_SIZE_MIN = 91
 
 
@@ -36,8 +36,8 @@ class _Progress:
     """The position up to which one queue was compared.
 
     Attributes:
-        next: the queue offset that its next message must have; -1: none was seen.
-        gaps: ranges of queue offsets [begin, end) that no message of the log has.
+        next: the expected queue offset of its next message; -1: no message was read yet.
+        gaps: ranges of queue offsets [begin, end) without a message in the log.
         missing_begin: first unit of a run of zero units; -1: none.
         missing_end: after the last one.
     """
@@ -54,8 +54,8 @@ class QueueChecker:
     Args:
         queues: all of them.
         root: their directory, for reports.
-        is_unfinished: the store was not closed cleanly: missing or surplus units at an end are no damage.
-        look_again: for a store in use: waits briefly, and returns the queues as they are then; None: no process writes.
+        is_unfinished: the store was not closed cleanly: missing or surplus units at the ends are not damage.
+        look_again: for a store in use: waits briefly, and returns the current queues; None: no process writes.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class QueueChecker:
         """Compare the next range of the log with the queues.
 
         Returns:
-            For each message whether it is in its queue; and the faults.
+            A mask of the messages that are in their queue, and the faults.
         """
         is_found = self.find(batch)
         for skipped in batch.skipped:
@@ -105,9 +105,9 @@ class QueueChecker:
         return is_found
 
     def due(self, batch: DispatchBatch, is_found: Bools) -> Bools:
-        """Return a mask of the messages of a batch that the next start of the store will add to their queue.
+        """Return a mask of the messages of a batch that the next start of the store adds to their queue.
 
-        Those are what a start adds after the ends of the queues when the store was not closed cleanly.
+        If the store was not closed cleanly, a start adds the messages after the ends of the queues.
         """
         is_due = np.zeros(len(batch), np.bool_)
         if self._is_unfinished:
@@ -122,13 +122,13 @@ class QueueChecker:
         Args:
             log_begin: units of messages before it belong to deleted files of the log.
             log_end: the end of the log.
-            ignored_from: for a store in use: units of messages from this offset on were written meanwhile.
+            ignored_from: for a store in use: units of messages from this offset on were written during the check.
         """
         for key in sorted(set(self._queues) | set(self._progress)):
             progress, queue = self._progress.get(key, _Progress()), self._queues.get(key)
             if progress.missing_begin >= 0:
                 yield self._missing(key, progress.missing_begin, progress.missing_end)
-            # Light queues have further units of messages of other topics.
+            # Light queues also have units of messages of other topics.
             if queue is None or key.topic.startswith("%LMQ%"):
                 continue
             first = progress.next if progress.next >= 0 else queue.begin
@@ -250,7 +250,8 @@ class QueueChecker:
             findings.append(self._missing(key, progress.missing_begin, progress.missing_end))
             progress.missing_begin = -1
 
-    # ------------------------------------------------------------------------------------------------------ as wholes
+    # ------------------------------------------------------------------------------------------------------ whole
+    # queues
 
     def _missing(self, key: QueueKey, begin: int, end: int) -> Finding:
         queue = self._queues.get(key)
@@ -272,7 +273,7 @@ class QueueChecker:
     def _unclaimed(
         self, queue: QueueView, begin: int, end: int, log: tuple[int, int], ignored_from: int | None
     ) -> Iterator[Finding]:
-        """Report units that no message of the log has, run by run."""
+        """Report units without a message in the log, run by run."""
         log_begin, log_end = log
         for _, first, units in queue.unit_runs(max(begin, queue.begin), min(end, queue.end)):
             offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
@@ -319,7 +320,7 @@ class QueueChecker:
 
 
 def _first_place(queue: QueueView | None, offset: int, queue_offset: int) -> int:
-    """Return the queue offset of the unit of the first message seen of a queue; without one the message's own."""
+    """Return the queue offset of the unit for a queue's first message; without one the message's own."""
     if queue is None:
         return queue_offset
     if queue.unit(queue_offset).offset == offset:

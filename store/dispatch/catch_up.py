@@ -1,4 +1,4 @@
-"""Makes loaded queues and index consistent with the log when a store is opened: cuts them, and dispatches the rest.
+"""Makes loaded queues and index consistent with the log at the opening: truncates them, dispatches the rest.
 
 Not here: the rules that find their certain part (`store.dispatch.recovery`).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.model.message import QueueKey
     from store.queues.consume_queues import ConsumeQueues
 
-# Called with (bytes of the log that are dispatched, bytes to dispatch).
+# Called with (dispatched bytes of the log, total bytes to dispatch).
 Progress = Callable[[int, int], None]
 
 
@@ -79,19 +79,18 @@ class DerivedCatchUp:
         if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
             queues.truncate(end, self._is_message)
             if rule is CutRule.TIMESTAMP:
-                # Now every last unit is known to be one of the log. A checkpoint that is too high must not skip
-                # messages.
+                # Every last unit is now verified. A checkpoint that is too high must not skip messages.
                 end = max(min(end, queues.max_physical_offset), log.begin_offset)
             self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
         if last.queues_timestamp and end < log.end_offset:
-            # If the checkpoint determined the cut, its place in the log need not be searched for again.
+            # If the checkpoint determined the cut, its log offset is already known.
             promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
             if end < promised:
                 self._promise.withdraw()
         return end
 
     def _are_queues_as_closed(self, own_end: int) -> bool:
-        """Return whether the queues of a cleanly closed store are unchanged since."""
+        """Return whether the queues of a cleanly closed store are unchanged."""
         queues, known = self._queues, self._last.digests.queues
         if known != NO_DIGEST:
             return known == queues.digest()
@@ -119,9 +118,9 @@ class DerivedCatchUp:
         return end
 
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Return whether the log has that message at that offset."""
+        """Return whether the log has this message at this offset."""
         if physical_offset < self._log.begin_offset:
-            return True  # the record has expired, so it cannot be checked
+            return True  # the record has expired and cannot be checked
         try:
             message = self._log.read(physical_offset, size)
         except CorruptData:
@@ -136,10 +135,10 @@ class DerivedCatchUp:
         return 0 if message is None else message.store_timestamp
 
     def catch_up(self, lost_queues: set[QueueKey]) -> None:
-        """Dispatch the rest of the log, and queues that lack units from the log's begin.
+        """Dispatch the rest of the log; rebuild queues with missing units from the log's begin.
 
         Args:
-            lost_queues: those whose files were lost.
+            lost_queues: queues whose files were lost.
         """
         log, dispatcher = self._log, self._dispatcher
         begin = dispatcher.offset
@@ -157,7 +156,7 @@ class DerivedCatchUp:
         self._queues.remove_unused()
 
     def _gaps(self, batch: DispatchBatch, seen: set[QueueKey]) -> set[QueueKey]:
-        """Return the queues whose first message since the certain part is not their next one."""
+        """Return the queues whose first message after the certain part does not have their next offset."""
         rows = np.flatnonzero(batch.is_queued & (batch.physical_offsets >= self._dispatcher.queues_offset))
         numbers, firsts = np.unique(batch.queue_numbers[rows], return_index=True)
         found: set[QueueKey] = set()
@@ -193,10 +192,10 @@ class DerivedCatchUp:
 
 
 class QueuesPromise:
-    """The checkpoint's time of the queues when the store was opened.
+    """The checkpoint's time of the queues at the opening of the store.
 
     Attributes:
-        is_withdrawn: it is not valid any more.
+        is_withdrawn: it is no longer valid.
     """
 
     def __init__(self, last: LastState) -> None:
@@ -204,6 +203,6 @@ class QueuesPromise:
         self._last = last
 
     def withdraw(self) -> None:
-        """Withdraw the time, durably, before units below its end are removed or appended again."""
+        """Withdraw the time durably; must precede the removal or rewriting of units below its end."""
         self.is_withdrawn = True
         self._last.withdraw()

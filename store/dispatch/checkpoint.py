@@ -5,7 +5,7 @@
 | 0 | 8 | i64 | physic_msg_timestamp | the last record of this store time |
 | 8 | 8 | i64 | logics_msg_timestamp | the queue units of messages of this store time |
 | 16 | 8 | i64 | index_msg_timestamp | the index items of messages of this store time |
-| 24 | 8 | i64 | master_flushed_offset | kept as it was found: for RocketMQ's replication |
+| 24 | 8 | i64 | master_flushed_offset | for RocketMQ's replication; kept unchanged |
 | 32 | 8 | i64 | confirm_physical_offset | offset of the last record when the store was opened |
 
 RocketMQ writes these five numbers and never reads the rest of the page. We store our *seal* there:
@@ -13,19 +13,18 @@ RocketMQ writes these five numbers and never reads the rest of the page. We stor
 | offset | size | type | field | meaning |
 | ---: | ---: | --- | --- | --- |
 | 256 | 8 | bytes | magic | `dlseal1` and a line feed |
-| 264 | 8 | i64 | log_end | all records of a plain log below this offset are durable; 0: not known |
-| 272 | 8 | i64 | queues_digest | CRC-32C of the end of each queue when the store was closed cleanly; -1: not known |
+| 264 | 8 | i64 | log_end | all records of a plain log below this offset are durable; 0: unknown |
+| 272 | 8 | i64 | queues_digest | CRC-32C of the end of each queue when the store was closed cleanly; -1: unknown |
 | 280 | 8 | i64 | index_digest | the same for the files of the index |
 | 288 | 4 | u32 | numbers_crc | CRC-32C of the 40 bytes at 0 |
 | 292 | 4 | u32 | crc | CRC-32C of the 36 bytes at 256 |
 
-A checkpoint whose seal does not match was written by another program (RocketMQ, or an older version of this one), or a
-disk damaged it. RocketMQ records times of units that it has not synced, so such a checkpoint proves nothing about
-queues and index after an unclean exit (`store.dispatch.recovery`).
+A checkpoint whose seal does not match was written by another program (RocketMQ, or an older version of this one), or
+damaged. RocketMQ records times of units that it has not synced, so such a checkpoint is ignored for queues and index
+after an unclean exit (`store.dispatch.recovery`).
 
 All other bytes are zero. Times are milliseconds since 1970. Numbers and seal are in one sector, which a disk writes
-completely or not at all, so the file is written in place, as RocketMQ does; it may be outdated, but never
-claims more than what was synced.
+atomically, so the file is written in place, as in RocketMQ; it may be outdated, but never exceeds the synced part.
 
 Source: RocketMQ `StoreCheckpoint`.
 """
@@ -54,12 +53,12 @@ _SEAL = struct.Struct(">8sqqqI")
 _CRC = struct.Struct(">I")
 SEAL_SIZE: Final = _SEAL.size + _CRC.size
 _SEAL_MAGIC: Final = b"dlseal1\n"
-# A disk writes this many bytes completely or not at all; a power cut must not separate numbers and seal.
+# A disk writes this number of bytes atomically; a power cut must not separate numbers and seal.
 _WRITTEN_SIZE: Final = 512
 
 
 class StoreCheckpoint(NamedTuple):
-    """The content of the file; 0: not known. See the module's tables; `is_sealed`: the seal exists and matches."""
+    """The content of the file; 0: unknown. See the module's tables; `is_sealed`: the seal exists and matches."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -73,9 +72,9 @@ class StoreCheckpoint(NamedTuple):
 
     @property
     def java_derived_timestamp(self) -> int:
-        """The latest store time of a message that RocketMQ dispatched or indexed; 0: the checkpoint is sealed, or none.
+        """Store time of the last message that RocketMQ dispatched or indexed; 0: the checkpoint is sealed or missing.
 
-        Our own seal has more: the end of the log.
+        For our own checkpoints the seal has more precise data: the end of the log.
         """
         return 0 if self.is_sealed else max(self.logics_msg_timestamp, self.index_msg_timestamp, 0)
 
@@ -84,7 +83,7 @@ class StoreCheckpointFile:
     """The open file. Construct it by `open`.
 
     Attributes:
-        checkpoint: as written last.
+        checkpoint: the last written content.
     """
 
     __slots__ = ("_file", "_files", "_root", "checkpoint")
@@ -92,16 +91,16 @@ class StoreCheckpointFile:
     def __init__(self, files: Files, root: str, file: File | None, checkpoint: StoreCheckpoint) -> None:
         self._files = files
         self._root = root
-        # None: there is none yet.
+        # None: the file does not exist yet.
         self._file = file
         self.checkpoint = checkpoint
 
     @classmethod
     def open(cls, files: Files, root: str) -> StoreCheckpointFile:
-        """Open the checkpoint of a store; one that is missing is created by the first `write`.
+        """Open the checkpoint of a store; a missing file is created by the first `write`.
 
         Raises:
-            store.errors.WrongFileSize: the file is no checkpoint.
+            store.errors.WrongFileSize: the file is not a checkpoint.
         """
         checkpoint = read_checkpoint(files, root)
         path = f"{root}/{NAME}"
@@ -109,14 +108,14 @@ class StoreCheckpointFile:
 
     def _create(self) -> File:
         path = f"{self._root}/{NAME}"
-        if self._files.exists(path):  # a crash cut its creation short
+        if self._files.exists(path):  # a crash interrupted its creation
             self._files.remove(path)
         self._files.create(path, FILE_SIZE_BYTES).close()
         self._files.sync_directory(self._root)
         return self._files.open(path)
 
     def write(self, checkpoint: StoreCheckpoint) -> None:
-        """Write the checkpoint, sealed, into the page cache; everything that it covers must be durable already.
+        """Write the sealed checkpoint to the page cache; the data that it covers must already be durable.
 
         Raises:
             store.errors.DiskFull: there is no space to create it.
@@ -128,7 +127,7 @@ class StoreCheckpointFile:
         self.checkpoint = checkpoint._replace(is_sealed=True)
 
     def sync(self) -> None:
-        """Make what was written durable; any thread may call it.
+        """Make the last write durable; any thread may call it.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -152,7 +151,7 @@ class SealState(Enum):
 
 
 def seal_state(content: bytes) -> SealState:
-    """Return the state of a page's seal; the page has at least the five numbers."""
+    """Return the state of a page's seal; the page contains at least the five numbers."""
     seal = content[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE]
     if not any(seal):
         return SealState.NONE
@@ -172,7 +171,7 @@ def decode_checkpoint(content: bytes) -> StoreCheckpoint:
 
 
 def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
-    """Return the bytes at the begin of the page, sealed."""
+    """Return the sealed bytes for the begin of the page."""
     numbers = _CHECKPOINT.pack(*checkpoint[:5])
     fields = (checkpoint.log_end, checkpoint.queues_digest, checkpoint.index_digest)
     seal = _SEAL.pack(_SEAL_MAGIC, *fields, crc32c(numbers))
@@ -184,10 +183,10 @@ def _crc_of(content: bytes) -> bytes:
 
 
 def read_checkpoint(files: Files, root: str) -> StoreCheckpoint:
-    """Return the checkpoint of a store without changing anything; one that is missing or empty promises nothing.
+    """Return the checkpoint of a store, read-only; for a missing or empty file all values are unknown.
 
     Raises:
-        store.errors.WrongFileSize: the file is no checkpoint.
+        store.errors.WrongFileSize: the file is not a checkpoint.
     """
     path = f"{root}/{NAME}"
     content = files.read_bytes(path)

@@ -1,6 +1,6 @@
-"""Queues and index of one store: opened, made consistent with the log, kept up to date, flushed, expired.
+"""Queues and index of one store: opening, recovery, dispatch, flush and expiry.
 
-Not here: the rules that find their certain part (`store.dispatch.recovery`), and how they are built
+Not here: the rules for their certain part (`store.dispatch.recovery`), and their construction
 (`store.dispatch.dispatcher`).
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Opening makes the units of at most this many queues durable before it returns.
+# Opening syncs the units of at most this number of queues before it returns.
 _FLUSHED_AT_ONCE_MAX = 256
 
 
@@ -44,7 +44,7 @@ class DerivedData:
         queues: all consume queues.
         index: None: keys are not indexed.
         dispatcher: builds both from the log.
-        notes: repairs and findings of opening, one sentence each.
+        notes: one sentence for each repair or finding at the opening.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DerivedData:
         self.dispatcher = dispatcher
         self.notes = notes
         self._log = log
-        # The offset up to which everything was durable after opening: a lower bound until the first flush.
+        # The durable offset after the opening, a lower bound until the first flush.
         opened = Dispatched(dispatcher.offset, max(log.last_store_timestamp, 0))
         self._opened_queues = opened
         self._opened_index = opened
@@ -71,7 +71,7 @@ class DerivedData:
         last: LastState,
         on_progress: Progress | None = None,
     ) -> Self:
-        """Open queues and index, cut them to their certain parts, dispatch the rest; see `MessageStore.open`."""
+        """Open queues and index, truncate them to their certain parts, dispatch the rest; see `MessageStore.open`."""
         promise = QueuesPromise(last)
         with ExitStack() as on_failure:
             queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
@@ -89,8 +89,8 @@ class DerivedData:
             for _ in derived.expire_in_steps():
                 continue
             if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
-                # Writing files of thousands of queues takes seconds. The waiting units can be read, can be rebuilt, and
-                # are written by the first flush; until then the checkpoint's time of the queues does not change.
+                # Writing files of thousands of queues takes seconds. The unwritten units can be read, can be rebuilt,
+                # and are written by the first flush; until then the checkpoint's time of the queues does not change.
                 derived.flush_index()
                 derived._opened_queues = Dispatched(recovery.queues_end, last.queues_timestamp)
             else:
@@ -104,28 +104,28 @@ class DerivedData:
 
     @property
     def queues_timestamp(self) -> int:
-        """The queues have, durably, every dispatched message that was stored before this time."""
+        """Every dispatched message stored before this time is durable in the queues."""
         return max(self._opened_queues.store_timestamp, self.queues.flushed.store_timestamp)
 
     @property
     def index_timestamp(self) -> int:
-        """The index has, durably, every dispatched message that was stored before this time."""
+        """Every dispatched message stored before this time is durable in the index."""
         if self.index is None:
             return 0
         return max(self._opened_index.store_timestamp, self.index.flushed.store_timestamp)
 
     @property
     def durable_offset(self) -> int:
-        """Queues and index have, durably, every message of the log before this offset."""
+        """Every message of the log before this offset is durable in queues and index."""
         queues_end = max(self._opened_queues.offset, self.queues.flushed.offset)
         index_end = queues_end if self.index is None else max(self._opened_index.offset, self.index.flushed.offset)
         return min(queues_end, index_end)
 
     def begin_flush(self, pages_min: int = 0, *, is_index_due: bool = True) -> DerivedTicket | None:
-        """Return a ticket for everything that is not durable yet; None if everything is.
+        """Return a ticket for all unsynced changes; None if there are none.
 
         Args:
-            pages_min: skip queues for which fewer pages wait.
+            pages_min: skip queues with fewer unwritten pages.
             is_index_due: include the index.
         """
         queues = self.queues.begin_flush(pages_min)
@@ -133,7 +133,7 @@ class DerivedData:
         return None if queues is None and index is None else DerivedTicket(queues, index)
 
     def begin_headers_flush(self) -> DerivedTicket | None:
-        """Return a ticket for the headers of the index, written when the items that they count are durable."""
+        """Return a ticket for the headers of the index, which are written after their items are durable."""
         index = None if self.index is None else self.index.begin_flush()
         return None if index is None else DerivedTicket(None, index)
 
@@ -141,8 +141,7 @@ class DerivedData:
         """Record that a ticket was synced.
 
         Raises:
-            store.errors.DiskFull: there was no space for all units of queues; nothing is lost, and a later ticket
-            covers
+            store.errors.DiskFull: there was no space for all units of queues; none is lost, and a later ticket covers
                 them again.
         """
         if ticket.index is not None:
@@ -152,7 +151,7 @@ class DerivedData:
             self.queues.end_flush(ticket.queues)
 
     def flush(self) -> None:
-        """Make everything durable, here and now.
+        """Make queues and index durable, synchronously.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -160,7 +159,7 @@ class DerivedData:
         flush_all(self)
 
     def flush_index(self) -> None:
-        """Make the index durable, here and now.
+        """Make the index durable, synchronously.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -169,7 +168,7 @@ class DerivedData:
             flush_all(self.index)
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Delete the part of queues and index before the log's current begin, one queue a step.
+        """Delete the part of queues and index before the log's current begin, one queue per step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -179,18 +178,18 @@ class DerivedData:
             self.index.expire(begin_offset)
         yield from self.queues.expire_in_steps(begin_offset)
 
-    # ------------------------------------------------------------------------------------------- where queues end
+    # ------------------------------------------------------------------------------------------- ends of queues
 
     def queue_ends(self) -> QueueEnds:
-        """Return the ends of all queues, as of one offset of the log; any thread may call it."""
+        """Return the ends of all queues, consistent with one offset of the log; any thread may call it."""
         with self.dispatcher.guard:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 
     def drop_surpassed_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
         """Remove the queues whose known ends are in a range of the log that this node no longer has.
 
-        Otherwise they would be filled up with blanks. `restore_queue_ends_in_steps` must be called when that range is
-        dispatched. One queue a step; nothing may be dispatched before the last step.
+        Otherwise they would be padded with blanks. `restore_queue_ends_in_steps` must be called when that range is
+        dispatched. One queue per step; no dispatch may run before the last step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -198,10 +197,10 @@ class DerivedData:
         yield from self._guarded(self.queues.drop_surpassed_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def restore_queue_ends_in_steps(self, ends: QueueEnds) -> Iterator[None]:
-        """Raise the end of each queue to its known end, when everything before `ends.offset` is dispatched.
+        """Raise the end of each queue to its known end, when the log before `ends.offset` is dispatched.
 
-        The missing messages are not in the log any more. One queue a step; nothing may be dispatched before the last
-        step, and if `queues.is_full` between steps, a flush is needed.
+        The missing messages are no longer in the log. One queue per step; no dispatch may run before the last step, and
+        if `queues.is_full` between steps, a flush is needed.
 
         Raises:
             store.errors.DiskFull: only some queues were raised; call it again with the same argument.
@@ -211,7 +210,7 @@ class DerivedData:
         yield from self._guarded(self.queues.extend_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def _guarded(self, steps: Iterator[None]) -> Iterator[None]:
-        """Do each step while no other thread reads the ends of queues."""
+        """Run each step while no other thread reads the ends of queues."""
         while True:
             with self.dispatcher.guard:
                 if next(steps, True):
@@ -219,18 +218,18 @@ class DerivedData:
             yield
 
     def digests(self) -> DerivedDigests:
-        """Return checksums of the ends of queues and index, as they would be after loading the files again."""
+        """Return checksums of the ends of queues and index, as the next opening will compute them."""
         return DerivedDigests(self.queues.digest(), NO_DIGEST if self.index is None else self.index.digest())
 
     def close(self) -> None:
-        """Close all files as they are."""
+        """Close all files without a flush."""
         self.queues.close()
         if self.index is not None:
             self.index.close()
 
 
 class DerivedTicket:
-    """A sync of queues and index up to their current ends; see their own tickets."""
+    """A sync of queues and index up to their current ends; it combines their tickets."""
 
     __slots__ = ("index", "queues")
 
@@ -240,11 +239,11 @@ class DerivedTicket:
 
     @property
     def left_count(self) -> int:
-        """The number of queues with units that are not written yet."""
+        """The number of queues with unwritten units."""
         return 0 if self.queues is None else self.queues.left_count
 
     def step(self) -> bool:
-        """Do a bounded part of `sync`; return whether more is left. One thread at a time.
+        """Run a bounded part of `sync`; return whether more is left. One thread at a time.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.

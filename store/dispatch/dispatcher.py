@@ -1,9 +1,9 @@
-"""Adds the messages of the log to queues and index: in the order of the log, in steps of bounded size.
+"""Adds the messages of the log to queues and index: in the order of the log, in bounded steps.
 
-After recovery queues and index may lack different ranges; each gets only the messages that it lacks.
-Records that cannot be read are skipped and reported; those after them are dispatched at their own offsets.
+After recovery queues and index may lack different ranges; each receives only its missing messages. Unreadable records
+are skipped and reported; later ones are dispatched at their own offsets.
 
-All methods are for the owner's thread. Place on the way of a put: after the log, before any reader sees the message.
+All methods are for the owner's thread. Place on the path of a put: after the log, before readers can see the message.
 Source: RocketMQ `DefaultMessageStore.ReputMessageService`.
 """
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Unreadable ranges that are kept for display; all of them are counted and logged.
+# Unreadable ranges kept for display; all are counted and logged.
 _SKIPPED_MAX = 100
-# The desired duration of a step: if it takes half of that, the next one is larger; if it takes twice as long, smaller.
+# The target duration of a step: after half of it the next step is larger, after twice that smaller.
 _STEP_S = 0.004
 _STEP_BYTES_MIN = 64 << 10
 _STEP_BYTES_FIRST = 256 << 10
-# A queue costs as much as a dozen messages; if a range has many queues, a step has at most this many messages.
+# A queue costs as much as a dozen messages; if a range has many queues, a step has at most this number of messages.
 _MANY_QUEUES = 256
 _STEP_MESSAGES_MAX = 512
 
 
 class Dispatcher:
-    """Feeds queues and index from the log.
+    """Updates queues and index from the log.
 
     Args:
         log: of the messages.
@@ -50,12 +50,12 @@ class Dispatcher:
         size_bytes_max: of the log, in one step.
 
     Attributes:
-        queues_offset: the queues have every message of the log before this offset.
-        index_offset: the index has every message of the log before this offset.
+        queues_offset: messages of the log before this offset are in the queues.
+        index_offset: messages of the log before this offset are in the index.
         dispatched_count: messages since the store was opened.
         skipped_count: unreadable ranges since the store was opened.
         skipped: the last of them.
-        listeners: called with each batch when it is dispatched.
+        listeners: called with each dispatched batch.
         out_of_order_count: messages since the store was opened whose queue offset was not the next one; all are logged.
         guard: locked while queues and their offset in the log change, for threads that read both.
     """
@@ -75,10 +75,10 @@ class Dispatcher:
         self.size_bytes_max = size_bytes_max
         # At most `size_bytes_max`; halved and doubled by `_pace`.
         self._step_bytes = min(_STEP_BYTES_FIRST, size_bytes_max)
-        # The rest of the last step's batch; used only if dispatch still continues at its begin.
+        # The rest of the last step's batch; valid only while dispatch continues at its begin.
         self._rest: DispatchBatch | None = None
-        # They never decrease while the store is open. They differ only after an open, until the smaller one has caught
-        # up, and after a full disk; without an index they are equal.
+        # They never decrease while the store is open. They differ only after an opening, until the smaller one has
+        # caught up, and after a full disk; without an index they are equal.
         self.queues_offset = self.index_offset = log.begin_offset
         self.dispatched_count = 0
         self.skipped_count = 0
@@ -89,26 +89,26 @@ class Dispatcher:
 
     @property
     def offset(self) -> int:
-        """Every message of the log before this offset is dispatched."""
+        """Messages of the log before this offset are dispatched."""
         return min(self.queues_offset, self.index_offset)
 
     @property
     def behind_bytes(self) -> int:
-        """The bytes of the log that are not dispatched yet."""
+        """The number of bytes of the log that are not dispatched yet."""
         return max(self._log.end_offset - self.offset, 0)
 
     def begin_at(self, queues_offset: int, index_offset: int) -> None:
-        """Set the offsets up to which queues and index have all messages."""
+        """Set the offsets up to which queues and index are complete."""
         self.queues_offset = queues_offset
         self.index_offset = queues_offset if self._index is None else index_offset
 
     def step(self) -> bool:
-        """Dispatch the next messages, for a few milliseconds; return whether more may wait.
+        """Dispatch messages for a few milliseconds; return whether more may be left.
 
         The number of bytes depends on the duration of the previous step, and is bounded by `size_bytes_max`.
 
         Raises:
-            store.errors.DiskFull: a file of a queue or of the index does not fit; nothing is lost, try again.
+            store.errors.DiskFull: no space for a file of a queue or of the index; no message is lost, try again.
             store.errors.StorageFailed: the store must stop.
         """
         began_s = monotonic()
@@ -126,14 +126,14 @@ class Dispatcher:
         return self.behind_bytes > 0
 
     def _pace(self, took_s: float) -> None:
-        """Set the number of bytes of the next step, from the duration of this one."""
+        """Adapt the size of the next step to the duration of this one."""
         if took_s > 2 * _STEP_S:
             self._step_bytes = max(self._step_bytes // 2, min(_STEP_BYTES_MIN, self.size_bytes_max))
         elif took_s < _STEP_S / 2 and self.behind_bytes >= self._step_bytes:
             self._step_bytes = min(2 * self._step_bytes, self.size_bytes_max)
 
     def next_batch(self) -> DispatchBatch | None:
-        """Return the next batch, of about `size_bytes_max`; None at the end."""
+        """Return the next batch of about `size_bytes_max` bytes; None at the end."""
         return self._scan(self.size_bytes_max)
 
     def _scan(self, size_bytes: int) -> DispatchBatch | None:
@@ -142,7 +142,7 @@ class Dispatcher:
         return self._log.scan(begin, size_bytes)
 
     def _next_begin(self) -> int:
-        # Deleted messages had been dispatched, or expired before this process started.
+        # Deleted messages were already dispatched, or expired before this process started.
         return max(self.offset, self._log.begin_offset)
 
     def take(self, batch: DispatchBatch) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
         self._waiters.dispatched(batch)
 
     def run(self) -> None:
-        """Dispatch everything in the log.
+        """Dispatch the whole log.
 
         Raises:
             as `step`.
@@ -186,7 +186,7 @@ class Dispatcher:
 
     def _report_skipped(self, batch: DispatchBatch) -> None:
         for skipped in batch.skipped:
-            # A range that only one of the two lacks was reported when the other one was dispatched.
+            # A range missing in only one of the two was reported when the other one was dispatched.
             if skipped.offset < max(self.queues_offset, self.index_offset):
                 continue
             self.skipped_count += 1

@@ -1,8 +1,8 @@
-"""Opens the files of queues and index; damaged ones are removed, with a note, and rebuilt from the log.
+"""Opens the files of queues and index; damaged ones are removed with a note and rebuilt from the log.
 
-The checkpoint's time of them is withdrawn first, because a crash may happen before they are rebuilt.
+Their checkpoint time is withdrawn first, because a crash may happen before they are rebuilt.
 
-Not here: which part of the opened files is trusted (`store.dispatch.recovery`).
+Not here: the trusted part of the opened files (`store.dispatch.recovery`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def load_queues(
     files: Files, root: str, config: MessageStoreConfig, last: LastState
 ) -> tuple[ConsumeQueues, set[QueueKey], list[str]]:
-    """Load the queues; if the files of one cannot be those of a queue, they are removed, and it is rebuilt."""
+    """Load the queues; invalid files of a queue are removed, and the queue is rebuilt."""
     lost: set[QueueKey] = set()
 
     def on_damage(key: QueueKey) -> None:
@@ -39,7 +39,7 @@ def load_queues(
 def load_index(
     files: Files, root: str, config: MessageStoreConfig, last: LastState
 ) -> tuple[KeyIndex | None, list[str]]:
-    """Load the index; if one of its files cannot be correct, the index is rebuilt."""
+    """Load the index; if one of its files is invalid, the index is rebuilt."""
     if not config.message_index_enable:
         return None, []
     notes: list[str] = []

@@ -1,6 +1,6 @@
 """Readers that wait for the next message of a queue (long poll): bounded, notified by dispatch, and cancellable.
 
-A waiter is notified once, and then removed. Not here: time limits (`store.maintenance.background`), and reading: a
+A waiter is notified once and then removed. Not here: time limits (`store.maintenance.background`), and reading: a
 notified caller reads again. All methods are for the owner's thread.
 
 Source: RocketMQ `PullRequestHoldService`.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MessageWaiters:
-    """All readers that wait.
+    """All waiting readers.
 
     Args:
         waiters_max: the largest number of waiters.
@@ -35,7 +35,7 @@ class MessageWaiters:
     def __init__(self, waiters_max: int) -> None:
         # In the order of arrival; a queue without waiters is removed.
         self._by_queue: dict[QueueKey, dict[Waiter, None]] = {}
-        # Of all queues together; at most `_waiters_max`.
+        # Total of all queues; at most `_waiters_max`.
         self._count = 0
         self._waiters_max = waiters_max
 
@@ -46,7 +46,7 @@ class MessageWaiters:
     def add(
         self, key: QueueKey, queue_offset: int, notify: Callable[[], None], tag_filter: TagFilter = EVERYTHING
     ) -> Waiter:
-        """Call `notify` when a message at `queue_offset` or after it, which may match the filter, is dispatched.
+        """Call `notify` when a possibly matching message at or after `queue_offset` is dispatched.
 
         Raises:
             TooManyWaiters: the limit is reached.
@@ -59,7 +59,7 @@ class MessageWaiters:
         return waiter
 
     def remove(self, waiter: Waiter) -> bool:
-        """Remove a waiter; return whether it was still there."""
+        """Remove a waiter; return whether it was still waiting."""
         of_queue = self._by_queue.get(waiter.key, {})
         if waiter not in of_queue:
             return False
@@ -70,7 +70,7 @@ class MessageWaiters:
         return True
 
     def dispatched(self, batch: DispatchBatch) -> None:
-        """Notify the waiters that a batch may have a message for, in the order of their arrival."""
+        """Notify the waiters for which a batch may have a message, in order of arrival."""
         if not self._count:
             return
         for number, key in enumerate(batch.queues):
@@ -87,18 +87,18 @@ class MessageWaiters:
                     waiter.notify()
 
     def notify_all(self) -> None:
-        """Notify all waiters: the store closes, or its role has changed."""
+        """Notify all waiters, because the store closes or its role has changed."""
         for of_queue in list(self._by_queue.values()):
             for waiter in tuple(of_queue):
                 waiter.notify()
 
 
 class Waiter:
-    """One reader that waits.
+    """A waiting reader.
 
     Attributes:
         key: the queue.
-        queue_offset: it waits for a message at this offset or after it.
+        queue_offset: it waits for a message at or after this offset.
     """
 
     __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
@@ -122,6 +122,6 @@ class Waiter:
         self._waiters.remove(self)
 
     def notify(self) -> None:
-        """Notify it that there may be a message, unless it was cancelled."""
+        """Notify the reader, unless it was cancelled."""
         if self._waiters.remove(self):
             self._notify()

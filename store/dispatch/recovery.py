@@ -1,6 +1,6 @@
-"""Makes queues and index consistent with the log when a store is opened: the rules for the part that is trusted.
+"""The rules for the trusted part of queues and index when a store is opened.
 
-Both are cut to their *certain part*, and the log after it is dispatched again.
+Both are truncated to their *certain part*, and the log after it is dispatched again.
 
 The end of the certain part (an offset of the log) is decided separately for queues and index, by the table `CASES`:
 
@@ -9,26 +9,26 @@ The end of the certain part (an offset of the log) is decided separately for que
 | none        | any       | any                             | the log's begin: it is rebuilt                     |
 | some        | clean     | any                             | its own end                                        |
 | some        | unclean   | known                           | the first record stored at that time, or later     |
-| some        | unclean   | not known                       | the log's begin: it is cut and rebuilt             |
+| some        | unclean   | unknown                         | the log's begin: it is rebuilt                     |
 
-and never after the log's end; for queues also never after the end of the last of them, because a message without a unit
-is rare and one whose unit is missing would be lost. The part after that offset is cut, durably; then dispatch continues
-there, and messages that both lack are read from the log once. The result equals a full rebuild of queues and index,
-byte for byte, except for messages that are not in the log any more.
+and never after the log's end; for queues also never after the end of the longest one, because a message without a unit
+is rare, and a missing unit would lose its message. The part after that offset is truncated durably; then dispatch
+continues there, reading messages missing in both only once. The result equals a full rebuild of queues and index, byte
+for byte, except for messages that are no longer in the log.
 
 The timestamp is *known* only if the checkpoint has a matching seal (`store.dispatch.checkpoint`). RocketMQ's checkpoint
-records units that were dispatched and not synced, so after a power cut its time may be too high, and a flipped bit can
+covers units that were dispatched but not synced, so after a power cut its time may be too high, and a flipped bit can
 change it to any value: messages before that offset would be in no queue, and their queue offsets would be assigned
 again. Therefore queues and index of an unclean Java store are rebuilt from the log, once; then the checkpoint is
 sealed.
 
 Likewise, files of a store that was closed cleanly may be removed, emptied or zeroed while it is closed. The checkpoint
-then has digests of the ends of queues and index (`DerivedDigests`): if the loaded files have another one, they are not
-trusted, and rebuilt from the log.
+then has digests of the ends of queues and index (`DerivedDigests`); if those of the loaded files differ, they are
+rebuilt from the log.
 
-A queue that lacks units before that offset is also detected by a gap: a message whose queue offset is not the next one
-of its queue. A failed append also leaves a gap, and the two cases cannot be distinguished: the queue is rebuilt from
-the log's begin.
+Missing units before that offset are also detected by a gap: a message whose queue offset is not the next one of its
+queue. A failed append also leaves a gap, and the two cases cannot be distinguished, so the queue is rebuilt from the
+log's begin.
 
 Source: RocketMQ `DefaultMessageStore.recover`, `ConsumeQueueStore.recover`, `IndexService.load`.
 """
@@ -60,7 +60,7 @@ class CutRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DerivedDigests:
-    """Checksums of the ends of queues and index; `NO_DIGEST`: not known.
+    """Checksums of the ends of queues and index; `NO_DIGEST`: unknown.
 
     Attributes:
         queues: of every queue with units, and its end.
@@ -80,15 +80,15 @@ def _withdraw_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class LastState:
-    """The state in which the last process left the store, according to the files next to the log.
+    """The state left by the last process, according to the files next to the log.
 
     Attributes:
         is_clean: it stopped cleanly: there is no file `abort`.
-        queues_timestamp: the queues have, durably, every message stored before; 0: not known.
-        index_timestamp: the index has, durably, every message stored before; 0: not known.
+        queues_timestamp: every message stored before this time is durable in the queues; 0: unknown.
+        index_timestamp: the same for the index; 0: unknown.
         digests: of queues and index when they were closed; used only if `is_clean`.
-        withdraw: sets the checkpoint's times of queues and index to 0, durably. It must be called before units
-            or items below them are removed or appended again, because a crash may happen in between.
+        withdraw: sets the checkpoint's times of queues and index to 0, durably. It must be called before units or items
+            below them are removed or rewritten, because a crash may happen in between.
     """
 
     is_clean: bool = False
@@ -100,13 +100,14 @@ class LastState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The known facts about the queues, or the index, before they are changed.
+    """The facts about the queues, or the index, before they are changed.
 
     Attributes:
         has_files: it has any.
         is_clean: the last process stopped cleanly.
-        store_timestamp: every message stored before is durable in it, according to the checkpoint; 0: not known.
-        own_end: the offset of the log after its last message.
+        store_timestamp: every message stored before this time is durable in it, according to the checkpoint; 0:
+            unknown.
+        own_end: the log offset after its last message.
     """
 
     has_files: bool
@@ -116,7 +117,7 @@ class Evidence:
 
 
 class CutCase(NamedTuple):
-    """A row of the table: the facts (None: either), and the rule."""
+    """A row of the table: the facts (None: any), and the rule."""
 
     has_files: bool | None
     is_clean: bool | None
@@ -124,12 +125,12 @@ class CutCase(NamedTuple):
     rule: CutRule
 
     def fits(self, evidence: Evidence) -> bool:
-        """Return whether the row is for this evidence."""
+        """Return whether the row matches the facts."""
         facts = (evidence.has_files, evidence.is_clean, evidence.store_timestamp > 0)
         return all(asked in (None, found) for asked, found in zip(self[:3], facts, strict=True))
 
 
-# Exactly one row fits any evidence.
+# Exactly one row matches any facts.
 CASES: Final = (
     CutCase(False, None, None, CutRule.BEGIN),
     CutCase(True, True, None, CutRule.OWN_END),
@@ -139,18 +140,18 @@ CASES: Final = (
 
 
 def rule_for(evidence: Evidence) -> CutRule:
-    """Return the rule of the one row that fits."""
+    """Return the rule of the matching row."""
     (rule,) = [case.rule for case in CASES if case.fits(evidence)]
     return rule
 
 
 def promised_end(store_timestamp: int, log: CommitLog) -> int:
-    """Return the offset of the log up to which everything is durable according to a timestamp of the checkpoint."""
+    """Return the log offset up to which all messages are durable according to a timestamp of the checkpoint."""
     return log.offset_at_timestamp(max(store_timestamp - CLOCK_MARGIN_MS, 0))
 
 
 def certain_end(evidence: Evidence, log: CommitLog) -> int:
-    """Return the offset of the log up to which queues, or index, are certain."""
+    """Return the log offset up to which queues, or index, are certain."""
     rule = rule_for(evidence)
     if rule is CutRule.BEGIN:
         return log.begin_offset

@@ -4,7 +4,7 @@
 | ------------------- | ------------------: | ------------------------------------------- |
 | files of queues     | 256                 | `store.fs.file_pool`: the others are closed |
 | connections of gRPC | 256                 | the server refuses more                     |
-| everything else     | 512                 | the log's files, peers, the page of metrics |
+| all others          | 512                 | the log's files, peers, the metrics page    |
 
 If a process still reaches its limit, nothing is lost: an open without a free descriptor uses one of the reserve, and
 files of queues are closed at the next opportunity. Only if the reserve is empty is the operation refused, as
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Less is not enough for a log, its peers and a handful of clients.
+# The minimum for a log, its peers and a few clients.
 LIMIT_MIN: Final = 128
 _QUEUE_FILES_MAX: Final = 512
 _PART: Final = 4
@@ -74,7 +74,7 @@ def connections_max() -> int:
 
 
 class Reserve:
-    """A few spare descriptors, to be closed when an open finds none free. Any thread may use it."""
+    """A few spare descriptors, which are closed when an open finds none free. Any thread may use it."""
 
     def __init__(self, count: int = _RESERVE_COUNT) -> None:
         self._count = count
@@ -84,11 +84,11 @@ class Reserve:
 
     @property
     def is_short(self) -> bool:
-        """Whether one was used, or missing, since the last `fill`: closing files would help."""
+        """Whether a spare was used or missing since the last `fill`, so that files should be closed."""
         return self._is_short
 
     def fill(self) -> None:
-        """Open as many as are missing, or available."""
+        """Open the missing spares, as far as descriptors are available."""
         with self._lock:
             self._is_short = False
             with suppress(OSError):
@@ -96,7 +96,7 @@ class Reserve:
                     self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def release(self) -> bool:
-        """Close one; return whether there was one."""
+        """Close a spare; return whether there was one."""
         with self._lock:
             self._is_short = True
             if not self._held:
@@ -109,10 +109,10 @@ RESERVE: Final = Reserve()
 
 
 def with_descriptor(path: str, operation: str, call: Callable[[], Result]) -> Result:
-    """Return the result of `call`, which opens a file or a directory; it is retried when descriptors run out.
+    """Return the result of `call`, which opens a file or a directory; retry with spares when descriptors run out.
 
     Raises:
-        OutOfDescriptors: the reserve is used up, too.
+        OutOfDescriptors: the reserve is also used up.
         OSError: other errors of `call`.
     """
     while True:

@@ -1,8 +1,8 @@
-"""Many files, of which only some are open: a store has thousands of queues, a process has hundreds of descriptors.
+"""A pool of files with a bound on open ones: a store has thousands of queues, a process hundreds of descriptors.
 
-A file of the pool is opened when it is used, and the least recently used ones are closed for it.
-Those that were written to are synced before, all together, so that closing loses nothing; that may take
-milliseconds, and happens only if more files than the pool's limit are written to between two flushes.
+A file of the pool is opened when it is used, and the least recently used ones are closed for it. Written files are
+synced before, all together, so that closing loses no data; that may take milliseconds, and happens only if more files
+than the pool's limit are written between two flushes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from store.fs.ports import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
-# One in this many files is closed when the limit is reached.
+# The n-th part of the files is closed when the limit is reached.
 _RESTING_PART = 8
-# One in this many when the process has no descriptor left.
+# The n-th part that is closed when the process has no descriptor left.
 _SHORT_PART = 2
 
 
 class PooledFile:
-    """A `File` that is open only while it is used. `view` stays valid when the file is closed and opened again."""
+    """A `File` that is open only while it is used. `view` stays valid when the file is closed and reopened."""
 
     __slots__ = ("_file", "_pool", "_synced_count", "_written_count", "path", "size")
 
@@ -61,11 +61,11 @@ class PooledFile:
         return self._opened().data_ranges(position)
 
     def advise_random(self) -> None:
-        """Advise the system to read nothing ahead of the file; only while it stays open."""
+        """Disable readahead for the file while it stays open."""
         self._opened().advise_random()
 
     def sync(self) -> None:
-        """Make everything written so far durable. A file that is closed was synced when the pool closed it."""
+        """Make all writes so far durable. A closed file was synced when the pool closed it."""
         file, written_count = self._file, self._written_count
         if file is not None:
             file.sync()
@@ -85,11 +85,11 @@ class PooledFile:
 
     @property
     def has_unsynced(self) -> bool:
-        """Whether it may have been written to since the last sync."""
+        """Whether it may have been written since the last sync."""
         return self._synced_count != self._written_count
 
     def rest(self) -> None:
-        """Close the file, which the pool has synced, until its next use. For the pool only."""
+        """Close the file until its next use; for the pool only, which has synced it."""
         file = self._file
         assert file is not None, self.path
         self._file = None
@@ -120,7 +120,7 @@ class FilePool:
         self._files = files
         self._open_files_max = open_files_max
         self._is_synced_later = False
-        # By identity, the least recently used first.
+        # By identity, least recently used first.
         self._open: OrderedDict[int, PooledFile] = OrderedDict()
 
     def exists(self, path: str) -> bool:
@@ -132,21 +132,21 @@ class FilePool:
         return self._files.list_directory(path)
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
-        """Create a file of `size` bytes, sparse or with blocks; the least recently used one may be closed for it."""
+        """Create a file of `size` bytes, sparse or with blocks; the least recently used file may be closed for it."""
         file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
         return self._admit(PooledFile(self, path, size, file))
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> PooledFile:
-        """Open an existing file for reading and writing; the least recently used one may be closed for it."""
+        """Open an existing file for reading and writing; the least recently used file may be closed for it."""
         file = self._with_room(lambda: self._open_file(path, is_cache_trusted=is_cache_trusted))
         return self._admit(PooledFile(self, path, file.size, file))
 
     def resting(self, path: str, size: int) -> PooledFile:
-        """Return a file that `Files.glance` has seen, with this size; it is opened when it is used."""
+        """Return a file found by `Files.glance`, with this size; it is opened when it is used."""
         return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:
-        """Remove a file; its name may come back after a crash until the directory is synced."""
+        """Remove a file; its name may reappear after a crash until the directory is synced."""
         self._files.remove(path)
 
     def sync_directory(self, path: str) -> None:
@@ -159,7 +159,7 @@ class FilePool:
 
     @contextmanager
     def synced_later(self) -> Iterator[None]:
-        """Close files without a sync during this block: the caller syncs the whole directory tree afterwards."""
+        """Close files without a sync within this block; the caller syncs the whole directory tree afterwards."""
         self._is_synced_later = True
         try:
             yield
@@ -167,16 +167,16 @@ class FilePool:
             self._is_synced_later = False
 
     def reopen(self, pooled: PooledFile) -> File:
-        """Open a closed file again: this process has read it, and it was synced before it was closed.
+        """Reopen a closed file, which this process has read and which was synced before it was closed.
 
-        If its sync was left to the caller (`synced_later`), the caller's sync detects failed writes.
+        In a `synced_later` block the caller's sync detects failed writes.
         """
         file = self._with_room(lambda: self._open_file(pooled.path, is_cache_trusted=True))
         self._admit(pooled)
         return file
 
     def _open_file(self, path: str, *, is_cache_trusted: bool) -> File:
-        """Open a file; without readahead if it is mostly a hole, because that would fill memory with zeros."""
+        """Open a file; disable readahead if it is mostly a hole, because that would fill memory with zeros."""
         file = self._files.open(path, is_cache_trusted=is_cache_trusted)
         ranges = file.data_ranges(0)
         if not ranges or ranges[-1][1] <= _LITTLE_DATA_BYTES:
@@ -196,9 +196,9 @@ class FilePool:
         return pooled
 
     def _with_room(self, make: Callable[[], File]) -> File:
-        """Return the file that `make` opens; if there is no descriptor for it, other files are closed first."""
+        """Return the file that `make` opens; other files are closed first if no descriptor is free."""
         if len(self._open) >= self._open_files_max:
-            # Several together: many syncs take little longer than one.
+            # Several at once, because many syncs take little longer than one.
             self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
         elif RESERVE.is_short:
             self._let_rest(-(-len(self._open) // _SHORT_PART))

@@ -1,4 +1,4 @@
-"""Tickets for syncs of derived files in other threads, and the log offset up to which they make them durable."""
+"""Tickets for syncs of derived files in other threads, and their durable log offset."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Dispatched(NamedTuple):
-    """The log offset that derived files have reached.
+    """The log offset up to which derived files are complete.
 
     Attributes:
-        offset: after the last record that was dispatched.
-        store_timestamp: of that record: milliseconds since 1970, 0 when there was none.
+        offset: after the last dispatched record.
+        store_timestamp: of that record, milliseconds since 1970; 0 without one.
     """
 
     offset: int = 0
@@ -28,7 +28,7 @@ class DerivedFilesTicket(SyncTicket):
     """A sync that makes derived files durable up to `dispatched`.
 
     Attributes:
-        dispatched: the covered part of the log; None: not known, because some files were skipped.
+        dispatched: the covered part of the log; None: unknown, because some files were skipped.
     """
 
     __slots__ = ("_directories", "_names", "dispatched")
@@ -62,7 +62,7 @@ class DerivedFlushProgress:
     """The log offset up to which derived files are durable. Owner's thread only.
 
     Attributes:
-        flushed: every message of the log up to here has durable units or items.
+        flushed: messages of the log up to this offset have durable units or items.
     """
 
     __slots__ = ("_open", "flushed")
@@ -82,13 +82,13 @@ class DerivedFlushProgress:
         return ticket
 
     def end(self, ticket: DerivedFilesTicket) -> None:
-        """Record that a ticket was synced; it counts once all older ones are synced."""
+        """Record that a ticket was synced; it takes effect once all older ones are synced."""
         for done in self._open.take_back(ticket):
             if done.dispatched is not None:
                 self.flushed = done.dispatched
 
     def cut(self, dispatched: Dispatched) -> None:
-        """Treat nothing after an offset of the log as durable, also not by open tickets."""
+        """Treat messages after an offset of the log as not durable, even if an open ticket is synced later."""
         self.flushed = min(self.flushed, dispatched)
         for ticket in self._open:
             if ticket.dispatched is not None:

@@ -1,4 +1,4 @@
-"""Parses JSON from a peer, a file or a user: any invalid text is refused with ValueError."""
+"""Parses untrusted JSON from a peer, a file or a user; any invalid text raises ValueError."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Wrappers of a file and of a file system that pass every call on: the base of those that change some of them.
+"""Wrappers of a file and of a file system that forward every call: bases for wrappers that override some methods.
 
-What each method does, and what it raises, is in the ports (`store.fs.ports`).
+The ports (`store.fs.ports`) document each method and its errors.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ForwardingFile:
-    """`File` that passes every call on to another one.
+    """`File` that forwards every call to another one.
 
     Attributes:
         path: of the file.
-        size: in bytes; like the path, fixed while the file is open.
+        size: in bytes; constant, like the path, while the file is open.
     """
 
     __slots__ = ("_file", "path", "size")
@@ -68,7 +68,7 @@ class ForwardingFile:
 
 
 class ForwardingFiles:
-    """`Files` that passes every call on to another file system."""
+    """`Files` that forwards every call to another file system."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

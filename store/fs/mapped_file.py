@@ -1,4 +1,4 @@
-"""One file of a mapped-file queue: its begin offset, and whether it waits for a sync.
+"""One file of a mapped-file queue: its begin offset, and whether it needs a sync.
 
 Offsets are bytes from the queue's origin; only this class translates them into positions within the file.
 """
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from store.fs.ports import File
 
-# Blocks that a sparse file gets in advance: as many bytes as it has used, so that calls are few, and the many
-# files that stay small use little disk space.
+# Preallocation of a sparse file: as many bytes as it already uses, so that calls are few, and small files use little
+# disk space.
 _ALLOCATE_AHEAD_MIN_BYTES = 4 << 10
 _ALLOCATE_AHEAD_MAX_BYTES = 4 << 20
 _CHUNK_SIZE_BYTES = 64 << 10
@@ -26,9 +26,9 @@ class MappedFile:
         file: the open file.
         begin_offset: the queue offset of the first byte; also the file's name.
         end_offset: the queue offset after the last byte.
-        allocated_end: the range before this offset is known to have blocks. Nothing is known at first of a
-            file that existed before (Java's are sparse).
-        is_dirty: something was written since the file was last returned for a sync.
+        allocated_end: the range before this offset is known to have blocks; initially nothing is known of an existing
+            file (Java's are sparse).
+        is_dirty: it was written since it was last returned for a sync.
 
     Source: RocketMQ and DLedger `DefaultMmapFile` (`fileFromOffset`).
     """
@@ -65,7 +65,7 @@ class MappedFile:
         self.allocated_end = ahead_end
 
     def find_data(self, offset: int) -> int:
-        """Return the offset of the first byte at or after `offset` that is not zero; `end_offset` if there is none."""
+        """Return the offset of the first non-zero byte at or after `offset`; `end_offset` if there is none."""
         for position, chunk in self._chunks(offset):
             data = chunk.lstrip(b"\0")
             if data:
@@ -73,7 +73,7 @@ class MappedFile:
         return self.end_offset
 
     def find_data_end(self, offset: int) -> int:
-        """Return the offset after the last byte at or after `offset` that is not zero; `offset` if there is none."""
+        """Return the offset after the last non-zero byte at or after `offset`; `offset` if there is none."""
         data_end = offset
         for position, chunk in self._chunks(offset):
             data = chunk.rstrip(b"\0")
@@ -82,7 +82,7 @@ class MappedFile:
         return data_end
 
     def _chunks(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Yield the ranges that may hold data after `offset`, as (position, bytes) of bounded size."""
+        """Yield the ranges that may contain data after `offset`, as (position, bytes) of bounded size."""
         view = self.file.view()
         for begin, end in self.file.data_ranges(offset - self.begin_offset):
             for position in range(begin, end, _CHUNK_SIZE_BYTES):

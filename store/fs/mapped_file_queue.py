@@ -1,8 +1,7 @@
-"""A sequence of files of equal size that together are one range of bytes.
+"""A sequence of files of equal size that form one contiguous range of bytes.
 
 A file's name is the offset of its first byte, in 20 decimal digits; the next file begins where it ends. Every file has
-its full size from the start. The queue does not know how much of it is used: the owner knows, and
-ensures that everything after the used part is zero.
+its full size from the start. The owner tracks the used part of the queue, and ensures that all bytes after it are zero.
 
 Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
 """
@@ -30,10 +29,10 @@ class MappedFileQueue:
 
     Args:
         files: the file system.
-        directory: where the files are; it must exist.
+        directory: of the files; it must exist.
         file_size: bytes of each file.
-        is_sparse: new files get their blocks when they are written, and neither they nor their names are durable
-            before the owner syncs them: for files of which there are thousands, and which can be made again.
+        is_sparse: new files get their blocks when they are written, and neither they nor their names are durable before
+            the owner syncs them; for thousands of files that can be rebuilt.
     """
 
     __slots__ = (
@@ -88,16 +87,16 @@ class MappedFileQueue:
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
     def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
-        """Open the existing files; a last one whose creation a crash interrupted is left out.
+        """Open the existing files, except a last one whose creation a crash interrupted.
 
-        Creating a file creates its name first and then sets its size, so after a crash in between the last file
-        is too short and has only zeros: nothing was ever written to it. `remove_cut_short` must follow when the owner
-        has found that the other files are good: a log that is refused is not changed. Any other wrong size is an error:
-        the directory was written with another file size, or the file was damaged.
+        Creating a file creates its name first and then sets its size, so after a crash in between the last file is too
+        short and contains only zeros. The owner must call `remove_cut_short` after it has validated the other files,
+        because a log that is refused is not changed. Any other wrong size is an error: the directory was written with
+        another file size, or the file was damaged.
 
         Args:
-            is_read_only: such a last file is not removed.
-            durable_end: bytes below this offset were synced, so their files were complete once.
+            is_read_only: keep such a last file.
+            durable_end: bytes below this offset were synced, so their files were complete.
 
         Returns:
             The repairs, one sentence each.
@@ -108,7 +107,7 @@ class MappedFileQueue:
             store.errors.MissingFile: a file between two others is missing, or its name is not its offset.
         """
         assert not self._mapped_files
-        # A process that died may have created names that are not durable.
+        # A killed process may have created names that are not durable.
         self._has_new_name = self._is_sparse
         notes: list[str] = []
         names = sorted(self._files.list_directory(self._directory))
@@ -130,20 +129,20 @@ class MappedFileQueue:
         return notes
 
     def remove_cut_short(self) -> None:
-        """Remove, durably, the last file that `load` has left out; without one do nothing."""
+        """Remove, durably, the incomplete last file that `load` has skipped, if there is one."""
         file, self._cut_short = self._cut_short, None
         if file is not None:
             self._drop(file)
 
     def take_up(self, files: Sequence[File]) -> None:
-        """Use the files of the directory as they were found: all of them, complete, in order, without a gap."""
+        """Use these files of the directory, which must be all files, complete, in order, without a gap."""
         assert not self._mapped_files
         self._has_new_name = self._is_sparse
         for file in files:
             self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
 
     def attach(self, begin: int, end: int) -> None:
-        """Open the files of `[begin, end)` that another process has created after the known ones, as many as exist.
+        """Open the existing files of `[begin, end)` that another process has created after the known ones.
 
         Args:
             begin: of the first file, if none is known.
@@ -163,7 +162,7 @@ class MappedFileQueue:
         return mapped_files[number] if 0 <= number < len(mapped_files) else None
 
     def reserve(self, begin: int, end: int) -> None:
-        """Ensure that the files of `[begin, end)` exist and have disk blocks: a full disk cannot fail a write there.
+        """Ensure that the files of `[begin, end)` exist and have blocks, so that writes do not fail on a full disk.
 
         A queue without files begins with the file of `begin`.
 
@@ -182,16 +181,15 @@ class MappedFileQueue:
             assert file is not None, (self._directory, at)
             file.allocate(at, min(end, file.end_offset))
             at = file.end_offset
-        # Of the known blocks, so that only the first append into a range of a file continues here.
+        # Fast path: the blocks are already known to be allocated.
         last = self.find(end - 1)
         assert last is not None, (self._directory, end)
         self._reserved_end = last.allocated_end
 
     def prepare_next(self) -> NextFile | None:
-        """Return the job that creates the file after the last one, for any thread; None while there is one already.
+        """Return the job that creates the next file, for any thread; None if it already exists.
 
-        The queue uses the file when it is needed, or after `adopt_next`. Not for sparse files, which take no time to
-        create.
+        The queue uses the file when it is needed, or after `adopt_next`. Not for sparse files, whose creation is fast.
         """
         assert not self._is_sparse, self._directory
         if not self._mapped_files or self._next is not None:
@@ -221,7 +219,7 @@ class MappedFileQueue:
         file.file.write(data, offset - file.begin_offset)
 
     def mark_dirty(self, file: MappedFile) -> None:
-        """Mark a file dirty, so that `take_dirty` returns it, although nothing was written to it now."""
+        """Mark a file dirty without a write, so that `take_dirty` returns it."""
         if not file.is_dirty:
             file.is_dirty = True
             self._dirty.append(file)
@@ -233,15 +231,15 @@ class MappedFileQueue:
         return file.file.read(offset - file.begin_offset, size)
 
     def truncate(self, offset: int, data_end: int, *, is_durable: bool) -> None:
-        """Remove everything from `offset` on: later files are deleted, the rest of this file's data becomes zero.
+        """Truncate at `offset`: later files are deleted, the rest of this file's data becomes zero.
 
-        All of the data is overwritten, not only its first bytes: bytes after a terminator could be aligned with
-        later writes, and would be read as data after a crash. Files are removed from the last to the first, each
-        durably before the next, so that a crash leaves no gap. The first file is never removed.
+        All data is overwritten, not only its first bytes: remaining bytes could be aligned with later writes and be
+        read as data after a crash. Files are removed from the last to the first, each durably before the next, so that
+        a crash leaves no gap. The first file is never removed.
 
         Args:
             offset: the first byte to remove.
-            data_end: after the last byte that is not zero, according to the owner.
+            data_end: offset after the last non-zero byte, from the owner.
             is_durable: sync the zeros before returning.
         """
         self._take_up_next()
@@ -253,7 +251,7 @@ class MappedFileQueue:
             return
         zeros_end = min(data_end, holder.end_offset)
         while offset < zeros_end:
-            # Ends at multiples of the chunk, so that a crash in between leaves whole sectors old or zero.
+            # Chunk ends are aligned, so that after a crash each sector is old or zero.
             chunk_end = min(zeros_end, offset - offset % len(_ZEROS) + len(_ZEROS))
             self.write(offset, _ZEROS[: chunk_end - offset])
             offset = chunk_end
@@ -266,7 +264,7 @@ class MappedFileQueue:
             self._drop(self._mapped_files.pop(0))
 
     def remove_all(self) -> None:
-        """Remove every file, last first; the queue is then like a new one."""
+        """Remove every file, last first; the queue is then empty."""
         self._take_up_next()
         while self._mapped_files:
             self._drop(self._mapped_files.pop())
@@ -285,7 +283,7 @@ class MappedFileQueue:
         return has_new_name
 
     def sync(self, begin: int, end: int) -> None:
-        """Sync the files of the bytes `[begin, end)`, which must exist; they are not dirty any more.
+        """Sync the files of the bytes `[begin, end)`, which must exist, and mark them clean.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -310,7 +308,7 @@ class MappedFileQueue:
             file.file.sync()
 
     def close(self) -> None:
-        """Close all files without syncing them; the queue is then like a new one."""
+        """Close all files without syncing them; the queue is then empty."""
         with suppress(StorageFailed):  # the next file is not used yet
             self._take_up_next()
         if self._cut_short is not None:
@@ -341,7 +339,7 @@ class MappedFileQueue:
             return
         if self._is_sparse and self._mapped_files:
             # Name and size of a file before the next one is created, so that a crash leaves no gap between files. Data
-            # that may be wrong after a crash is then in the last file, or after what its owner knows to be durable.
+            # that may be wrong after a crash is then only in the last file, or after the owner's durable end.
             self._mapped_files[-1].file.sync()
             self._files.sync_directory(self._directory)
         file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)
@@ -351,7 +349,7 @@ class MappedFileQueue:
         self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
 
     def _take_up_next(self) -> None:
-        """Add the file of `prepare_next`, once it is created; without one do nothing."""
+        """Add the file of `prepare_next` if it is created."""
         job, self._next = self._next, None
         file = None if job is None else job.make()
         if file is not None:

@@ -1,10 +1,10 @@
 """The ports of the file system: `Files`, `File` and `DirectoryLock`.
 
-`store.fs.linux.files` implements them on the operating system. No other code opens, maps, locks or syncs a file,
-so that a simulator can replace the disk.
+`store.fs.linux.files` implements them on the operating system. No other code opens, maps, locks or syncs a file, so
+that a simulator can replace the disk.
 
-Assumptions about the file system: synced bytes persist; of an unsynced write any sectors may be lost, also in the
-middle; a rename is atomic; a name is durable once its directory is synced.
+Assumptions about the file system: synced bytes persist; any sectors of an unsynced write may be lost; a rename is
+atomic; a name is durable once its directory is synced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The default size reserved for a file that is replaced: one block.
 SMALL_FILE_SIZE_BYTES = 4096
-# The bytes of a file's begin, and of the end of its data, that `glance` reads.
+# Bytes at a file's begin, and at the end of its data, that `glance` reads.
 GLANCE_SIZE_BYTES = 4096
 
 
@@ -39,7 +39,7 @@ class FileGlance(NamedTuple):
 
 
 class File(Protocol):
-    """One file of fixed size: written at positions, read through a map.
+    """One file of fixed size: written by position, read through a map.
 
     All methods are for the thread that owns the store, except `sync`, which any thread may call.
     """
@@ -81,18 +81,18 @@ class File(Protocol):
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero.
 
-        They may be larger than necessary, even the whole file. Reading outside of them can make later answers larger.
+        They may be larger than necessary, even the whole file. Reading outside of them can enlarge later results.
         """
         ...
 
     def advise_random(self) -> None:
-        """Disable read-ahead: little is read, at scattered positions, and holes must not be read."""
+        """Disable readahead: reads are small and scattered, and holes must not be read."""
         ...
 
     def sync(self) -> None:
         """Make everything written so far durable. Any thread may call it; on a closed file it does nothing.
 
-        A file is closed only after it was synced or removed, so that nothing is lost.
+        A file is closed only after it was synced or removed, so that no data is lost.
 
         Raises:
             StorageFailed: the node must stop and never sync this file again.
@@ -109,10 +109,10 @@ class File(Protocol):
 
 
 class DirectoryLock(Protocol):
-    """A lock on a directory, which only the process that has it may write."""
+    """A lock on a directory; only the process that holds it may write there."""
 
     def release(self) -> None:
-        """Release the lock; twice is allowed."""
+        """Release the lock; repeated calls are allowed."""
         ...
 
 
@@ -136,7 +136,7 @@ class QueueFiles(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; its name may come back after a crash until the directory is synced."""
+        """Remove a file; its name may reappear after a crash until the directory is synced."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -154,10 +154,10 @@ class Files(Protocol):
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
         """Create `path` and its missing parents, durably; it may exist already.
 
-        The name of an existing directory becomes durable, too: its creator may have been killed before that.
+        The name of an existing directory becomes durable, too: its creator may have been killed before the sync.
 
         Args:
-            path: where.
+            path: its path.
             is_durable: False: the caller syncs the parents of those that were missing.
         """
         ...
@@ -195,7 +195,7 @@ class Files(Protocol):
         """Create a file of `size` zero bytes with disk blocks, and sync it; its name is not durable yet.
 
         Args:
-            path: where.
+            path: its path.
             size: bytes.
             is_sparse: allocate no blocks and do not sync it: before its first sync a crash may leave it empty, and
                 `File.allocate` must precede each write that must not fail on a full disk.
@@ -219,10 +219,10 @@ class Files(Protocol):
         """Open an existing file for reading and writing.
 
         Args:
-            path: where.
-            is_cache_trusted: this process had the file open, or has read its metadata, and every sync of it since
-                then has succeeded. False: clean pages of the file are dropped from the page cache,
-                and read from the disk again, because writing them may have failed in another process.
+            path: its path.
+            is_cache_trusted: this process had the file open, or has read its metadata, and every sync of it since then
+                has succeeded. False: clean pages of the file are dropped from the page cache, and read from the disk
+                again, because writing them may have failed in another process.
         """
         ...
 
@@ -252,17 +252,17 @@ class Files(Protocol):
     def rename(self, path: str, new_path: str) -> None:
         """Give a file another name in the same directory, or a directory another path, atomically.
 
-        Durable once the directory of the new name is synced. No other directory may have the new path, and no
-        file of the renamed directory may be created, written or removed by its old path until then.
+        Durable once the directory of the new name is synced. The new path must not exist as another directory, and
+        until then no file of the renamed directory may be created, written or removed by its old path.
         """
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; its name may come back after a crash until the directory is synced."""
+        """Remove a file; its name may reappear after a crash until the directory is synced."""
         ...
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; it may come back after a crash until the directory above it is synced."""
+        """Remove an empty directory; it may reappear after a crash until its parent is synced."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -272,17 +272,18 @@ class Files(Protocol):
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """Sync files and directories, in no particular order; any thread may call it.
 
-        Several at a time, because a file system makes them durable together: a thousand take a fraction of a second.
+        They are synced in parallel, because a file system makes them durable together: a thousand take a fraction of a
+        second.
 
         Raises:
-            StorageFailed: one of them could not be synced; all others have ended.
+            StorageFailed: a sync failed; all other syncs have ended.
         """
         ...
 
     def sync_tree(self, path: str) -> None:
-        """Make everything in and below the directory `path` durable: contents and names, of any process.
+        """Make everything in and below the directory `path` durable: contents and names, written by any process.
 
-        For thousands of files: it may also wait for what other programs have written to the same file system.
+        For thousands of files: it may also wait for writes of other programs to the same file system.
 
         Raises:
             StorageFailed: a part of it may not be durable; the node must stop.
@@ -294,7 +295,7 @@ class Files(Protocol):
         ...
 
     def disk_used_ratio(self, path: str) -> float:
-        """Return the used share of the file system of `path`: used / (used + what this process may still use)."""
+        """Return the used share of the file system of `path`: used / (used + available to this process)."""
         ...
 
     def lock_first_byte(self, path: str, content: bytes) -> DirectoryLock:
@@ -302,10 +303,10 @@ class Files(Protocol):
 
         Args:
             path: the lock file.
-            content: of the file, if it has to be created.
+            content: of the file, if it is created.
 
         Raises:
-            DirectoryLocked: another process holds it.
+            DirectoryLocked: another process holds the lock.
         """
         ...
 
@@ -313,6 +314,6 @@ class Files(Protocol):
         """Lock the file `path` and write this process's id into it; the lock ends with the process.
 
         Raises:
-            DirectoryLocked: another process holds it.
+            DirectoryLocked: another process holds the lock.
         """
         ...

@@ -1,7 +1,7 @@
 """The next file of a queue, created before it is needed: allocating 1 GiB takes too long for an append.
 
-The queue's owner requests the job, any thread does it, and the owner adopts the file. If the file is needed before the
-job has begun, or while it runs, the owner calls `make` itself: it does the job, or waits for its end.
+The queue's owner requests the job, any thread runs it, and the owner adopts the file. If the file is needed before the
+job has ended, the owner calls `make` itself, which runs the job or waits for its end.
 
 Source: RocketMQ `AllocateMappedFileService`.
 """
@@ -55,7 +55,7 @@ class NextFile:
                     self._file = self._files.create(self._path, self._size)
                     self._files.sync_directory(self._directory)
                 except DiskFull:
-                    # The file is not needed yet. A caller that needs it will get the error of the full disk.
+                    # The file is not needed yet. A caller that needs it gets the error of the full disk.
                     self._file = None
                 self._is_made = True
             return self._file

@@ -1,4 +1,4 @@
-"""Text of files, requests and peers for a terminal or a log: it cannot begin another line or control the terminal."""
+"""Escapes untrusted text for a terminal or a log: it cannot start another line or control the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def printable(text: str, kept: str = "") -> str:
     r"""Return the text with characters that end a line or control a terminal written as escapes, such as `\x1b`.
 
     Args:
-        text: any; file names that are not UTF-8 included.
+        text: any text, including file names that are not UTF-8.
         kept: characters that are not escaped.
     """
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""The file ports without changes: for stores in use, copies of them, and files without write permission."""
+"""A read-only implementation of the file ports: for stores in use, copies, and files without write permission."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReadOnlyFile(OsFileMap):
             return data_ranges(stream.fileno(), position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of `size` bytes from `position`, by a read of the file, without the map."""
+        """Return a copy of `size` bytes from `position`, by a read call, without the map."""
         try:
             with Path(self.path).open("rb") as stream:
                 stream.seek(position)
@@ -51,19 +51,19 @@ class ReadOnlyFile(OsFileMap):
         self._let_go_of_map()
 
     def discard(self) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"{self.path} is open for reading and must not be removed")
 
     def write(self, data: bytes | memoryview, position: int) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"{self.path} is open for reading: no write of {len(data)} bytes at {position}")
 
     def allocate(self, position: int, size: int) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"{self.path} is open for reading: no room for {size} bytes at {position}")
 
     def sync(self) -> None:
-        """Do nothing: nothing was written."""
+        """Do nothing, because there are no writes."""
 
 
 class ReadOnlyFiles(OsReading):
@@ -94,68 +94,68 @@ class ReadOnlyFiles(OsReading):
             raise StorageFailed(path, "open", error) from error
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> NoReturn:  # noqa: ARG002
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: no directory {path}")
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: no file {path} of {size} bytes (sparse: {is_sparse})")
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: no file {path} of {chunks}")
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: no room of {size} bytes for {path}")
 
     def replace(self, path: str, content: bytes) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} is not replaced by {len(content)} bytes")
 
     def rename(self, path: str, new_path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} does not become {new_path}")
 
     def remove(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} stays")
 
     def remove_directory(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} stays")
 
     def sync_directory(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: nothing to sync in {path}")
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: nothing to sync in {len(files)} files of {directories}")
 
     def sync_tree(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: nothing to sync below {path}")
 
     def disk_used_ratio(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: the disk usage of {path} is not needed")
 
     def lock_first_byte(self, path: str, content: bytes) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} is not locked with {content!r}")
 
     def lock(self, path: str) -> NoReturn:
-        """Refuse."""
+        """Raise: the file system is read-only."""
         raise AssertionError(f"only for looking: {path} is not locked")
 
 
 class OpenFiles:
-    """Files that are open for reading: the most recently used ones, so that a store of any size can be scanned.
+    """An LRU cache of files that are open for reading, so that a store of any size can be scanned.
 
     Args:
         files: opens them.
-        count_max: beyond it, the least recently used one is closed.
+        count_max: number of open files; above it, the least recently used one is closed.
     """
 
     __slots__ = ("_count_max", "_files", "_open")

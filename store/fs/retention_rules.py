@@ -1,27 +1,27 @@
-"""Selects the old files of a log to delete: by age and disk usage, and never while their content is needed.
+"""Selects the old files of a log to delete, by age and disk usage, and only if their content is not needed.
 
-| when                                     | what is deleted, oldest first                                      |
+| when                                     | action, oldest files first                                         |
 | ---------------------------------------- | ------------------------------------------------------------------ |
-| in the hours of `delete_when`, or the    | files not written for `reserved_s`, at most ten at a time          |
+| in the hours of `delete_when`, or the    | deletes files not written for `reserved_s`, at most ten at a time  |
 | disk is fuller than `expire_ratio`       |                                                                    |
-| the disk is fuller than `force_ratio`    | the oldest file, however young; then the disk is checked again     |
-| the disk is fuller than `full_ratio`     | appends are refused                                                |
+| the disk is fuller than `force_ratio`    | deletes the oldest file of any age; then checks the disk again     |
+| the disk is fuller than `full_ratio`     | refuses appends                                                    |
 
-The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) have the
-numbers. For both: nothing from the floor on is deleted, and a jump of the clock deletes nothing. Ages are computed from
-the wall clock, because no other clock survives a restart. Therefore:
+The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) have the numbers.
+In both, files from the floor on are never deleted, and a jump of the clock deletes no file. Ages are computed from the
+wall clock, because no other clock survives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they diverge by more than five minutes between two checks, no
   file expires until the reserved time has passed by the monotonic clock: then every file that existed at the jump is
-  old enough by that clock. A jump back is a second jump: files written in between have a wrong time.
-- Files that this process has written are not older than the process, whatever time a wrong clock gave them.
-- The time between the last write before the process started and the start, the *silence*, is part of no file's age: the
-  machine was off, nothing was written, or the clock was set ahead meanwhile, and these cannot be distinguished. Files
-  are kept longer by it, at most for the reserved time after the start.
-- If even the newest file seems old enough when the process starts, either nothing was written for days or the
-  clock is wrong. That counts as a jump.
+  old enough by that clock. A jump back counts as a second jump, because files written in between have wrong times.
+- Files that this process has written are not older than the process, even if a wrong clock gave them an older time.
+- The time between the last write before the process started and the start, the *silence*, is not part of any file's
+  age: either the machine was off, or no data was written, or the clock was set ahead, and these cases cannot be
+  distinguished. Files are kept longer by that time, at most for the reserved time after the start.
+- If even the newest file seems old enough when the process starts, either no data was written for days or the clock is
+  wrong. That counts as a jump.
 
-The disk usage, and the deletions that it causes, do not depend on clocks.
+Disk usage, and the deletions that it causes, do not depend on clocks.
 
 Source: RocketMQ `CleanCommitLogService`, DLedger `DLedgerMmapFileStore.CleanSpaceService`.
 """
@@ -49,7 +49,7 @@ class RetentionRules:
     Attributes:
         reserved_s: time for which a file is kept after its last write, in seconds.
         delete_when: hours of the day, local time.
-        expire_ratio: used part of the disk above which old files are deleted at any hour.
+        expire_ratio: used part of the disk above which expired files are deleted at any hour.
         force_ratio: the same for files of any age; None: young files are never deleted.
         full_ratio: used part of the disk above which appends are refused.
     """
@@ -66,7 +66,7 @@ class DeletableFile:
     """A file that is not the last one.
 
     Attributes:
-        end: its content is below this index of entries, or offset of the log.
+        end: exclusive end of its content: an index of entries, or an offset of the log.
         modified_s: time of its last write; seconds since 1970 by the wall clock.
     """
 
@@ -76,7 +76,7 @@ class DeletableFile:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The readings of the clocks at one moment.
+    """Simultaneous readings of the clocks.
 
     Attributes:
         wall_s: seconds since 1970.
@@ -96,10 +96,10 @@ def read_clocks() -> ClockReading:
 
 
 class ExpiringLog(Protocol):
-    """The part of a log that its retention needs."""
+    """The port of a log for its retention."""
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most this many, without the file of the log's end."""
+        """Return (path, end) of the oldest files, at most `count_max`, without the last file."""
         ...
 
     def newest_path(self) -> str | None:
@@ -119,10 +119,10 @@ def decide(
     """Return the ends of the files to delete now, in order.
 
     Args:
-        files: oldest first, without the file of the log's end.
-        now: what the clocks say.
+        files: oldest first, without the last file.
+        now: the clock readings.
         used_ratio: used share of the disk, from 0 to 1.
-        floor: everything from here on must stay.
+        floor: content from here on must be kept.
         rules: the numbers.
         is_clock_trusted: False: no file is old enough.
     """
@@ -139,7 +139,7 @@ def decide(
 
 
 class ClockWatch:
-    """Decides whether the wall clock can be trusted; see the module's text."""
+    """Decides whether the wall clock can be trusted; see the module's docstring."""
 
     __slots__ = ("_jumped_s", "_offset_s", "_reserved_s")
 
@@ -152,7 +152,7 @@ class ClockWatch:
         """Compare the clocks; return whether ages by the wall clock can be trusted.
 
         Args:
-            now: what the clocks say.
+            now: the clock readings.
             newest_modified_s: time of the last write to the newest data file.
         """
         offset_s = now.wall_s - now.monotonic_s
@@ -173,15 +173,15 @@ class RetentionPolicy:
         rules: the numbers.
         files: the file system of the log.
         directory: of the log.
-        log: open.
-        found_end: the end of the log when it was opened: other processes wrote the part before it.
-        last_written_s: the time of their last write, in seconds since 1970, if it is known; None: that of the newest
-            file is used. Opening a log may write to that file.
+        log: the open log.
+        found_end: the end of the log at its opening, before which earlier processes wrote it.
+        last_written_s: the time of their last write, in seconds since 1970; None: unknown, the time of the newest file
+            is used, although opening a log may write to that file.
 
     Attributes:
-        silence_s: seconds between that time and the start, if more than a restart takes; else 0.
+        silence_s: seconds between that time and the start, if longer than a restart takes; else 0.
         is_disk_full: whether appends must be refused with DISK_FULL, according to the last check.
-        is_held_back: whether at the last check the floor alone prevented a deletion.
+        is_held_back: whether at the last check only the floor prevented a deletion.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class RetentionPolicy:
 
     @property
     def is_short_of_room(self) -> bool:
-        """Whether the disk was so full at the last check that old files are deleted at any hour."""
+        """Whether at the last check the disk was fuller than `expire_ratio`."""
         return self._used_ratio > self._rules.expire_ratio
 
     @property
@@ -222,7 +222,7 @@ class RetentionPolicy:
         return self._is_clock_trusted
 
     def read_clocks(self, now: ClockReading) -> None:
-        """Record the clocks: later ones are compared with these. Call it when the process starts."""
+        """Record the clocks for later comparisons; call it when the process starts."""
         newest_path = self._log.newest_path()
         newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
         if self._began_s is None:
@@ -233,13 +233,13 @@ class RetentionPolicy:
         self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
 
     def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
-        """Return the offsets for calls of the log's `delete_before`, ascending, one for each file to be deleted.
+        """Return the offsets for calls of the log's `delete_before`, ascending, one per file to delete.
 
         The caller should yield to the event loop between two of them: removing a large file takes time.
 
         Args:
-            now: what the clocks say.
-            floor: everything from here on must stay: the smallest of what is not committed, not dispatched, not in the
+            now: the clock readings.
+            floor: content from here on must be kept: the first offset that is not committed, not dispatched, not in the
                 state machine's newest snapshot, or needed by a peer that catches up.
 
         Raises:

@@ -1,4 +1,4 @@
-"""JSON in a small file, with its own checksum as the last field: `{"format":1,…,"crc32c":456}`.
+"""JSON in a small file, with its checksum as the last field: `{"format":1,…,"crc32c":456}`.
 
 The checksum is the CRC-32C of the object without that field.
 """
@@ -25,10 +25,10 @@ def seal(content: Mapping[str, Any]) -> bytes:
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
-    """Return the value that was given to `seal`.
+    """Return the value that was passed to `seal`.
 
     Raises:
-        ValueError: these are not its bytes.
+        ValueError: the bytes are not from `seal`, or damaged.
     """
     body, _, tail = raw.decode("utf-8", "replace").rpartition(_FIELD)
     text = f"{body}}}"

@@ -1,4 +1,4 @@
-"""One thread for disk work that may stall, so that the event loop can send heartbeats meanwhile.
+"""One thread for disk work that may stall, so that the event loop can continue to send heartbeats.
 
 Not here: which work is done, and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
 """
@@ -16,20 +16,20 @@ Finished = Callable[[Exception | None], None]
 
 
 class Worker(Protocol):
-    """The port: does disk work outside the event loop, one job after the other."""
+    """The port: runs disk work outside the event loop, one job after the other."""
 
     def run(self, job: Job, finished: Finished) -> None:
         """Run `job` outside the loop; then call `finished` on the loop, with the error of the job, if any."""
 
     def drain(self) -> None:
-        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+        """Block until all queued jobs have run; their `finished` calls follow later, on the loop."""
 
     async def stop(self) -> None:
         """Wait for all jobs and their `finished` calls, then stop the worker."""
 
 
 class StorageThread:
-    """Runs jobs one after the other and reports each end on the event loop; started by the first job.
+    """Runs jobs one after the other and reports each end on the event loop; the first job starts the thread.
 
     The owner bounds the running jobs (one sync, one checkpoint). Construct it inside the running event loop.
     """
@@ -51,7 +51,7 @@ class StorageThread:
         self._jobs.put((job, finished))
 
     def drain(self) -> None:
-        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+        """Block until all queued jobs have run; their `finished` calls follow later, on the loop."""
         if self._jobs_count:
             is_drained = threading.Event()
             # Jobs run in order, so all earlier ones have run when this one does.
@@ -84,6 +84,6 @@ class StorageThread:
         try:
             finished(error)
         finally:
-            # Whatever the owner made of it: a stop must not wait without limit.
+            # Counted even if the callback raised, so that a stop does not wait forever.
             if not self._jobs_count and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)

@@ -31,7 +31,7 @@ def numpy_type(layout: struct.Struct, names: Sequence[str]) -> np.dtype[np.void]
 def _types(codes: str) -> Iterator[str]:
     for count, code in _FIELD.findall(codes):
         if code == "s":
-            # Plain bytes: NumPy's strings lose zeros at the end.
+            # Raw bytes, because NumPy's strings lose trailing zeros.
             yield f"V{count or 1}"
         else:
             yield from [_TYPES[code]] * int(count or 1)

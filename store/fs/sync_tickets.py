@@ -1,6 +1,6 @@
-"""Syncs that run in other threads: the files of a ticket, and the order in which tickets count.
+"""Syncs that run in other threads: the files of a ticket, and the order in which tickets take effect.
 
-The owner begins a ticket, any thread syncs it, and the owner ends it. Subclasses know what a ticket makes durable
+The owner begins a ticket, any thread syncs it, and the owner ends it. Subclasses define what a ticket makes durable
 (entries, a range of a log, derived files).
 """
 
@@ -22,7 +22,7 @@ class Syncable(Protocol):
         """Sync the files; once.
 
         Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+            store.errors.StorageFailed: the store must stop; the ticket must not be retried.
         """
         ...
 
@@ -34,7 +34,7 @@ class Flushable(Protocol[SyncableT]):
     """A part of a store that is flushed with tickets."""
 
     def begin_flush(self) -> SyncableT | None:
-        """Return a ticket for everything that is not durable yet; None if everything is."""
+        """Return a ticket for all unsynced changes; None if there are none."""
         ...
 
     def end_flush(self, ticket: SyncableT) -> None:
@@ -70,7 +70,7 @@ class SyncTicket:
         """Sync the files; any thread may call it, once.
 
         Raises:
-            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
+            store.errors.StorageFailed: the node must stop; the ticket must not be retried.
         """
         for file in self._files:
             file.sync()
@@ -102,9 +102,9 @@ class OpenTickets(Generic[Ticket]):
         return ticket
 
     def take_back(self, ticket: Ticket) -> list[Ticket]:
-        """Record that a ticket was synced; return those that count now, oldest first.
+        """Record that a ticket was synced; return those that take effect now, oldest first.
 
-        A ticket counts once all older ones are synced, because each covers only its own files.
+        A ticket takes effect once all older ones are synced, because each covers only its own files.
         """
         assert ticket.is_synced
         assert ticket in self._tickets
@@ -114,5 +114,5 @@ class OpenTickets(Generic[Ticket]):
         return done
 
     def clear(self) -> None:
-        """Remove them all."""
+        """Remove all tickets."""
         self._tickets.clear()

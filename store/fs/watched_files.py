@@ -1,9 +1,8 @@
-"""A file system that calls a function once, before the first change is made through it.
+"""A file system that calls a function once, before the first change.
 
 An opened store records durably that it is open, before it changes anything: a crash in between must not look like a
-clean exit. A start that refuses the store changes nothing, so it must not leave that record. The code that decides that
-the store is good is spread over many modules; with this wrapper no change can precede the record, and no refusal has to
-remove it.
+clean exit. A start that refuses the store makes no change, so it must not leave that record. The checks of a store are
+in many modules; with this wrapper no change can precede the record, and no refusal has to remove it.
 
 Reading, locking, syncing and `prepare_replace` do not change the content of a store: they are passed on.
 
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class FirstChange:
-    """Whether anything was changed, and the function to call before.
+    """Tracks the first change, and calls a function before it.
 
     Args:
         before: called once, before the first change; if it raises, the change is not made, and it is called again
             before the next one.
 
     Attributes:
-        is_announced: `before` was called and has returned.
-        is_made: something was changed, or may have been.
+        is_announced: `before` has returned.
+        is_made: a change was made, or may have been.
     """
 
     def __init__(self, before: Callable[[], None]) -> None:
@@ -42,7 +41,7 @@ class FirstChange:
         self.is_made = False
 
     def announce(self) -> None:
-        """Call `before`, unless it was called."""
+        """Call `before`, unless it was called already."""
         if not self.is_announced:
             self._before()
             self.is_announced = True
@@ -53,7 +52,7 @@ class FirstChange:
         self.announce()
         try:
             yield
-        except DiskFull:  # by its contract, nothing was changed
+        except DiskFull:  # by its contract, no change was made
             raise
         except BaseException:
             self.is_made = True
@@ -84,7 +83,7 @@ class WatchedFile(ForwardingFile):
 
 
 class WatchedFiles(ForwardingFiles):
-    """`Files` with another file system's files; each change goes through `first`.
+    """`Files` that forwards to another file system and passes each change through `first`.
 
     Args:
         files: the file system.
@@ -96,7 +95,7 @@ class WatchedFiles(ForwardingFiles):
         self._first = first
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """Create a directory and its missing parents; an existing one is no change."""
+        """Create a directory and its missing parents; an existing one is not a change."""
         if self._files.is_directory(path):
             self._files.make_directory(path, is_durable=is_durable)
             return

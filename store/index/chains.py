@@ -1,4 +1,4 @@
-"""The fields of an index item besides key and message: the previous item of its slot, and its time.
+"""The fields of an index item besides key and message: the previous item in its slot, and its time.
 
 Source: RocketMQ `IndexFile.putKey`.
 """
@@ -36,10 +36,10 @@ def link(slots: Int32s, key_hashes: Int32s, first: int) -> tuple[Int32s, Int64s,
         first: number of the first of them.
 
     Returns:
-        The older item of each one; the slots that changed; the number of these that were empty before.
+        The previous item of each; the changed slots; the number of these that were empty before.
     """
     count = len(key_hashes)
-    # Slot in the upper half, row in the lower: one sort, faster than a stable one, groups by slot in the log's order.
+    # Slot in the upper half, row in the lower: a single sort, faster than a stable one, groups by slot in log order.
     keyed = (key_hashes.astype(np.int64) % len(slots) << 32) | np.arange(count)
     keyed.sort()
     order, places = keyed & 0xFFFFFFFF, keyed >> 32

@@ -18,8 +18,8 @@
 | 12 | 4 | i32 | time_difference | whole seconds since begin_timestamp; of item 1: since the end of the file before |
 | 16 | 4 | i32 | previous | next older item of the same slot, 0: none |
 
-The slots of the last file are kept in memory and written when the file is flushed; those on the disk
-may be older, or newer, than the header. Items are only appended, so slots can be rebuilt from them.
+The slots of the last file are kept in memory and written when the file is flushed; the slots on disk may be older or
+newer than the header. Items are only appended, so slots can be rebuilt from them.
 
 Source: RocketMQ `IndexFile`, `IndexHeader`.
 """
@@ -69,7 +69,7 @@ _PAGE_SIZE_BYTES = 4096
 _ALLOCATE_AHEAD_BYTES = 1 << 20
 # Up to this number items are appended one by one.
 FEW_ITEMS_MAX = 32
-# Items that are processed together: bounds the memory of checks and of rebuilding slots.
+# Items processed together: bounds the memory of checks and of rebuilding slots.
 CHUNK_ITEMS = 1 << 16
 # Steps of one query in one file: a third of a second. Only a key of more than a million messages needs more.
 _STEPS_MAX = 1 << 20
@@ -122,7 +122,7 @@ class Hits(NamedTuple):
 
     Attributes:
         physical_offsets: newest first.
-        fault: the place and reason at which the chain was abandoned; None: it was followed to its end.
+        fault: position and reason of the end of a broken chain; None: it was followed to its end.
     """
 
     physical_offsets: list[int]
@@ -134,7 +134,7 @@ class IndexFile:
 
     Attributes:
         file: the open file.
-        header: as it will be written at the next flush.
+        header: to be written at the next flush.
         are_times_certain: the header's times are proven, so that they may exclude items from a query.
     """
 
@@ -146,17 +146,17 @@ class IndexFile:
         Args:
             file: of the layout's size.
             layout: the number of its slots and items.
-            header: of a new file; None: it is read.
+            header: of a new file; None: read it from the file.
 
         Raises:
-            store.errors.CorruptData: the header counts more items than fit into the file.
+            store.errors.CorruptData: the header has more items than fit into the file.
         """
         assert file.size == layout.file_size, (file.path, file.size, layout)
         self.file = file
         self._layout = layout
         # Items below this position have disk blocks; 0: nothing was allocated by this process.
         self._allocated_end = 0
-        # Each is 0 or the number of an item of this file. None: not loaded; those in the page cache are current.
+        # Each is 0 or the number of an item of this file. None: not loaded; the page cache is current.
         self._slots: Int32s | None = None
         # By page of header and slots: whether a slot in it differs from the page cache.
         self._dirty_pages: Bools = np.zeros(0, np.bool_)
@@ -178,7 +178,7 @@ class IndexFile:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no item."""
+        """Whether it has no items."""
         return self.header.next_item <= 1
 
     def items(self, begin: int, end: int) -> IndexItems:
@@ -313,7 +313,7 @@ class IndexFile:
         items: NDArray[np.void] = np.empty(count, ITEM_TYPE)
         items["key_hash"] = key_hashes
         items["physical_offset"] = physical_offsets
-        # RocketMQ counts the time of the first one from the end of the file before, and only then sets the new begin.
+        # In RocketMQ the first item's time is relative to the end of the previous file.
         begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
         begins[0] = self.header.begin_timestamp
         items["time_difference"] = time_differences(timestamps, begins)
@@ -324,7 +324,7 @@ class IndexFile:
     def _encode_few(
         self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
     ) -> tuple[bytes, int]:
-        """Return the same as `_encode`, computed item by item: for a few items NumPy's calls cost more."""
+        """Return the same as `_encode`, computed item by item, which is faster than NumPy for a few items."""
         items, fresh_count, count = [], 0, len(slots)
         begin = self.header.begin_timestamp
         rows = zip(key_hashes.tolist(), physical_offsets.tolist(), timestamps.tolist(), strict=True)
@@ -339,7 +339,7 @@ class IndexFile:
         return b"".join(items), fresh_count
 
     def _allocate(self, begin: int, end: int) -> None:
-        """Ensure that items have disk blocks, and the first time also header and slots."""
+        """Ensure that items have disk blocks, and at the first call also header and slots."""
         if not self._allocated_end:
             self.file.allocate(0, self._layout.items_begin)
         if end > self._allocated_end:
@@ -367,7 +367,7 @@ class IndexFile:
     # --------------------------------------------------------------------------------------------------- flushing
 
     def write_slots(self) -> None:
-        """Write the slots that changed, into the page cache; a full file does not keep them in memory any longer."""
+        """Write the slots that changed, into the page cache; a full file then releases them from memory."""
         if self._slots is None:
             return
         pages = np.flatnonzero(self._dirty_pages)
@@ -381,7 +381,7 @@ class IndexFile:
             self._slots = None
 
     def write_header(self, header: Header) -> None:
-        """Write a header whose items and slots are durable, into the page cache."""
+        """Write a header to the page cache; its items and slots must be durable."""
         self.file.write(HEADER.pack(*header), 0)
 
     # ---------------------------------------------------------------------------------------------------- cutting
@@ -392,8 +392,8 @@ class IndexFile:
         If no item is kept, only `is_empty` changes: the caller removes the file.
 
         Args:
-            physical_offset: the items below it must be durable.
-            store_timestamp_of: called with the physical offset of the last message that is kept.
+            physical_offset: items below it must be durable.
+            store_timestamp_of: called with the physical offset of the last kept message.
 
         Returns:
             False: the header or an item is damaged, so that items below `physical_offset` may be missing, or the
@@ -404,7 +404,7 @@ class IndexFile:
             sound = _sound_count(items, begin, last, physical_offset)
             if sound:
                 count, last = begin + sound, int(items.physical_offsets[sound - 1])
-                # If a slot occurs twice, the later assignment counts.
+                # If a slot occurs twice, the later assignment wins.
                 slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
             if sound < len(items.key_hashes):
                 break
@@ -430,7 +430,7 @@ class IndexFile:
         """Return whether item `number` is the first of a message at or after `physical_offset`, by later items.
 
         Args:
-            number: of the first item that is not kept; `next_item`: there is none.
+            number: of the first item to remove; `next_item`: there is none.
             last: the message of the item before it.
             physical_offset: items of messages before it are kept.
         """
@@ -442,7 +442,7 @@ class IndexFile:
         return physical_offset <= offset <= following
 
     def _clear_items(self, first: int) -> None:
-        """Overwrite everything from an item on with zeros, so that no stale item can be read."""
+        """Overwrite all items from one on with zeros, so that no stale item can be read."""
         begin = self.item_position(first)
         view = self.file.view()
         for data_begin, data_end in self.file.data_ranges(begin):
@@ -454,7 +454,7 @@ class IndexFile:
     # --------------------------------------------------------------------------------------------------- querying
 
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
-        """Return messages that have a key of this hash, newest first.
+        """Return messages with a key of this hash, newest first.
 
         Items have whole seconds only, so messages stored up to two seconds outside of the range may be among them. So
         may messages of items whose time is not between those of their neighbours, as after one changed bit; if the
@@ -464,7 +464,7 @@ class IndexFile:
             key_hash: from 0.
             begin: milliseconds since 1970.
             end: inclusive.
-            count_max: stop after this many.
+            count_max: largest number of messages.
         """
         view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
         header, is_timed = self.header, self.are_times_certain
@@ -473,7 +473,7 @@ class IndexFile:
         position = HEADER_SIZE + SLOT_SIZE * slot
         number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
         found: list[int] = []
-        # An older item has a smaller number; so even a damaged chain has an end.
+        # Item numbers must decrease along a chain, so even a damaged chain ends.
         newer, steps_left = header.next_item, _STEPS_MAX
         while number and len(found) < count_max:
             if not 0 < number < newer or not steps_left:
@@ -481,7 +481,7 @@ class IndexFile:
                 return Hits(found, CorruptData(self.file.path, position, what, f"{number}"))
             item_position = items_begin + ITEM_SIZE * number
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
-            # Item 1 counts its time from the previous file, and its message's time is the file's begin.
+            # The time of item 1 is relative to the previous file; its message's time is the file's begin.
             time = header.begin_timestamp + (difference * 1000 if number > 1 else 0)
             if is_timed and time < oldest and self._is_in_order(number):
                 break
@@ -493,7 +493,7 @@ class IndexFile:
 
 
 def _sound_count(items: IndexItems, begin: int, last: int, physical_offset: int) -> int:
-    """Return the number of items, from the first on, that may be correct: of messages below `physical_offset`."""
+    """Return the number of leading items that are plausible and belong to messages below `physical_offset`."""
     offsets = items.physical_offsets
     before = np.concatenate(([last], offsets[:-1]))
     numbers = np.arange(begin, begin + len(offsets))

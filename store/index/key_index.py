@@ -1,10 +1,10 @@
 """The key index: finds the messages with a key, in the files of `index/`, oldest to newest.
 
-A file's name is the store time of its first message (UTC, `yyyyMMddHHmmssSSS`), and at least one more than the name
-before it: so an index that is rebuilt has the same files. A full file is never written again.
+A file's name is the store time of its first message (UTC, `yyyyMMddHHmmssSSS`), and greater than the previous name, so
+a rebuilt index has the same files. A full file is never written again.
 
-Order of durability: items and slots are synced, then the header is written that counts them, then the header is
-synced; only what all three steps have covered counts as flushed.
+Order of durability: items and slots are synced, then the header that counts them is written, then the header is synced;
+after all three steps the items count as flushed.
 
 Source: RocketMQ `IndexService`.
 """
@@ -74,16 +74,15 @@ class KeyIndex:
         self._file_system = files
         self._directory = f"{root}/{DIRECTORY}"
         self._layout = layout
-        # Oldest first; only the last one gets items.
+        # Oldest first; only the last one is appended to.
         self._files: list[IndexFile] = []
-        # The last message, and the number of its keys in the index. None: not known until the next append finds it.
+        # The last message, and the number of its keys in the index. None: unknown until the next append determines it.
         self._last: tuple[int, int] | None = None
-        # By path, both of `_files` only: files with items since the last flush began; files with a header that was
-        # written and not synced.
+        # By path, both subsets of `_files`: files with items since the last flush began; files with an unsynced header.
         self._changed: dict[str, IndexFile] = {}
         self._unsynced_headers: dict[str, IndexFile] = {}
-        # For each open ticket: the headers to write when its items and slots are durable. A header must
-        # never count items that a crash can lose.
+        # For each open ticket: the headers to write after its items and slots are durable. A header must never count
+        # items that a crash can lose.
         self._headers: dict[DerivedFilesTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
         # `flushed <= _sealed <= _dispatched`: items with durable headers, with written headers, in the page cache.
         self._dispatched = Dispatched()
@@ -93,10 +92,10 @@ class KeyIndex:
     # ------------------------------------------------------------------------------------------------------ files
 
     def load(self) -> list[str]:
-        """Open all files, as they were closed cleanly; after a crash `truncate` must follow.
+        """Open all files of a cleanly closed index; after a crash `truncate` must follow.
 
         Returns:
-            Repairs, and files that are no index files, one sentence each.
+            One sentence for each repair and each foreign file.
 
         Raises:
             store.errors.WrongFileSize: the index was written with other sizes.
@@ -131,7 +130,7 @@ class KeyIndex:
         return notes
 
     def _has_right_size(self, names: Sequence[str]) -> bool:
-        """Return whether any file has the size in the settings: then the index was written with these settings."""
+        """Return whether any file has the configured size, so that the index was written with these settings."""
         for name in names:
             file = self._file_system.open(f"{self._directory}/{name}")
             file.close()
@@ -146,10 +145,10 @@ class KeyIndex:
 
     @property
     def max_physical_offset(self) -> int:
-        """The offset of the last message's record that has items; 0 if there is none.
+        """Physical offset of the last indexed message; 0 if there is none.
 
-        If a header and the last item differ, it is the lower of the two: the following messages are dispatched again,
-        and items that exist already are skipped.
+        If a header and the last item differ, the lower one is returned: the following messages are dispatched again,
+        and existing items are skipped.
         """
         last = next((file for file in reversed(self._files) if not file.is_empty), None)
         return 0 if last is None else min(last.header.end_physical_offset, last.last_physical_offset())
@@ -160,20 +159,20 @@ class KeyIndex:
         return crc32c("".join(f"{name} {next_item}\n" for name, next_item in counts).encode())
 
     def _create(self, timestamp: int) -> IndexFile:
-        """Begin a new file, whose header begins with the end of the file before."""
+        """Create a new file, whose header starts with the end of the previous file."""
         name, before = _name(timestamp), Header()
         if self._files:
             last = self._files[-1]
             before = last.header
             name = max(name, int(last.file.path.rpartition("/")[2]) + 1)
-            last.write_slots()  # and release the memory of its slots
+            last.write_slots()  # which also releases the memory of its slots
         self._file_system.make_directory(self._directory)
         path = f"{self._directory}/{name:0{_NAME_DIGITS}d}"
         header = Header(
             before.end_timestamp, before.end_timestamp, before.end_physical_offset, before.end_physical_offset
         )
         created = self._file_system.create(path, self._layout.file_size, is_sparse=True)
-        # Size and name now: only the last file may be incomplete after a crash.
+        # Size and name are synced now, because only the last file may be incomplete after a crash.
         created.sync()
         self._file_system.sync_directory(self._directory)
         file = IndexFile(created, self._layout, header)
@@ -183,7 +182,7 @@ class KeyIndex:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> None:
-        """Add the keys of a range of the log, in the page cache; existing ones are skipped.
+        """Add the keys of a range of the log, to the page cache; existing ones are skipped.
 
         Raises:
             store.errors.DiskFull: some keys may have been added; call it again with the same batch.
@@ -216,7 +215,7 @@ class KeyIndex:
         self._last = offset, count
 
     def _known_count(self, offsets: Int64s) -> int:
-        """Return the number of these keys in the index already; `offsets` are those of their messages, ascending."""
+        """Return the number of these keys that are already indexed; `offsets` are of their messages, ascending."""
         if self._last is None:
             self._last = self._find_last()
         if self._last is None or not len(offsets) or offsets[0] > self._last[0]:
@@ -226,7 +225,7 @@ class KeyIndex:
         return min(begin + count, end)
 
     def _find_last(self) -> tuple[int, int] | None:
-        """Return the last message and the number of its keys in the index; they may be in several files."""
+        """Return the last message and the number of its keys in the index, which may be in several files."""
         offset, count = -1, 0
         for file in reversed(self._files):
             number = file.header.next_item
@@ -271,12 +270,12 @@ class KeyIndex:
     def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> int:
         """Keep the items of messages that begin below `physical_offset`, which must be durable.
 
-        The slots of the last remaining file are rebuilt from its items. Everything after that becomes zero, or is
-        removed; so is a file whose header and items contradict one another, because one of them is damaged.
+        The slots of the last remaining file are rebuilt from its items. All later items are zeroed or removed; so is a
+        file whose header contradicts its items, because one of them is damaged.
 
         Args:
             physical_offset: at which dispatch will continue.
-            store_timestamp_of: called with the physical offset of the last message that is kept.
+            store_timestamp_of: called with the physical offset of the last kept message.
 
         Returns:
             The offset at which dispatch must continue so that no item is missing: `physical_offset`, or less if a file
@@ -295,9 +294,9 @@ class KeyIndex:
         return certain
 
     def _remove_from_unfilled(self, physical_offset: int) -> bool:
-        """Remove the first file that is not full, and those after it; return whether no item before the offset is lost.
+        """Remove the first file that is not full, and later ones; return whether no item before the offset is lost.
 
-        Only the last file with messages below `physical_offset` may not be full: otherwise a bit of its header has
+        Only the last file with messages below `physical_offset` may not be full: otherwise a bit of a header has
         changed.
         """
         unfilled = next((number for number, file in enumerate(self._files[:-1]) if not file.is_full), None)
@@ -311,7 +310,7 @@ class KeyIndex:
         return False
 
     def _is_empty_by_right(self, last: IndexFile) -> bool:
-        """Return whether the last file has items, or a header of a file that never had any."""
+        """Return whether the last file has items, or a valid header of a file without items."""
         before = self._files[-2].header.end_physical_offset if len(self._files) > 1 else 0
         return not last.is_empty or last.header.end_physical_offset in (0, before)
 
@@ -345,19 +344,19 @@ class KeyIndex:
 
     @property
     def flushed(self) -> Dispatched:
-        """Every message of the log up to here has durable items, and headers that count them."""
+        """Messages of the log up to this offset have durable items and headers."""
         return self._progress.flushed
 
     @property
     def dispatched(self) -> Dispatched:
-        """Every message of the log up to here was appended since `load`."""
+        """Messages of the log up to this offset were appended since `load`."""
         return self._dispatched
 
     def begin_flush(self) -> DerivedFilesTicket | None:
-        """Return a ticket for appended items; None if everything is durable, or in open tickets.
+        """Return a ticket for appended items; None if all are durable or in open tickets.
 
-        The headers are written when the ticket has ended, and become durable with the next one: it takes two tickets
-        until `flushed` has advanced.
+        The headers are written when the ticket has ended, and become durable with the next one, so `flushed` advances
+        after two tickets.
         """
         if not self._changed and not self._unsynced_headers:
             if self._progress.is_waiting or self.flushed == self._dispatched:
@@ -398,13 +397,13 @@ class KeyIndex:
     # --------------------------------------------------------------------------------------------------- querying
 
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> KeyHits:
-        """Return messages that have a key of this hash and were stored in `[begin, end]`, newest first.
+        """Return messages with a key of this hash stored in `[begin, end]`, newest first.
 
         Args:
             key_hash: `store.model.java_hash.key_hash`.
             begin: milliseconds since 1970.
             end: inclusive.
-            count_max: at most this many.
+            count_max: largest number of messages.
 
         Source: RocketMQ `IndexService.queryOffset`.
         """
@@ -429,8 +428,8 @@ def _is_expired(file: IndexFile, following: IndexFile, log_begin: int) -> bool:
     """Return whether all messages of a file begin before `log_begin`, by two fields that agree.
 
     No checksum covers a header or an item: one changed bit must not delete items of messages that the log still has.
-    Each pair has the same message, so that one changed bit cannot lower both; the second pair also ends the wait for
-    a file in which one field of the first pair was raised.
+    Each pair refers to the same message, so that one changed bit cannot lower both; the second pair lets a file expire
+    in which one field of the first pair was raised.
     """
     if not file.is_empty and max(file.header.end_physical_offset, file.last_physical_offset()) < log_begin:
         return True

@@ -1,12 +1,11 @@
-"""The archive mark: a small file with the offset up to which a log is archived, and a broker may delete files.
+"""The archive mark: a small file with the offset up to which a log is archived, so that a broker may delete files.
 
 `{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}` (`store.fs.sealed_json`): all messages of the log `log` at
-physical offsets of [begin, end) are in an archive, durably. The archiver writes it (`pipeline.archive.archive`); a
+physical offsets in [begin, end) are durable in an archive. The archiver writes it (`pipeline.archive.archive`); a
 broker with the option `archive_mark` deletes only files that end at or before `end`.
 
-If the mark is missing, damaged, on a disk that cannot be read, or of another log than the broker's, nothing is deleted:
-the broker's disk may fill up, and then puts are refused, but no data is lost. If its disk does not
-answer, the last value is used.
+If the mark is missing, damaged, unreadable, or of another log than the broker's, no file is deleted: the broker's disk
+may fill up, and puts are then refused, but no data is lost. If its disk hangs, the last value is used.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _FOLDER = "_archived"
 
 
 class ArchiveMark(NamedTuple):
-    """The content of a mark; see the module's text."""
+    """The content of a mark; see the module's docstring."""
 
     log: str
     begin: int
@@ -36,7 +35,7 @@ class ArchiveMark(NamedTuple):
 
 
 class UnreadableMark(Exception):
-    """A mark that cannot be used; the message has the reason, for people."""
+    """A mark that cannot be used; the message has the reason."""
 
 
 def mark_path(root: str, log: str) -> str:
@@ -53,7 +52,7 @@ def decode_mark(raw: bytes) -> ArchiveMark:
     """Return the mark in a file's content.
 
     Raises:
-        UnreadableMark: it is not what was written.
+        UnreadableMark: the content is damaged or has another format.
     """
     try:
         found = unseal(raw)
@@ -65,27 +64,27 @@ def decode_mark(raw: bytes) -> ArchiveMark:
 
 
 class ArchiveFloor:
-    """Gives a broker's retention the offset of the mark at its last read; before the first read nothing may be deleted.
+    """Provides the offset of the last mark read to a broker's retention; before the first read no file may be deleted.
 
     Args:
         files: the file system.
-        path: of the mark; empty: there is none, and nothing is kept for an archive.
+        path: of the mark; empty: there is no archive.
         log: name of the broker's log in the archive.
 
     Attributes:
-        fault: the reason why no more may be deleted, for people; empty if the mark was read.
+        fault: the reason why no more may be deleted; empty if the mark was read.
     """
 
     def __init__(self, files: Files, path: str, log: str) -> None:
         self._files = files
         self._path = path
         self._log = log
-        # The mark, or the reason why there is none; None: no read has ended yet. Written in the reader's thread, by one
-        # assignment, and read in the loop: it needs no lock.
+        # The mark, or the reason why there is none; None: no read has ended yet. The reader's thread writes it by one
+        # assignment, and the loop reads it, so it needs no lock.
         self._found: ArchiveMark | str | None = None
         # At most one reader at a time.
         self._looking: threading.Thread | None = None
-        # The read of the last round had not ended when the next one was due.
+        # Whether the last read had not ended when the next one was due.
         self._is_late = False
         self.fault = ""
 
@@ -97,8 +96,8 @@ class ArchiveFloor:
     def look_aside(self) -> None:
         """Read the mark in a separate thread; returns at once.
 
-        The mark may be on a file server, where a read can hang: at most one read is running, the result of the last
-        one stays valid meanwhile, and nothing waits for it, not even the end of the process.
+        The mark may be on a file server, where a read can hang: at most one read is running, the result of the last one
+        stays valid, and no code waits for it, not even at the end of the process.
         """
         if not self._path:
             return
@@ -143,7 +142,7 @@ class ArchiveFloor:
                 return "does not exist yet"
             mark = decode_mark(raw)
         except StorageFailed as error:
-            # It may be on another disk than the store, or on another machine: then that one fails, not the store.
+            # The mark may be on another disk or machine than the store, whose failure must not stop the store.
             return f"cannot be read ({error.reason})"
         except UnreadableMark as error:
             return f"says nothing: {error}"

@@ -1,12 +1,11 @@
 """The background tasks of a store, in an asyncio loop: dispatch, flushes of queues and index, checkpoint, retention.
 
-`jobs` is the list of those that are periodic; docs/architecture.md, "Periodic jobs", has them with those of the rest of
-a node: period, the setting of it, bound, and the thread. Dispatch follows the log: at once for a read that needs it,
-within 2 ms while a reader waits, otherwise after 100 ms or 1 MiB; a part in each iteration of the loop.
+`jobs` is the list of those that are periodic; docs/architecture.md, "Periodic jobs", lists them with all other jobs of
+a node: period, setting, bound, and thread. Dispatch runs at once for a read that needs it, within 2 ms while a reader
+waits, otherwise after 100 ms or 1 MiB; a bounded part per loop iteration.
 
-A failed write or sync stops the store permanently: `failure` has the error. The tasks of a log are passed as
-`LogTasks`: `store.maintenance.service` has those of a plain log, `cluster.replica.replicated_background` those of a
-replicated one.
+A failed write or sync stops the store permanently: `failure` has the error. `LogTasks` are the tasks of a log:
+`store.maintenance.service` has those of a plain log, `cluster.replica.replicated_background` those of a replicated one.
 
 Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
 """
@@ -38,16 +37,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
-# After this time a job lets the event loop run other callbacks.
+# After this time a job yields to the event loop.
 STEP_S = 0.005
 # Unless a reader waits, appends are dispatched in batches, after this time or this many bytes: each run of dispatch
-# costs a millisecond, so small ones would take as long as all other work. Linearizable reads request dispatch at once.
+# costs a millisecond, so frequent small runs would cost as much as all other work. Linearizable reads request dispatch
+# at once.
 _DISPATCH_PACE_S = 0.1
 _DISPATCH_GATHER_SIZE_BYTES = 1 << 20
 # Appends within this time are dispatched together for waiting readers.
 _DISPATCH_GAP_S = 0.002
 _MS_PER_S = 1000
-# A flush of queues may take this part of the time until the next one is due.
+# A flush of queues is spread over this part of the time until the next one.
 _SPREAD_PART = 0.5
 _STOPPING = "the node is stopping; try another one"
 
@@ -58,12 +58,12 @@ class LogTasks:
 
     Attributes:
         jobs: of the log; they run before those of the store.
-        prepare: does a bounded part of the work before the next dispatch; returns whether it is done. Raises
+        prepare: runs a bounded part of the work before the next dispatch; returns whether it is done. Raises
             StorageFailed: the store must stop.
-        dispatched: called after a dispatch, even of nothing; returns whether the dispatched part may be read and
-            nothing is due.
-        is_dispatch_urgent: returns whether dispatch must run at once, apart from waiting readers.
-        failed: called once with the error that stopped the store: stop the log, too.
+        dispatched: called after a dispatch, even an empty one; returns whether the dispatched part may be read and no
+            work is due.
+        is_dispatch_urgent: returns whether dispatch must run at once for other reasons than waiting readers.
+        failed: called once with the error that stopped the store; must stop the log, too.
     """
 
     jobs: tuple[PeriodicJob, ...] = ()
@@ -77,14 +77,14 @@ class BackgroundTasks:
     """Runs one store. Construct it inside the running loop, then `start`.
 
     Args:
-        store: open.
+        store: the open store.
         lifecycle: of the store.
         config: of the store.
         log: the tasks of its log.
 
     Attributes:
         store: the store.
-        jobs: all periodic ones, in the order of execution.
+        jobs: all periodic jobs, in the order of execution.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class BackgroundTasks:
         # A flush of queues failed because the disk is full.
         self._is_short_of_room = False
         self._dispatching = Debouncer(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
-        # Readers that wait, each with the log offset that must be dispatched.
+        # Waiting readers, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
-        # The running steps that delete the part of queues before the log's begin, and the begin that was used last.
+        # The running steps that delete the part of queues before the log's begin, and the last begin used.
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
         lifecycle.retention.leave_expiry()
@@ -126,7 +126,7 @@ class BackgroundTasks:
         self.jobs = (
             *log.jobs,
             PeriodicJob("queues follow the log's begin", EVERY_TICK_MS, self._follow_log_begin),
-            # `FlushPolicy` decides which tick begins a flush, and of which queues.
+            # `FlushPolicy` decides which tick starts a flush, and of which queues.
             PeriodicJob("flush of queues and index", EVERY_TICK_MS, self._flush_derived_if_due),
             self._checkpoint_job,
             PeriodicJob("retention", config.clean_resource_interval_ms, self._begin_retention),
@@ -146,7 +146,7 @@ class BackgroundTasks:
     # ------------------------------------------------------------------------------------------- starting and ending
 
     def start(self) -> None:
-        """Begin to run; returns at once."""
+        """Start; returns at once."""
         assert not self._is_running
         self._is_running = True
         self._lifecycle.retention.archive.look_aside()
@@ -154,7 +154,7 @@ class BackgroundTasks:
         self._tick()
 
     def begin_end(self) -> None:
-        """Begin no more jobs; `end` must follow."""
+        """Start no more jobs; `end` must follow."""
         self._is_running = False
 
     async def end(self) -> None:
@@ -167,7 +167,7 @@ class BackgroundTasks:
         self._give_up(_STOPPING)
 
     def fail(self, error: Exception) -> None:
-        """Stop the store: it is not known any more what is on the disk, or its log has stopped."""
+        """Stop the store, because the state of the disk is unknown or its log has stopped."""
         self._is_running = False
         if self._flushing is not None:
             self._flushing.give_up()
@@ -186,13 +186,13 @@ class BackgroundTasks:
                 ready.set_exception(StoreStopped(reason))
 
     def run_in_thread(self, work: Callable[[], object]) -> None:
-        """Run `work` in the thread of the store that is not for the log; an error of it stops the store."""
+        """Run `work` in the store's thread for derived files; an exception stops the store."""
         self._other_thread.run(work, self._finished)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
-        """Wait until `get` from this offset on may find a message; return False after the time limit.
+        """Wait until `get` from this offset may find a message; return False after the time limit.
 
         Raises:
             store.errors.IllegalRequest, TooManyWaiters, StoreStopped: see `MessageStore.wait`.
@@ -213,10 +213,10 @@ class BackgroundTasks:
         return True
 
     async def dispatched_to(self, offset: int) -> None:
-        """Return when queues and index have every message of the log before `offset`.
+        """Wait until queues and index have every message of the log before `offset`.
 
         Raises:
-            store.errors.StoreStopped: the store has stopped before.
+            store.errors.StoreStopped: the store stopped before that.
         """
         if self.store.derived.dispatcher.offset >= offset:
             return
@@ -228,7 +228,7 @@ class BackgroundTasks:
             self.dispatch_soon()
             await ready
         finally:
-            # A cancelled reader must not cause dispatch any more: while a disk is full many are cancelled.
+            # A cancelled reader must no longer cause dispatch: while a disk is full many are cancelled.
             self._awaited.pop(ready, None)
 
     def _reader_waits(self) -> None:
@@ -249,7 +249,7 @@ class BackgroundTasks:
     # -------------------------------------------------------------------------------------------------- periodic work
 
     def _tick(self) -> None:
-        """Do what is due; repeated until the end."""
+        """Run the due jobs; repeated until the end."""
         if not self._is_running:
             return
         self._loop.call_later(_TICK_S, self._tick)
@@ -258,11 +258,11 @@ class BackgroundTasks:
             self._schedule.run_due(now_ms)
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
-        # Also messages that did not fit on the disk before.
+        # Including messages that did not fit on the disk before.
         self.dispatch_soon()
 
     def dispatch_soon(self) -> None:
-        """Request dispatch of the records that may be read; the module's table says when it runs."""
+        """Request dispatch of the readable records; the module's docstring describes when it runs."""
         if not self._is_running:
             return
         if self._is_dispatch_urgent():
@@ -279,7 +279,7 @@ class BackgroundTasks:
         return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
 
     def _dispatch(self) -> None:
-        """Dispatch a bounded part, and continue in the next loop iteration if there is more."""
+        """Dispatch a bounded part, and continue in the next loop iteration if more is left."""
         if not self._is_running or self.store.derived.queues.is_full:
             return
         try:
@@ -296,7 +296,7 @@ class BackgroundTasks:
                 self._is_held_up = False
                 logger.info("dispatching_again")
         except DiskFull as error:
-            # The next tick tries again; nothing is lost meanwhile, because undispatched messages are not deleted.
+            # The next tick retries; no message is lost, because undispatched messages are not deleted.
             if not self._is_held_up:
                 self._is_held_up = True
                 logger.warning("cannot_dispatch error=%r", str(error))
@@ -320,7 +320,7 @@ class BackgroundTasks:
             self.fail(error)
 
     def _follow_log_begin(self, _now_ms: int) -> None:
-        """Delete the part of queues and index before the log's begin, if it changed: some now, the rest in steps."""
+        """Start to delete the part of queues and index before the log's begin, if that has changed."""
         if self.store.log.begin_offset == self._begin_offset:
             return
         self._begin_offset = self.store.log.begin_offset
@@ -329,7 +329,7 @@ class BackgroundTasks:
             self._expire_some()
 
     def _expire_some(self) -> None:
-        """Delete that part of some queues, and continue in the next iteration: all at once would block the loop."""
+        """Delete that part of some queues, and continue in the next iteration, so as not to block the loop."""
         if not self._is_running:
             return
         turn_end_s = monotonic() + STEP_S
@@ -346,8 +346,8 @@ class BackgroundTasks:
 
     def _flush_derived_if_due(self, now_ms: int) -> None:
         derived, config = self.store.derived, self._config
-        # A single unsynced unit prevents the checkpoint from advancing, for up to a minute if nothing else is due.
-        # And a few units in each of many queues use memory until they are written.
+        # A single unsynced unit would otherwise prevent the checkpoint from advancing for up to a minute. Few units in
+        # each of many queues also use memory until they are written.
         is_pressing = derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES or (
             derived.dispatcher.offset - derived.durable_offset >= config.redispatch_max_bytes
         )
@@ -359,7 +359,8 @@ class BackgroundTasks:
         if pages_min is None:
             return
         is_thorough = is_pressing or pages_min == 0
-        # The changed slots of an index file are spread over all its pages: they are written only with a thorough flush.
+        # The changed slots of an index file are spread over all its pages: so they are written only with a thorough
+        # flush.
         ticket = derived.begin_flush(0 if is_thorough else pages_min, is_index_due=is_thorough)
         if ticket is not None:
             intervals_ms = config.flush_interval_consume_queue_ms, config.flush_consume_queue_thorough_interval_ms
@@ -381,17 +382,17 @@ class BackgroundTasks:
                     self._sync_derived(following, is_index_due=False)
                     return
             if is_index_due or ticket.index is not None:
-                # A start after a crash uses the checkpoint, which may be older than the last sync.
+                # The checkpoint is synced at once, because a start after a crash begins at it.
                 self._schedule.bring_forward(self._checkpoint_job)
 
         self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)
 
     def _end_flush(self, ticket: DerivedTicket) -> bool:
-        """End a ticket; return whether all its units did fit on the disk."""
+        """End a ticket; return whether all its units fitted on the disk."""
         try:
             self.store.end_flush(ticket)
         except DiskFull as error:
-            # A later flush tries again. The waiting units are in memory, and can be read.
+            # A later flush retries. The unwritten units are in memory and can be read.
             if not self._is_short_of_room:
                 self._is_short_of_room = True
                 logger.warning("cannot_flush_queues error=%r", str(error))
@@ -399,7 +400,7 @@ class BackgroundTasks:
         if self._is_short_of_room:
             self._is_short_of_room = False
             logger.info("flushing_queues_again")
-        # Dispatch may have waited for memory.
+        # Dispatch may have waited for memory to be released.
         self.dispatch_soon()
         return True
 

@@ -1,8 +1,8 @@
-"""Debounces work in the event loop: one run serves every caller that requested it before.
+"""Debounces work in the event loop: one run serves all callers that requested it before.
 
-A run costs nearly as much for one request as for ten. So a request that may wait requests a run `later`, and shares it
-with all that arrive meanwhile; an urgent one gets a run `at_once`, which serves them too. Requests that arrive
-in bursts use `soon`: the first gets a run at once, later ones share one shortly after it.
+A run costs nearly as much for one request as for ten. So a request that may wait uses `later` and shares its run with
+all that arrive in between; an urgent one uses `at_once`, whose run also serves the waiting ones. For bursts there is
+`soon`: the first request runs at once, later ones share a run shortly after it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Debouncer:
     """Runs work of one kind. Construct it inside the running loop.
 
     Args:
-        work: done in each run; it may request the next one.
-        pace_s: a run requested by `later` begins within this many seconds.
+        work: called in each run; it may request the next one.
+        pace_s: a run requested by `later` begins within this time, in seconds.
         gap_s: the seconds between two runs requested by `soon`.
     """
 
@@ -45,7 +45,7 @@ class Debouncer:
         self._schedule(self._last_s + self._gap_s)
 
     def later(self) -> None:
-        """Use the run that is scheduled, or schedule one after the pace."""
+        """Use the scheduled run, or schedule one after the pace."""
         if self._scheduled is None:
             self._schedule(self._loop.time() + self._pace_s)
 

@@ -1,11 +1,11 @@
-"""A store's directory as a whole: the process that has it open, how it was closed, and which part of it is durable.
+"""A store's directory as a whole: the process that has it open, the kind of its last exit, and its durable part.
 
-The files `lock`, `abort` and `checkpoint` have the same meaning for RocketMQ. The
-checkpoint never covers more than what was synced before it was written.
+The files `lock`, `abort` and `checkpoint` have the same meaning for RocketMQ. The checkpoint never covers data that was
+not synced before.
 
-`abort` is written just before the first change: a crash after that must not look like a clean
-exit, but a start that refuses the store, and so changed nothing, must not make the next start treat it as killed, which
-has weaker rules for missing files. Therefore all code that opens a store uses `StoreRoot.files`.
+`abort` is written just before the first change: a crash after that must not look like a clean exit. But a start that
+refuses the store, without changes, must not leave `abort`, because the next start would apply the weaker rules for
+missing files after a crash. Therefore all code that opens a store uses `StoreRoot.files`.
 
 Not here: the content of the parts.
 """
@@ -31,7 +31,7 @@ class StoreRoot:
         path: of the directory.
         files: the file system, for all code that opens the store: before the first change through it, the store is
             marked as open.
-        last: the state in which the last process left queues and index.
+        last: the state of queues and index left by the last process.
         found: the checkpoint of the last process.
     """
 
@@ -50,7 +50,7 @@ class StoreRoot:
         self.found = found = self._checkpoint.checkpoint
         self.last = LastState(
             self._found_note is None,
-            # Without a seal the times may cover units that were never synced: then they are ignored.
+            # Without a seal the times may cover unsynced units, so they are ignored.
             max(found.logics_msg_timestamp, 0) if found.is_sealed else 0,
             max(found.index_msg_timestamp, 0) if found.is_sealed else 0,
             DerivedDigests(found.queues_digest, found.index_digest),
@@ -63,7 +63,7 @@ class StoreRoot:
 
         Raises:
             store.errors.DirectoryLocked: another process has it open.
-            store.errors.WrongFileSize: the file `checkpoint` is no checkpoint.
+            store.errors.WrongFileSize: the file `checkpoint` is not a checkpoint.
             store.errors.StorageFailed: a file cannot be opened or read.
         """
         files.make_directory(path)
@@ -75,7 +75,7 @@ class StoreRoot:
         return root
 
     def note_opened(self) -> None:
-        """Mark the store as open, durably, if opening it has changed nothing; from now on it is in use.
+        """Mark the store as open, durably, unless a change during its opening has done so.
 
         Raises:
             store.errors.DiskFull: there is no space for the file.
@@ -101,10 +101,10 @@ class StoreRoot:
         """Write the checkpoint of log, queues and index into the page cache; return whether it has changed.
 
         Args:
-            log_timestamp: store timestamp of the last record that is synced; below 0: there is none.
-            queues_timestamp: the same of the last message whose unit is synced.
-            index_timestamp: the same of the last message whose items are synced.
-            log_end: every record of the log below this offset is synced; 0: not known, or the log may be truncated.
+            log_timestamp: store timestamp of the last synced record; negative: there is none.
+            queues_timestamp: of the last message with a synced unit.
+            index_timestamp: of the last message with synced items.
+            log_end: every record of the log below this offset is synced; 0: unknown, or the log may be truncated.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -124,7 +124,7 @@ class StoreRoot:
     def write_digests(self, digests: DerivedDigests) -> bool:
         """Add the digests of closed queues and index to the last checkpoint; return whether it has changed.
 
-        The rest is not computed again: the files of a replicated log are closed before queues and index.
+        Other fields are kept, because the files of a replicated log are closed before queues and index.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -133,9 +133,9 @@ class StoreRoot:
         return self._write(before._replace(queues_digest=digests.queues, index_digest=digests.index, is_sealed=True))
 
     def invalidate_derived(self) -> None:
-        """Request a rebuild of queues and index, durably: the next process does it if this one ends before.
+        """Request a rebuild of queues and index, durably, in case this process ends before it is done.
 
-        Before the first change nothing is written yet: then the request is written together with `abort`.
+        Before the first change the request is only recorded, and written together with `abort`.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -146,13 +146,13 @@ class StoreRoot:
             self.sync_checkpoint()
 
     def _withdrawn(self) -> StoreCheckpoint:
-        """Return a checkpoint with the found time of the log, and no times of queues and index."""
+        """Return a checkpoint with the found time of the log, without times of queues and index."""
         before = self._checkpoint.checkpoint
         kept = before.master_flushed_offset, before.confirm_physical_offset
         return StoreCheckpoint(max(self.found.physic_msg_timestamp, 0), 0, 0, *kept, self.found.log_end, is_sealed=True)
 
     def _write(self, checkpoint: StoreCheckpoint) -> bool:
-        """Write a checkpoint unless it is the last one; return whether it was written."""
+        """Write a checkpoint if it differs from the last one; return whether it was written."""
         if checkpoint == self._checkpoint.checkpoint:
             return False
         with self._first_change.change():
@@ -171,7 +171,7 @@ class StoreRoot:
         """Unlock the directory.
 
         Args:
-            is_in_order: everything is dispatched and synced, the checkpoint, too.
+            is_in_order: everything is dispatched and synced, including the checkpoint.
 
         Raises:
             store.errors.StorageFailed: the directory is unlocked in any case.

@@ -1,10 +1,10 @@
 """Decides when written data is flushed: by time, and by the number of pages.
 
-Every `interval_ms` there is a round. In a round a file is flushed if at least `least_pages` pages of it wait; in a
-*thorough* round, every `thorough_interval_ms`, everything that waits. So a busy log is flushed in few large steps, and
-the last bytes before a pause are flushed, too.
+A round takes place every `interval_ms`. It flushes each file with at least `least_pages` unflushed pages; a *thorough*
+round, every `thorough_interval_ms`, flushes all files. So a busy log is flushed in few large steps, and the last bytes
+before a pause are flushed, too.
 
-| what is flushed            | interval | pages | thorough |
+| data                       | interval | pages | thorough |
 | -------------------------- | -------- | ----- | -------- |
 | the log, `flush = "async"` | 500 ms   | 4     | 10 s     |
 | consume queues             | 1 s      | 2     | 60 s     |
@@ -22,11 +22,11 @@ PAGE_SIZE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class FlushSettings:
-    """How often written data is flushed, and how much of it must wait for a flush.
+    """Intervals and page thresholds of flushes.
 
     Attributes:
         interval_ms: time from one round to the next.
-        least_pages: waiting pages that cause a flush; 0: every round is thorough.
+        least_pages: unflushed pages that cause a flush; 0: every round is thorough.
         thorough_interval_ms: time from one thorough round to the next; 0: every round is thorough.
     """
 
@@ -52,7 +52,7 @@ class FlushPolicy:
     def __init__(self, settings: FlushSettings, now_ms: int) -> None:
         self._settings = settings
         self._due_ms = now_ms + settings.interval_ms
-        # When the last thorough round began.
+        # Start of the last thorough round.
         self._thorough_ms = now_ms
 
     @property
@@ -64,8 +64,7 @@ class FlushPolicy:
         """Begin a round if one is due.
 
         Returns:
-            The pages that must wait for a flush (see `is_worth_flushing`); 0 in a thorough round; None: no round is
-            due.
+            The page threshold (see `is_worth_flushing`); 0 in a thorough round; None: no round is due.
         """
         if now_ms < self._due_ms:
             return None

@@ -5,10 +5,10 @@ Programs without an event loop call it directly; in an event loop `store.mainten
 | class              | log                                                            |
 | ------------------ | -------------------------------------------------------------- |
 | `DerivedLifecycle` | any: its owner flushes and closes it                           |
-| `StoreLifecycle`   | in local files only: it is flushed and closed, too             |
+| `StoreLifecycle`   | in local files, which it also flushes and closes               |
 
-Order of a flush: the log, then dispatch, then queues and index, then the checkpoint that records it.
-Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
+Order of a flush: the log, dispatch, queues and index, the checkpoint. Source: RocketMQ `DefaultMessageStore.shutdown`,
+`FlushConsumeQueueService`, `StoreCheckpoint`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ class DerivedLifecycle:
     """The lifecycle of queues, index and checkpoint of one store.
 
     Args:
-        store: open.
+        store: the open store.
         root: its directory.
         retention: of its log's files.
-        durable_log_end: returns the offset below which no record can be lost; 0 if there is none, as for a replicated
-            log, which may be truncated or replaced.
+        durable_log_end: returns the durable end of the log; 0 for a replicated log, which may be truncated or replaced.
         close_log: closes the log's files, after the store and before the directory is unlocked.
 
     Attributes:
-        retention: deletes old files; call its `run` regularly.
+        retention: deletes old files; its `run` must be called regularly.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class DerivedLifecycle:
         """Dispatch up to the log's end, make queues and index durable, and save the checkpoint.
 
         Raises:
-            store.errors.DiskFull: no room for queues or index; nothing is lost, try again.
+            store.errors.DiskFull: no space for queues or index; no message is lost, try again.
             store.errors.StorageFailed: the store has stopped.
         """
         self._store.dispatch()
@@ -72,7 +71,7 @@ class DerivedLifecycle:
         self.save_checkpoint()
 
     def write_checkpoint(self) -> bool:
-        """Write the checkpoint into the page cache; return whether it has changed, so that `sync_checkpoint` is due.
+        """Write the checkpoint into the page cache; return whether it has changed and must be synced.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -94,7 +93,7 @@ class DerivedLifecycle:
         self._root.sync_checkpoint()
 
     def save_checkpoint(self) -> None:
-        """Write what is durable, and make that durable.
+        """Write the checkpoint and sync it.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -103,14 +102,13 @@ class DerivedLifecycle:
             self.sync_checkpoint()
 
     def abandon(self, *, is_in_order: bool = False) -> None:
-        """Close everything as it is.
+        """Close all parts without a flush.
 
         Args:
-            is_in_order: everything was flushed before; False: after a failure, nothing may be written or synced any
-                more.
+            is_in_order: everything was flushed before; False: after a failure, no more writes or syncs are allowed.
 
         Raises:
-            store.errors.StorageFailed: the checkpoint could not be saved; everything is closed in any case, but not
+            store.errors.StorageFailed: the checkpoint could not be saved; all parts are closed, but the store is not
                 marked as clean.
         """
         is_noted = False
@@ -122,7 +120,7 @@ class DerivedLifecycle:
             self._close(is_in_order=is_noted)
 
     def _save_last_checkpoint(self) -> None:
-        """Save the digests of queues and index, so that the next process detects files that were lost meanwhile."""
+        """Save the digests of queues and index, so that the next process detects files that were lost in between."""
         if self._root.write_digests(self._store.derived.digests()):
             self.sync_checkpoint()
 
@@ -136,13 +134,13 @@ class StoreLifecycle:
     """The lifecycle of a store with its own log.
 
     Args:
-        store: open.
+        store: the open store.
         log: its log.
         root: its directory.
         files: the file system.
         config: of the store.
-        log_directory: where the log's files are.
-        clocks: the machine's, unless a test passes others.
+        log_directory: of the log's files.
+        clocks: of the machine; tests may pass others.
 
     Attributes:
         derived: the lifecycle of queues, index and checkpoint.
@@ -174,7 +172,7 @@ class StoreLifecycle:
         return self.derived.retention
 
     def flush_log(self) -> None:
-        """Make the log durable; puts that wait for that end.
+        """Make the log durable, and end the puts that wait for that.
 
         Raises:
             store.errors.StorageFailed: the store has stopped.
@@ -201,7 +199,7 @@ class StoreLifecycle:
         """Flush and close everything cleanly.
 
         Raises:
-            store.errors.StoreError: it could not be flushed; the files are closed as they are.
+            store.errors.StoreError: the flush failed; the files are closed without it.
         """
         is_in_order = False
         try:
@@ -216,5 +214,5 @@ class StoreLifecycle:
         self.derived.save_checkpoint()
 
     def abandon(self, *, is_in_order: bool = False) -> None:
-        """Close everything as it is; see `DerivedLifecycle.abandon`."""
+        """Close all parts without a flush; see `DerivedLifecycle.abandon`."""
         self.derived.abandon(is_in_order=is_in_order)

@@ -1,10 +1,10 @@
 """The files `lock` and `abort`: the process that has a store open, and whether the last exit was clean.
 
-`lock` has the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ
-takes and respects the same lock, so the Java program and this one never have a store open at the same time.
+`lock` has the four bytes "lock"; the process that has the store open holds a lock on the first of them. RocketMQ uses
+the same lock, so the Java program and this one never have a store open at the same time.
 
-`abort` exists while a store is open, and has the process id as text; if it exists at a start, the store
-was not closed cleanly.
+`abort` exists while a store is open, and contains the process id as text; if it exists at a start, the store was not
+closed cleanly.
 
 Source: RocketMQ `DefaultMessageStore` (`start`, `createTempFile`, `isTempFileExist`).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOCK_NAME = "lock"
 ABORT_NAME = "abort"
 _LOCK_CONTENT = b"lock"
-# The suffix of the name of `abort` until it is complete.
+# The suffix of the temporary name of `abort`.
 _NEW_SUFFIX = ".new"
 
 
@@ -71,7 +71,7 @@ def mark_open(files: Files, root: str, note: bytes) -> None:
 
 
 def mark_closed(files: Files, root: str) -> None:
-    """Remove `abort`, durably: everything of the store is synced and correct."""
+    """Remove `abort`, durably: the whole store is synced and consistent."""
     path = f"{root}/{ABORT_NAME}"
     if files.exists(path):
         files.remove(path)

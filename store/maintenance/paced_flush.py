@@ -1,10 +1,10 @@
 """Flushes queues and index in short steps in another thread, with pauses in between.
 
-A disk that is busy with thousands of small files delays the syncs of the log, and with them every put. Units of queues
-can wait: they can be rebuilt from the log. So a flush of many queues is spread over a part of the time until the
-next one is due, and each step is so short that it delays few puts.
+A disk that is busy with thousands of small files delays the syncs of the log, and so every put. Units of queues are not
+urgent, because they can be rebuilt from the log. So a flush of many queues is spread over a part of the time until the
+next one, in steps so short that each delays few puts.
 
-Not here: when a flush is due, and which one must not be spread (`store.maintenance.background`).
+Not here: scheduling, and flushes that must not be spread (`store.maintenance.background`).
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class SteppedTicket(Protocol):
         ...
 
     def step(self) -> bool:
-        """Do a bounded part; return whether more is left. One thread at a time calls it."""
+        """Run a bounded part; return whether more is left. One thread at a time may call it."""
         ...
 
 
 class PacedFlush:
-    """One flush; its first step begins at once. Everything but the steps runs in the event loop.
+    """One flush, whose first step begins at once. All code except the steps runs in the event loop.
 
     Args:
         loop: the running loop.
         worker: runs the steps.
         ticket: of the flush.
-        spread_s: the time over which the flush is spread.
-        finished: called once, after the last step or with the error of the one that failed; never after `give_up`.
+        spread_s: the time over which the flush is spread, in seconds.
+        finished: called once, after the last step or with the error of a failed one; never after `give_up`.
         now_s: a monotonic clock.
     """
 
@@ -64,24 +64,24 @@ class PacedFlush:
         self._finished = finished
         self._now_s = now_s
         self._end_s = now_s() + spread_s
-        # Written by `_step` in the worker, read by `_stepped` in the loop after it: never at the same time.
+        # `_step` writes it in the worker, `_stepped` reads it afterwards in the loop, never concurrently.
         self._took_s = 0.0
         self._is_more = True
-        # Written and read by the loop alone.
+        # Accessed in the loop only.
         self._is_given_up = False
-        # Set only between two steps; then no step is running.
+        # Set only between two steps.
         self._pause: asyncio.TimerHandle | None = None
         self._begin_step()
 
     def hurry(self) -> None:
-        """Make no more pauses, and end the current one."""
+        """Skip all further pauses, including the current one."""
         self._end_s = 0.0
         if self._pause is not None:
             self._pause.cancel()
             self._begin_step()
 
     def give_up(self) -> None:
-        """Begin no more steps: the store has failed. The ticket stays unfinished."""
+        """Start no more steps, because the store has failed. The ticket stays unfinished."""
         self._is_given_up = True
         if self._pause is not None:
             self._pause.cancel()
@@ -92,7 +92,7 @@ class PacedFlush:
         self._worker.run(self._step, self._stepped)
 
     def _step(self) -> None:
-        """Run in the worker. The loop reads the values that this writes only after it has ended."""
+        """Run in the worker. The loop reads the written values only after it has ended."""
         began_s = self._now_s()
         self._is_more = self._ticket.step()
         self._took_s = self._now_s() - began_s
@@ -103,7 +103,7 @@ class PacedFlush:
         if error is not None or not self._is_more:
             self._finished(error)
             return
-        # The last step syncs the index, and has no queues of its own.
+        # The last step syncs the index, without queues.
         steps_left = -(-self._ticket.left_count // GROUP_FILES_MAX) + 1
         pause_s = min((self._end_s - self._now_s()) / steps_left, _PAUSE_RATIO_MAX * self._took_s)
         if pause_s > 0:

@@ -1,7 +1,7 @@
-"""Periodic jobs in an event loop, one after the other in the order of a list.
+"""Runs periodic jobs in an event loop, in the order of a list.
 
-A job does a bounded part of its work in the loop and leaves the rest to later iterations or to another thread; the
-bound of each one is in docs/architecture.md, "Periodic jobs".
+A job runs a bounded part of its work in the loop, and the rest in later iterations or in another thread; the bound of
+each one is in docs/architecture.md, "Periodic jobs".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# The period of a job that decides itself, at each tick, whether anything is due.
+# The period of a job that itself decides at each tick whether work is due.
 EVERY_TICK_MS: Final = 0
 
 
@@ -21,8 +21,9 @@ class PeriodicJob(NamedTuple):
     Attributes:
         name: unique in its list.
         period_ms: time from one run to the next; `EVERY_TICK_MS` for each tick.
-        run: gets the time of the monotonic clock in ms. Raises StorageFailed or StoreStopped: the store must stop.
-        is_due_at_start: the first run is at the first tick, not a period after it.
+        run: called with the time of the monotonic clock in ms. Raises StorageFailed or StoreStopped: the store must
+            stop.
+        is_due_at_start: run first at the first tick instead of one period after it.
     """
 
     name: str
@@ -32,7 +33,7 @@ class PeriodicJob(NamedTuple):
 
 
 class PeriodicJobs:
-    """Runs those jobs of a list that are due.
+    """Runs the due jobs of a list.
 
     Args:
         jobs: in the order of execution.
@@ -40,11 +41,11 @@ class PeriodicJobs:
     """
 
     def __init__(self, jobs: Sequence[PeriodicJob], now_ms: int) -> None:
-        # When each is due next; 0: at the next tick.
+        # Next due time of each job; 0: at the next tick.
         self._due_ms = {job: 0 if job.is_due_at_start else now_ms + job.period_ms for job in jobs}
 
     def run_due(self, now_ms: int) -> None:
-        """Run the jobs that are due. An error of a job is raised, and later ones of the list do not run."""
+        """Run the due jobs. An exception of a job is raised, and later jobs do not run."""
         for job, due_ms in self._due_ms.items():
             if now_ms >= due_ms:
                 self._due_ms[job] = now_ms + job.period_ms

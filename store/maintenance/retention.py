@@ -1,11 +1,11 @@
 """Retention of a message store: old files of the log are deleted, then the part of queues and index before its begin.
 
 The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`).
-Messages that are not durable in queues and index are never deleted: a queue must not lose its end offset. While the
+Messages that are not durable in queues and index are never deleted, so that no queue loses its end offset. While the
 disk is too full, puts are refused.
 
-Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files together,
-here the disk is checked again after each.
+Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; RocketMQ deletes ten files in a forced round; here
+the disk is checked again after each file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeletableFiles(ExpiringLog, Protocol):
 
     @property
     def begin_offset(self) -> int:
-        """Of the oldest file."""
+        """Offset of the oldest file."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class DeletableFiles(ExpiringLog, Protocol):
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record, in milliseconds since 1970; -1 when there is none."""
+        """Store timestamp of the last record, in milliseconds since 1970; -1 when there is none."""
         ...
 
     def delete_before(self, offset: int) -> None:
@@ -64,21 +64,21 @@ class LocalLogFiles:
 
     @property
     def begin_offset(self) -> int:
-        """Of the oldest file."""
+        """Offset of the oldest file."""
         return self._log.begin_offset
 
     @property
     def end_offset(self) -> int:
-        """After the last record that is written."""
+        """Offset after the last written record."""
         return self._log.written_offset
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record, in milliseconds since 1970; -1 when there is none."""
+        """Store timestamp of the last record, in milliseconds since 1970; -1 when there is none."""
         return self._log.last_store_timestamp
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
-        """Return (path, end) of the oldest files, at most this many, without the file of the log's end."""
+        """Return (path, end) of the oldest files, at most `count_max`, without the last file."""
         last = self._log.written_offset - 1
         return [(file.path, file.end_offset) for file in self._log.files() if file.end_offset <= last][:count_max]
 
@@ -96,13 +96,13 @@ class StoreRetention:
     """Checks the disk regularly, and deletes old files.
 
     Args:
-        store: its queues and index follow the log, and its puts are refused on a full disk.
+        store: its queues and index expire with the log, and it refuses puts on a full disk.
         log: the files of its log.
         files: the file system.
-        directory: on the disk that is checked.
+        directory: a path on the disk to check.
         config: the numbers.
-        clocks: the machine's, unless a test passes others.
-        floor: returns the offset from which on the log is needed; None: that up to which queues and index are durable.
+        clocks: of the machine; tests may pass others.
+        floor: returns the first offset that is needed; None: the durable end of queues and index is used.
         expire: deletes the part of queues and index before the log's begin; None: it is deleted at once.
 
     Attributes:
@@ -134,7 +134,7 @@ class StoreRetention:
         if self._policy.silence_s:
             logger.info("retention_silence seconds=%.0f", self._policy.silence_s)
         self.archive = ArchiveFloor(files, config.archive_mark, config.archive_log)
-        # Files deleted in this round; at most `_batch_max`.
+        # Number of files deleted in this round; at most `_batch_max`.
         self._round_count = 0
         self.deleted_files_count = 0
 
@@ -145,12 +145,12 @@ class StoreRetention:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether puts are refused until there is more space."""
+        """Whether puts are refused until space is free."""
         return self._policy.is_disk_full
 
     @property
     def is_held_back(self) -> bool:
-        """Whether at the last check a file would have been deleted if nothing needed it."""
+        """Whether at the last check an expired file was kept only because it is still needed."""
         return self._policy.is_held_back
 
     @property
@@ -159,7 +159,7 @@ class StoreRetention:
         return self._policy.is_clock_trusted
 
     def leave_expiry(self) -> None:
-        """Leave the expiry of queues and index to the caller, which does it in steps."""
+        """Leave the expiry of queues and index to the caller, which runs it in steps."""
         self._expire = _leave_to_caller
 
     def run(self) -> None:
@@ -178,7 +178,7 @@ class StoreRetention:
         self._round_count = 0
 
     def step(self) -> bool:
-        """Delete at most one file, because that takes time; return whether to continue in this round.
+        """Delete at most one file, because a deletion takes time; return whether to continue in this round.
 
         Raises:
             store.errors.StorageFailed: the store must stop.

@@ -1,8 +1,8 @@
 """Runs a message store on a plain log, in an asyncio loop: puts, flushes of the log, and its next file.
 
-A flush for waiting puts begins as soon as one waits; one at a time, so that messages appended meanwhile share the
-next one (group commit). Other flushes, and the next file, are periodic jobs of the log; everything derived from the log
-is in `store.maintenance.background`. A failed write or sync stops the store permanently: `failure` has the error.
+A flush starts as soon as a put waits, one flush at a time, so that messages appended during it share the next one
+(group commit). Other flushes, and the creation of the next file, are periodic jobs of the log; queues and index are in
+`store.maintenance.background`. A failed write or sync stops the store permanently: `failure` has the error.
 
 Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
 """
@@ -36,7 +36,7 @@ class StoreService:
     """Runs one store. Construct it inside the running loop, then `start`.
 
     Args:
-        store: open.
+        store: the open store.
         log: its log.
         lifecycle: of the store.
         config: of the store.
@@ -44,7 +44,7 @@ class StoreService:
 
     Attributes:
         background: its tasks.
-        flush_listener: called with the seconds of each sync of the log, in the thread that did it.
+        flush_listener: called with the duration of each sync of the log in seconds, in the thread of the sync.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StoreService:
         is_flush_sync: bool,
     ) -> None:
         jobs = (
-            # `FlushPolicy` decides which tick begins a flush.
+            # `FlushPolicy` decides which tick starts a flush.
             PeriodicJob("flush of the log", EVERY_TICK_MS, self._flush_log_if_due),
             PeriodicJob("next file of the log", EVERY_TICK_MS, self._make_next_file),
         )
@@ -70,7 +70,7 @@ class StoreService:
         self._is_flush_sync = is_flush_sync
         self._log_thread = StorageThread("store-log")
         self.flush_listener: Callable[[float], None] | None = None
-        # One sync of the log at a time: everything written meanwhile is part of the next one (group commit).
+        # One sync of the log at a time: data written during it is part of the next one (group commit).
         self._is_flushing_log = False
         # Puts that wait for a sync; at most `pending_puts_max`.
         self._pending_count = 0
@@ -94,14 +94,14 @@ class StoreService:
         return self.background.failure
 
     def start(self) -> None:
-        """Begin to run; returns at once."""
+        """Start; returns at once."""
         self.background.start()
 
     async def stop(self) -> None:
-        """Stop: work in progress is finished, everything is flushed, and the store is closed cleanly.
+        """Stop: complete work in progress, flush everything, and close the store cleanly.
 
         Raises:
-            store.errors.StoreError: it could not be flushed, or had failed before; the files are closed.
+            store.errors.StoreError: the flush failed, or the store had failed before; the files are closed.
         """
         self.background.begin_end()
         await self._log_thread.stop()
@@ -111,11 +111,11 @@ class StoreService:
             raise self.failure.result()
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
-        """Wait until `get` from this offset on may find a message; see `BackgroundTasks.wait`."""
+        """Wait until `get` from this offset may find a message; see `BackgroundTasks.wait`."""
         return await self.background.wait(topic, queue_id, offset, time_limit_s, tags)
 
     async def dispatched_to(self, offset: int) -> None:
-        """Return when queues and index have every message before `offset`; see `BackgroundTasks.dispatched_to`."""
+        """Wait until queues and index have every message before `offset`; see `BackgroundTasks.dispatched_to`."""
         await self.background.dispatched_to(offset)
 
     # ---------------------------------------------------------------------------------------------------- putting
@@ -135,12 +135,12 @@ class StoreService:
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Put messages, in the same iteration of the event loop; the future returns their outcome.
 
-        With a flush before acknowledging, it is awaited; after `sync_flush_timeout_ms` the answer is
-        FLUSH_DISK_TIMEOUT: the messages are in the log, but it is not known whether they are durable.
+        With `is_flush_sync` the outcome waits for the flush; after `sync_flush_timeout_ms` it is FLUSH_DISK_TIMEOUT:
+        the messages are in the log, but may not be durable.
 
         Raises:
             store.errors.IllegalMessage: nothing was put.
-            store.errors.StorageFailed: it is not known whether anything was put; the store has stopped.
+            store.errors.StorageFailed: the messages may have been put; the store has stopped.
         """
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
@@ -160,7 +160,7 @@ class StoreService:
         return future
 
     def _watch(self, pending: PendingPut, future: asyncio.Future[PutOutcome]) -> None:
-        """Resolve the future when the put ends or its time limit is over, unless it was cancelled."""
+        """Resolve the future when the put ends or times out, unless it was cancelled."""
         time_limit_ms = self._config.sync_flush_timeout_ms
 
         def end(outcome: PutOutcome) -> None:
@@ -180,7 +180,7 @@ class StoreService:
         pending.when_done(end)
 
     def _appended(self) -> None:
-        """Request a flush of the messages just appended, or their dispatch if puts do not wait for a flush."""
+        """Request a flush of the appended messages, or their dispatch if puts do not wait for a flush."""
         if self._is_flush_sync:
             self._flush_log_soon()
         else:
@@ -194,7 +194,7 @@ class StoreService:
             self.background.run_in_thread(job.make)
 
     def _flush_log_soon(self) -> None:
-        """Flush waiting messages, unless a flush is running: they are part of the next one."""
+        """Start a flush, unless one is running; new messages are then part of the next one."""
         if self._is_flushing_log or not self.background.is_running:
             return
         try:

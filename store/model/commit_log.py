@@ -54,14 +54,14 @@ class PutOutcome(NamedTuple):
     """The outcome of one append, the same for all its messages.
 
     Attributes:
-        status: RocketMQ's name for it.
+        status: with RocketMQ's name.
         certainty: whether it was executed.
         places: of each message; empty unless `certainty` is APPENDED.
-        detail: the reason of a failure, in a sentence; empty after success.
-        repeated_count: the number of messages that had been put before, and were recognised (`store.access.dedupe`).
-        queue_ids: of each message, if some were repeated: those may be in another queue than the one to which they
-            were put now; else empty.
-        store_hosts: of each message, likewise: an earlier leader may have stored it; None: this node did.
+        detail: the reason of a failure, as a sentence; empty after success.
+        repeated_count: the number of messages that were stored by an earlier put (`store.access.dedupe`).
+        queue_ids: of each message, if some were repeated, because those may be in another queue than requested; else
+            empty.
+        store_hosts: of each message, likewise, because an earlier leader may have stored it; None: this node did.
     """
 
     status: PutStatus
@@ -78,7 +78,7 @@ class RawLog(NamedTuple):
 
     Attributes:
         data: of one file; valid until the log changes.
-        header_size: of the bytes before each record: an entry's header, or 0.
+        header_size: size of the entry's header before each record, or 0.
     """
 
     data: memoryview
@@ -86,10 +86,10 @@ class RawLog(NamedTuple):
 
 
 class PendingPut:
-    """An append in progress: the log ends it, once, in the owner's thread, and the caller waits.
+    """An append in progress: the log ends it once, in the owner's thread.
 
     Attributes:
-        outcome: None while it is in progress.
+        outcome: None while the append is in progress.
     """
 
     __slots__ = ("_callbacks", "outcome")
@@ -99,7 +99,7 @@ class PendingPut:
         self._callbacks: list[Callable[[PutOutcome], None]] = []
 
     def when_done(self, callback: Callable[[PutOutcome], None]) -> None:
-        """Call `callback` with the outcome: at once, if it is known."""
+        """Call `callback` with the outcome, at once if it is known."""
         if self.outcome is None:
             self._callbacks.append(callback)
         else:
@@ -119,12 +119,12 @@ class CommitLog(Protocol):
 
     @property
     def begin_offset(self) -> int:
-        """The offset at or before which the oldest record begins."""
+        """Offset at or before the begin of the oldest record."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """After the last record that may be read and dispatched.
+        """Offset after the last record that may be read and dispatched.
 
         Up to here the log is flushed (plain, sync), written (plain, async) or committed (replicated).
         """
@@ -132,25 +132,25 @@ class CommitLog(Protocol):
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record below `end_offset`, in milliseconds since 1970; -1 when there is none."""
+        """Store timestamp of the last record below `end_offset`, in milliseconds since 1970; -1 when there is none."""
         ...
 
     @property
     def flushed_store_timestamp(self) -> int:
-        """Of the last record that is durable; -1 when there is none."""
+        """Store timestamp of the last durable record; -1 when there is none."""
         ...
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
         """Return the offset of the first record stored then or later; `end_offset` if there is none.
 
-        Store timestamps never decrease along the log, so everything before is older.
+        Store timestamps never decrease along the log, so all earlier records are older.
         """
         ...
 
     def peek(self, physical_offset: int, size: int) -> StoredMessage | None:
-        """Return the record at `physical_offset`, to read its fields; None if none can be read there.
+        """Return the record at `physical_offset` for access to its fields; None if none can be read there.
 
-        Checksums are not compared, so that it takes no longer for large bodies.
+        Checksums are not checked, so the cost does not depend on the body.
         """
         ...
 
@@ -160,12 +160,12 @@ class CommitLog(Protocol):
         Raises:
             store.errors.IllegalMessage: nothing was appended; the error has the number of the message and the reason.
             store.errors.DiskFull: nothing was appended.
-            store.errors.StorageFailed: whether anything was appended is unknown; the node must stop.
+            store.errors.StorageFailed: the messages may have been appended; the node must stop.
         """
         ...
 
     def read(self, physical_offset: int, size: int) -> StoredMessage | None:
-        """Return the record of `size` bytes at `physical_offset`; None if it is deleted, or may not be read yet.
+        """Return the record of `size` bytes at `physical_offset`; None if it is deleted or not readable yet.
 
         Raises:
             store.errors.CorruptData: there is no such record, or its checksum is wrong.
@@ -181,7 +181,7 @@ class CommitLog(Protocol):
         ...
 
     def scan(self, offset: int, size_bytes_max: int) -> DispatchBatch | None:
-        """Return the columns of about `size_bytes_max` of records from `offset` on; None at the end.
+        """Return the columns of about `size_bytes_max` bytes of records from `offset` on; None at the end.
 
         Args:
             offset: `begin_offset`, the `next_offset` of another batch, or a known begin of a record.
@@ -190,7 +190,7 @@ class CommitLog(Protocol):
         ...
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """Return stored bytes of `[offset, end)`, of one file; None if none of them may be read.
+        """Return stored bytes of `[offset, end)`, from one file; None if none is readable.
 
         Args:
             offset: anywhere in the log.

@@ -1,7 +1,7 @@
-"""The messages of a range of the log as columns for queues and index, one row a message.
+"""The messages of a range of the log as columns for queues and index, one row per message.
 
 A `CommitLog` creates it from records (`commitlog.record.scan`), and consume queues and the index are built from it, so
-neither processes messages one by one.
+that neither processes messages one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DispatchBatch:
-    """Consecutive records of the log. All columns have one row a message, in the order of the log.
+    """Consecutive records of the log. All columns have one row per message, in the order of the log.
 
     Attributes:
         begin_offset: of the range in the log.
@@ -38,13 +38,13 @@ class DispatchBatch:
         queue_offsets: as stored.
         tags_codes: for the queue's unit: the hash of TAGS, or a delivery time.
         store_timestamps: milliseconds since 1970.
-        queues: the queues that occur, in order of first occurrence.
+        queues: the distinct queues, in order of first occurrence.
         queue_numbers: each message's queue, as an index of `queues`.
         is_queued: whether it is in its queue (False for prepared and rolled-back messages).
         key_hashes: of the keys to be indexed, of all messages one after the other: abs(Java's hash of `topic#key`),
-            UNIQ_KEY before KEYS in their order; repeated keys occur repeatedly.
+            UNIQ_KEY before KEYS in their order; duplicates are kept.
         key_rows: the row of each key's message, ascending.
-        skipped: the ranges that could not be read.
+        skipped: the unreadable ranges.
     """
 
     begin_offset: int
@@ -88,7 +88,7 @@ def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
 
 
 def first_rows(batch: DispatchBatch, count: int) -> DispatchBatch:
-    """Return the first `count` messages of a batch that has more, with the queues that occur in them."""
+    """Return the first `count` messages of a larger batch, with their queues."""
     end = int(batch.physical_offsets[count])
     numbers, places = np.unique(batch.queue_numbers[:count], return_inverse=True)
     keys_end = int(np.searchsorted(batch.key_rows, count))

@@ -1,6 +1,6 @@
-"""A finding of a check of stored files: its place, expected and found, and its meaning.
+"""A finding of a check of stored files: position, expected and actual content, and consequence.
 
-Not here: errors that end an operation (`store.errors`). A check continues after what it finds.
+Not here: errors that end an operation (`store.errors`). A check continues after a finding.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Finding:
         area: the part of the store.
         path: the file, or the directory.
         position: within the file, in bytes.
-        expected: what should be there.
-        found: what is there.
+        expected: the expected content.
+        found: the actual content.
         meaning: the consequence.
-        remedy: what to do next, as a sentence.
-        is_unfinished: a crash or a running program left it, and the next start of the store repairs it; else
-            it is damage.
+        remedy: the next action, as a sentence.
+        is_unfinished: a crash or a running program left it, and the next start of the store repairs it; else it is
+            damage.
         count: of records, units or items concerned.
         is_accepted: it is damage that an operator has accepted; no action is needed.
     """

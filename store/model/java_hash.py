@@ -1,7 +1,7 @@
-"""Java's `String.hashCode` of one text, by which tags and keys are found; `java_hashes` does it for thousands.
+"""Java's `String.hashCode` of one text, for tags and keys; `java_hashes` computes thousands.
 
-The hash of the UTF-16 units s[0] … s[n-1] is s[0]*31^(n-1) + … + s[n-1] in 32 bits. NumPy is not needed here: clients
-hash a key for each message, and a command that only calls a broker must not wait until NumPy is loaded.
+The hash of the UTF-16 units s[0] … s[n-1] is s[0]*31^(n-1) + … + s[n-1] in 32 bits. This module does not use NumPy:
+clients hash a key for each message, and a command that only calls a broker must not load NumPy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Java's `String.hashCode` of thousands of texts at once; see `store.model.java_hash` for one text.
 
-For a text of plain ASCII the UTF-16 units are its bytes, which this module uses; other texts are hashed one
-by one.
+For an ASCII text the UTF-16 units are its bytes, which this module uses; other texts are hashed one by one.
 
 Many texts that are in one run of bytes P are hashed with one cumulative sum: 31 has an inverse modulo 2^32, so that
 with S[i] = sum of P[j] * 31^-j over all j < i, the hash of P[a:b] is (S[b] - S[a]) * 31^(b-1).
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 # Bytes of one call of `java_hashes`: its tables have that length (1 MiB each) and stay in the CPU cache.
 TEXTS_SIZE_MAX: Final = 1 << 18
 _ASCII_END: Final = 0x80
-# From this number on it is faster to hash them together.
+# From this number on vectorized hashing is faster.
 _MANY: Final = 12
 
 
@@ -45,9 +44,9 @@ def java_hashes(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArra
     """Return Java's hashes, as unsigned 32-bit numbers, of many texts in `data`: those of data[begin:end].
 
     Args:
-        data: UTF-8; at most `TEXTS_SIZE_MAX` bytes. What is not UTF-8 counts as U+FFFD, as in Java.
-        begins: where each text begins.
-        ends: after its last byte.
+        data: UTF-8; at most `TEXTS_SIZE_MAX` bytes. Invalid UTF-8 is replaced by U+FFFD, as in Java.
+        begins: of the texts.
+        ends: of the texts, exclusive.
     """
     assert len(data) <= TEXTS_SIZE_MAX, len(data)
     powers, inverses = _tables()
@@ -73,8 +72,8 @@ def key_hashes(
     Args:
         prefixes: for each key, `key_prefix_hash` of its topic.
         data: UTF-8; at most `TEXTS_SIZE_MAX` bytes.
-        begins: where each key begins.
-        ends: after its last byte.
+        begins: of the keys.
+        ends: of the keys, exclusive.
     """
     powers, _ = _tables()
     lengths = ends - begins
@@ -83,7 +82,7 @@ def key_hashes(
             text = data[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
             lengths[row] = len(text.encode("utf-16-be")) // 2
     hashes = (prefixes * powers[lengths] + java_hashes(data, begins, ends)).view(np.int32)
-    # The absolute value of -2^31 is itself in 32 bits: it is the only negative number left.
+    # In 32 bits the absolute value of -2^31 is -2^31, the only negative number left.
     positive: NDArray[np.int32] = np.maximum(np.abs(hashes), 0)
     return positive
 
@@ -99,7 +98,7 @@ def _has_other_than_ascii(
 
 @cache
 def _tables() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return 31^i and 31^-i for all i that are needed; modulo 2^32."""
+    """Return 31^i and 31^-i modulo 2^32 for all required i."""
     return _powers_of(FACTOR), _powers_of(pow(FACTOR, -1, MODULUS))
 
 

@@ -27,12 +27,12 @@ class LogFile(Protocol):
 
     @property
     def begin_offset(self) -> int:
-        """Of its first byte, in the log."""
+        """Offset of its first byte in the log."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """After its last byte."""
+        """Offset after its last byte."""
         ...
 
 
@@ -41,12 +41,12 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
 
     @property
     def written_offset(self) -> int:
-        """After the last record, flushed or not."""
+        """Offset after the last record, flushed or not."""
         ...
 
     @property
     def flushed_offset(self) -> int:
-        """All records before are durable."""
+        """Offset up to which all records are durable."""
         ...
 
     def files(self) -> Sequence[LogFile]:
@@ -54,19 +54,19 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
         ...
 
     def begin_flush(self) -> SyncableT | None:
-        """Return a ticket for everything written; None if everything is durable.
+        """Return a ticket for all unsynced records; None if all are durable.
 
         Raises:
-            store.errors.StorageFailed: a write failed before; the store must stop.
+            store.errors.StorageFailed: an earlier write failed; the store must stop.
         """
         ...
 
     def end_flush(self, ticket: SyncableT) -> None:
-        """Record that a ticket was synced; its appends end."""
+        """Record that a ticket was synced, and end its appends."""
         ...
 
     def prepare_next_file(self) -> NextFile | None:
-        """Return the job that creates the next file, when it is due.
+        """Return the job that creates the next file, if it is due.
 
         Raises:
             store.errors.StorageFailed: the last one failed; the store must stop.
@@ -82,13 +82,13 @@ class LocalLog(CommitLog, Protocol[SyncableT]):
         ...
 
     def abandon(self, detail: str) -> None:
-        """Close the files as they are; waiting appends end with an unknown outcome."""
+        """Close the files without a flush; waiting appends end with an unknown outcome."""
         ...
 
     def close(self) -> None:
         """Make everything durable and close the files.
 
         Raises:
-            store.errors.StorageFailed: what was not acknowledged before may be lost.
+            store.errors.StorageFailed: unacknowledged records may be lost.
         """
         ...

@@ -51,7 +51,7 @@ class Message(NamedTuple):
         sys_flag: the bits of RocketMQ's `MessageSysFlag`; those for IPv6 hosts are set by the encoder.
         born_timestamp: milliseconds since 1970 by the client's clock.
         born_host: the client.
-        reconsume_times: how often a consumer group returned it.
+        reconsume_times: number of redeliveries to a consumer group.
         prepared_transaction_offset: physical offset of the half message that this one commits or rolls back.
     """
 
@@ -90,7 +90,7 @@ class StoredMessage(Protocol):
 
     @property
     def queue_offset(self) -> int:
-        """Place in the queue; 0 for prepared and rolled-back messages, which are in none."""
+        """Offset in the queue; 0 for prepared and rolled-back messages, which are in no queue."""
         ...
 
     def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
@@ -104,12 +104,12 @@ class StoredMessage(Protocol):
 
     @property
     def store_timestamp(self) -> int:
-        """When it was appended: milliseconds since 1970."""
+        """Time of the append: milliseconds since 1970."""
         ...
 
     @property
     def store_host(self) -> Host:
-        """The node that stored it."""
+        """Address of the node that stored it."""
         ...
 
     @property
@@ -124,5 +124,5 @@ class StoredMessage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Names and values, as from RocketMQ's decoder."""
+        """Names and values, as decoded by RocketMQ."""
         ...

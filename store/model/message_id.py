@@ -37,7 +37,7 @@ def decode_message_id(text: str) -> MessageId:
     """Return the message id in `text`; lower-case digits are accepted, too.
 
     Raises:
-        IllegalMessage: it is no offset message id.
+        IllegalMessage: it is not an offset message id.
     """
     expected = "an offset message id of 32 or 56 hexadecimal digits"
     if len(text) not in ID_LENGTHS or not text.isalnum():

@@ -1,4 +1,4 @@
-"""The end offsets of all queues of a store: read at one moment, and set in another store that cannot know them."""
+"""The end offsets of all queues of a store: a consistent snapshot, for transfer to a store that lacks the messages."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class QueueEnds(NamedTuple):
     """The ends of the queues.
 
     Attributes:
-        offset: of the log: exactly the messages before it are counted.
-        next_offsets: of each queue, the offset of its next message.
+        offset: of the log, up to which messages are counted.
+        next_offsets: the next offset of each queue.
     """
 
     offset: int
     next_offsets: Mapping[QueueKey, int]
 
     def joined(self, other: QueueEnds) -> QueueEnds:
-        """Return the ends of two stores of the same log together: the larger of each queue, as of the later offset."""
+        """Merge the ends of two stores of the same log: the larger end of each queue, and the later offset."""
         further = {key: max(end, other.next_offsets.get(key, 0)) for key, end in self.next_offsets.items()}
         return QueueEnds(max(self.offset, other.offset), {**other.next_offsets, **further})

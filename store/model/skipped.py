@@ -1,6 +1,6 @@
-"""Bytes of a log without a readable record: what every reader of a log reports.
+"""Bytes of a log without a readable record, as reported by every reader of a log.
 
-NumPy is not needed here, unlike in `store.model.dispatch_batch`, because clients use this module, too.
+Without NumPy, unlike `store.model.dispatch_batch`, because clients use this module, too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Skipped:
         position: within the file.
         offset: in the log.
         size: the number of skipped bytes; reading continues after them.
-        expected: what should be there.
-        found: what is there.
+        expected: the expected content.
+        found: the actual content.
     """
 
     path: str

@@ -11,7 +11,7 @@
 | 7 | 0x80 | the body is an inner batch |
 | 8 to 10 | 0x100, 0x200, 0x300 | compressed with LZ4, Zstandard, zlib; 0 is zlib too |
 
-All bits of RocketMQ are named here, including unused ones.
+The table contains all bits of RocketMQ, including unused ones.
 
 Source: RocketMQ `MessageSysFlag`, `CompressionType`.
 """

@@ -1,8 +1,8 @@
 """The filter of a reader by tags: `*`, or tags with `||` between them.
 
 A queue's unit has only the hash of the tag, so a broker first excludes units by the hash, many at once
-(`store.model.tags_codes`), and then compares the real tags of the rest: two tags with one hash are distinguished
-here, not by the client.
+(`store.model.tags_codes`), and then compares the actual tags of the rest, so that the client does not have to
+distinguish tags with equal hashes.
 
 Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
 """
@@ -44,7 +44,7 @@ class TagFilter:
         """
         if expression is None:
             return EVERYTHING
-        # First of all: splitting a long expression would block the server.
+        # Checked first, because splitting a long expression would block the server.
         if len(expression) > _EXPRESSION_LENGTH_MAX:
             expected = f"at most {_EXPRESSION_LENGTH_MAX} characters"
             raise IllegalRequest("tags expression", expected, f"{len(expression)}: {expression[:80]!r}…")
@@ -52,7 +52,7 @@ class TagFilter:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every message is wanted."""
+        """Whether the filter accepts every message."""
         return not self.tags
 
     def matches(self, message: StoredMessage) -> bool:

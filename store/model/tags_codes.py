@@ -1,6 +1,6 @@
 """Excludes units of a queue by the hash of their tags, many units at once.
 
-Separate from `store.model.tag_filter`, which clients use, too, because they do not need NumPy.
+Separate from `store.model.tag_filter`, which clients use, too, which must not load NumPy.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def may_match(tag_filter: TagFilter, tags_codes: Int64s) -> Bools:
     """Return a mask of the units that may belong to messages that match `tag_filter`.
 
-    A code that is no hash (it does not fit into 32 bits: a delivery time, or the address of an extension unit) excludes
-    nothing out.
+    A code that is not a hash (it does not fit into 32 bits: a delivery time, or the address of an extension unit)
+    always matches.
     """
     is_other: Bools = tags_codes != tags_codes.astype(np.int32)
     return is_other | np.isin(tags_codes, tag_filter.codes)

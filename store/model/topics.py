@@ -43,7 +43,7 @@ SYSTEM_TOPICS: Final = frozenset(
 
 # The longest ordinary topic: its length fits into the signed byte of a V1 record.
 TOPIC_LENGTH_MAX: Final = 127
-# Topics for retries and dead letters are made of a prefix and a group's name.
+# Retry and dead-letter topics consist of a prefix and a group's name.
 RETRY_TOPIC_LENGTH_MAX: Final = 255
 GROUP_LENGTH_MAX: Final = 120
 
@@ -61,7 +61,7 @@ DELAY_LEVELS_MS: Final = (
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Return whether `topic` is for messages that a group has returned, or given up (retry and dead-letter topics)."""
+    """Return whether `topic` is a retry or dead-letter topic of a group."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
@@ -75,7 +75,7 @@ def check_topic(topic: str) -> None:
     """Raise unless messages may be put to a topic of this name.
 
     Raises:
-        IllegalMessage: it is empty, too long, holds other characters than letters, digits and % | _ -, or is the
+        IllegalMessage: it is empty, too long, contains other characters than letters, digits and % | _ -, or is the
             replicated log's own.
     """
     if topic == DLEDGER_TOPIC:
@@ -94,7 +94,7 @@ def is_topic_name(topic: str) -> bool:
 
 
 def is_storable_topic(topic: str) -> bool:
-    """Return whether a stored message may have this topic, which names directories: it is no longer than the longest.
+    """Return whether a stored message may have this topic, which names directories, so its length is bounded.
 
     RocketMQ's own store accepts ordinary topics of more than 127 characters, so there are stores with such topics.
     """
@@ -105,8 +105,8 @@ def check_stored_topic(topic: str) -> None:
     """Raise unless stored messages may have this topic; see `is_storable_topic`.
 
     Raises:
-        IllegalMessage: it is empty, longer than the longest, holds other characters than letters, digits and % | _ -,
-            or is the replicated log's own.
+        IllegalMessage: it is empty, too long, contains other characters than letters, digits and % | _ -, or is the
+            replicated log's own.
     """
     if topic == DLEDGER_TOPIC:
         check_topic(topic)
@@ -117,7 +117,7 @@ def check_group(group: str) -> None:
     """Raise unless `group` is the name of a group.
 
     Raises:
-        IllegalMessage: it is empty, too long, or holds other characters than letters, digits and % | _ -.
+        IllegalMessage: it is empty, too long, or contains other characters than letters, digits and % | _ -.
     """
     _check_name("group", group, GROUP_LENGTH_MAX)
 

@@ -1,11 +1,11 @@
 """One consume queue: the offsets in the log of the messages of a queue, in order.
 
 The unit of queue offset n is at byte 20 * n of the queue's files; the newest units may not be in files yet
-(`store.queues.pending_units`). The queue is derived from the log: after a crash it is cut to its certain part, and the
-rest is dispatched again. After the last unit all bytes are zero.
+(`store.queues.pending_units`). The queue is derived from the log: after a crash it is truncated to its certain part,
+and the rest is dispatched again. Zeros follow the last unit.
 
-Not here: many queues (`store.queues.consume_queues`), and the rules for a message whose queue offset is not the
-next one (`store.queues.out_of_order_units`).
+Not here: many queues (`store.queues.consume_queues`), and the rules for out-of-order messages
+(`store.queues.out_of_order_units`).
 
 Source: RocketMQ `ConsumeQueue`.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]
 
-# The blanks of one queue that are kept in memory; more of them are written to files at once.
+# Blanks of one queue that are kept in memory; more are written to files at once.
 _BLANKS_PENDING_BYTES_MAX = 1 << 20
 # Blanks written together; also bounds the units that are read together when blanks are skipped.
 _CHUNK_COUNT = 1 << 14
@@ -43,13 +43,13 @@ class ConsumeQueue:
     Args:
         key: topic and number.
         queue: its files.
-        pending: gets the appended units.
+        pending: receives the appended units.
         names: creates its directory, if the queue itself must write.
 
     Attributes:
         key: topic and number.
-        is_begun: it has files, or will have. A queue without them may still end above 0: see `begin_later`.
-        min_offset: the first message that is still in the log; `max_offset` if there is none.
+        is_begun: it has files, or will have. A queue without files may still end above 0: see `begin_later`.
+        min_offset: the first message that is retained in the log; `max_offset` if there is none.
         max_offset: after the last unit.
         max_physical_offset: after the last message that has a unit; 0 when there is none.
     """
@@ -76,7 +76,7 @@ class ConsumeQueue:
         self.max_offset = 0
         # Physical offsets of messages ascend along the queue: `search` and `sound_end` rely on it.
         self.max_physical_offset = 0
-        # The offset in the log of the message of `min_offset`; -1: not known.
+        # The offset in the log of the message of `min_offset`; -1: unknown.
         self._first_place = -1
         self._queue = queue
         self._pending = pending
@@ -89,18 +89,18 @@ class ConsumeQueue:
 
     @property
     def begin_offset(self) -> int:
-        """The first offset in the files; messages before `min_offset` are not in the log any more."""
+        """The first offset in the files; messages before `min_offset` are no longer in the log."""
         return self._units.begin_offset
 
     # ----------------------------------------------------------------------------------------------------- loading
 
     def load(self) -> list[str]:
-        """Open the files and find the first and the last unit, as a queue that was closed cleanly has them.
+        """Open the files of a cleanly closed queue and find the first and the last unit.
 
-        After a crash `truncate` must follow, which checks every unit that may be wrong.
+        After a crash `truncate` must follow, which checks all units that may be wrong.
 
         Returns:
-            What was repaired, one sentence each.
+            One sentence for each repair.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
@@ -122,12 +122,12 @@ class ConsumeQueue:
         return notes
 
     def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:
-        """Use files whose metadata showed that they are in order; the result is that of `load`.
+        """Use files that are valid according to their metadata; the result is that of `load`.
 
         Args:
             files: in order.
             seen: the state of the queue from the metadata.
-            is_kept: `truncate` follows, and uses the metadata, too.
+            is_kept: keep the metadata for a following `truncate`.
         """
         self._queue.take_up(files)
         self.is_begun = bool(files)
@@ -149,9 +149,9 @@ class ConsumeQueue:
     # ----------------------------------------------------------------------------------------------------- reading
 
     def units(self, begin: int, count_max: int) -> Units:
-        """Return the units from `begin` on as columns, blanks included; fewer at the queue's end, none outside of it.
+        """Return the units from `begin` on as columns, blanks included; fewer at the queue's end, none beyond it.
 
-        They are copies, which stay valid when the queue changes.
+        They are copies and stay valid when the queue changes.
         """
         parts = [decode_units(view, position, count) for view, position, count in self._ranges(begin, count_max)]
         if len(parts) == 1:
@@ -161,7 +161,7 @@ class ConsumeQueue:
         return Units(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def unit_tuples(self, begin: int, count_max: int) -> list[UnitTuple]:
-        """Return the units from `begin` on as (physical offset, size, tags code); the cheap way for a few of them.
+        """Return the units from `begin` on as (physical offset, size, tags code); faster than `units` for a few units.
 
         Blanks are included: their size is `BLANK_SIZE`.
         """
@@ -176,7 +176,7 @@ class ConsumeQueue:
         return b"".join(view[position : position + count * UNIT_SIZE] for view, position, count in ranges)
 
     def place_of(self, queue_offset: int) -> tuple[str, int]:
-        """Return file and position of a unit, for people."""
+        """Return file and position of a unit, for messages."""
         offset = queue_offset * UNIT_SIZE
         position = offset % self._queue.file_size
         return f"{self._queue.directory}/{name_of(offset - position)}", position
@@ -224,7 +224,7 @@ class ConsumeQueue:
     def begin_later(self, queue_offset: int) -> None:
         """Set the end of a queue without messages to `queue_offset`, in memory only: its next message begins a file.
 
-        The blanks before it, which RocketMQ needs, take up to 6 MB; few queues that are idle get another message.
+        The blanks before it, which RocketMQ needs, take up to 6 MB, and few idle queues receive another message.
         """
         self.remove_all()
         self._units.begin_offset = self.max_offset = self.min_offset = queue_offset
@@ -236,7 +236,7 @@ class ConsumeQueue:
         units_a_file = self._queue.file_size // UNIT_SIZE
         self._units.begin_offset = queue_offset - queue_offset % units_a_file
         self.max_offset = self.min_offset = queue_offset
-        if self._queue.mapped_files and self.begin_offset:  # kept when the queue was emptied: it begins at 0
+        if self._queue.mapped_files and self.begin_offset:  # the file of an emptied queue, which begins at 0
             self._queue.remove_all()
         self._pending.begin(self.key, self.begin_offset, queue_offset - self.begin_offset)
 
@@ -249,7 +249,7 @@ class ConsumeQueue:
         if self.min_offset == self.max_offset:
             self.min_offset = queue_offset
         while True:
-            # Before any are added: each further attempt on a full disk would add more.
+            # Checked before any are added, because each attempt on a full disk would add more.
             if self._units.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
                 self._units.settle(self.max_offset)
             if self.max_offset >= queue_offset:
@@ -272,13 +272,13 @@ class ConsumeQueue:
     def cut(self, queue_offset: int, *, is_durable: bool = True) -> None:
         """Remove, durably, the units from `queue_offset` on.
 
-        If no units are left, a queue that began at 0 has no files any more; any other queue keeps its first
-        file, which shows the end of the queue.
+        If no units are left, a queue that began at 0 has no files; any other queue keeps its first file, whose name
+        preserves the end of the queue.
 
         Args:
             queue_offset: of the first unit to remove.
-            is_durable: False: the caller syncs what `files` then says is dirty, and a queue that is left without
-                units may keep a file until `remove_unused`.
+            is_durable: False: the caller syncs the dirty files of `files`, and a queue without units may keep a file
+                until `remove_unused`.
         """
         assert queue_offset >= self.begin_offset, (queue_offset, self.begin_offset)
         if queue_offset == 0:
@@ -292,7 +292,7 @@ class ConsumeQueue:
         data_end = 0 if holder is None else self._units.data_end(holder, queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
         if holder is not None and not is_durable:
-            # Even if nothing was left to overwrite: zeros that an earlier process has written may not be durable.
+            # Also without data to overwrite, because zeros written by an earlier process may not be durable.
             self._queue.mark_dirty(holder)
         self.max_offset = queue_offset
         if self.min_offset >= queue_offset:
@@ -302,9 +302,9 @@ class ConsumeQueue:
         self._units.newest = None
 
     def _empty(self) -> None:
-        """Overwrite all units of the only file. The queue is then like a new one, except for that file."""
+        """Overwrite all units of the only file. The queue is then empty, except for that file."""
         (file,) = self._queue.mapped_files
-        # Whole pages: for a part of a page the system would have to read the other part first.
+        # Whole pages, because for a partial page the system would have to read the rest first.
         data_end = min(-(-self._units.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
         self._queue.truncate(0, data_end, is_durable=False)
         self._queue.mark_dirty(file)
@@ -312,16 +312,16 @@ class ConsumeQueue:
         self._be_new()
 
     def remove_unused(self) -> None:
-        """Remove, durably, the file that was kept when the queue was emptied, if nothing was appended since.
+        """Remove, durably, the file of an emptied queue, if no unit was appended since.
 
-        Creating a file again takes longer than overwriting it, and after a crash thousands of queues may be emptied and
-        filled again.
+        The file is kept because recreating it takes longer than overwriting it, and after a crash thousands of queues
+        may be emptied and refilled.
         """
         if not self.is_begun and self._queue.mapped_files:
             self.remove_all()
 
     def remove_all(self) -> None:
-        """Remove all files; the queue is then like a new one."""
+        """Remove all files; the queue is then empty."""
         self._pending.drop(self.key, self._queue.directory)
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
@@ -334,15 +334,14 @@ class ConsumeQueue:
         self._units.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
-        """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
+        """Keep exactly the units of messages that begin below `physical_offset`; zero the rest.
 
-        The units of messages below `physical_offset` must all be there; after them may be anything that a
-        crash left of unsynced units.
+        The units of messages below `physical_offset` must be complete; after them may be remains of unsynced units.
 
         Args:
             physical_offset: at which dispatch will continue.
-            is_message: called with (queue, queue offset, physical offset, size): returns whether there is that message.
-                The last unit that is kept may be torn; without this it is not detected.
+            is_message: called with (queue, queue offset, physical offset, size): returns whether that message exists;
+                needed to detect a torn last unit.
             is_durable: see `cut`.
         """
         self._units.settle(self.max_offset)
@@ -359,11 +358,11 @@ class ConsumeQueue:
 
     @property
     def newest(self) -> UnitTail | None:
-        """All units of the last file from its metadata, while the store is opened; None: read the files."""
+        """All units of the last file from its metadata, while the store is being opened; None: read the files."""
         return self._units.newest
 
     def keep_all(self, is_message: IsMessage | None) -> bool:
-        """Keep all units if each of them may be correct, as `truncate` would; return False if `truncate` must decide.
+        """Keep all units if all are plausible, as `truncate` would; return False if `truncate` must be called.
 
         Args:
             is_message: see `truncate`.
@@ -399,7 +398,7 @@ class ConsumeQueue:
             if last is not None and not self._is_expired(last, log_begin):
                 break
             expired_end = file.end_offset
-        # All together: `_message_before` must not search beyond a deleted file.
+        # Computed before the deletion, because `_message_before` must not search deleted files.
         self._queue.remove_before(expired_end)
         if expired_end > self.begin_offset * UNIT_SIZE:
             self._units.begin_offset = expired_end // UNIT_SIZE
@@ -407,12 +406,12 @@ class ConsumeQueue:
         self._first_place = self._units.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
 
     def first_offset_from(self, log_begin: int) -> int:
-        """Return the first offset whose message begins at or after `log_begin`, blanks aside."""
+        """Return the first offset whose message begins at or after `log_begin`, ignoring blanks."""
         units = self._units
         found = self.search(lambda at: units.unit(at)[0] >= log_begin, self.begin_offset)
         before = self.message_before(found)
         while before is not None and not self._is_expired(before, log_begin):
-            # Its unit misled the search.
+            # A damaged unit misled the search.
             found = self.search(lambda at: units.unit(at)[0] >= log_begin, self.begin_offset, before)
             before = self.message_before(found)
         return found
@@ -420,7 +419,7 @@ class ConsumeQueue:
     def _is_expired(self, queue_offset: int, log_begin: int) -> bool:
         """Return whether a message begins before `log_begin`, by its unit and by that of the message before it.
 
-        No checksum covers a unit: one changed bit must not hide messages that the log still has.
+        No checksum covers a unit: one changed bit must not hide retained messages.
         """
         before = self.message_before(queue_offset)
         places = [self._units.unit(at)[0] for at in (queue_offset, before) if at is not None]
@@ -429,7 +428,7 @@ class ConsumeQueue:
     def search(self, is_after: Callable[[int], bool], begin: int, end: int | None = None) -> int:
         """Return the first offset from `begin` on that `is_after`; `max_offset` if none.
 
-        With `end`, only offsets below it are searched, and it is returned if none of them `is_after`.
+        With `end`, only offsets below it are searched, and it is returned if there is none.
 
         `is_after` must be false up to some message and true from there on. A blank counts as the message after it.
         """

@@ -1,7 +1,7 @@
 """All consume queues of a store; a batch of the log is appended queue by queue.
 
-Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never opened or created,
-whether it is in the file system or in the log.
+Directories are `consumequeue/<topic>/<queue id>/`. Invalid names of topics or queues, in the file system or in the log,
+are never opened or created.
 
 Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
 _PAGE_SIZE_BYTES = 4096
-# One in this many open files is for writing.
+# The n-th part of the open files is for writing.
 _WRITING_PART = 4
 
 
@@ -48,8 +48,8 @@ class ConsumeQueues:
         files: the file system.
         root: the store's directory.
         file_size: bytes of each file, rounded up to whole units.
-        open_files_max: files kept open at a time; the others are opened when they are used. None: what the limit of
-            descriptors allows.
+        open_files_max: files kept open at a time; the others are opened on use. None: derived from the limit of
+            descriptors.
     """
 
     __slots__ = (
@@ -77,22 +77,22 @@ class ConsumeQueues:
         self._pool = FilePool(files, count_max)
         # A queue is removed only by `remove_all` and `close`: a queue without files may still have an end above 0.
         self._queues: dict[QueueKey, ConsumeQueue] = {}
-        # Never before `flushed`. It decreases when queues are cut, and `flushed` with it.
+        # At least `flushed`. Both decrease when queues are truncated.
         self._dispatched = Dispatched()
         self._progress = DerivedFlushProgress()
 
     # ----------------------------------------------------------------------------------------------------- queues
 
     def load(self, on_damage: OnDamage | None = None, *, is_truncated_next: bool = False) -> list[str]:
-        """Open all existing queues, as they were closed cleanly; after a crash `truncate` must follow.
+        """Open all queues of a cleanly closed store; after a crash `truncate` must follow.
 
         Args:
-            is_truncated_next: `truncate` will follow: data that is only in the page cache is not trusted.
-            on_damage: called with a queue before its files are removed, because they cannot be those of a queue; that
-                queue is then empty, and must be rebuilt from the log. None: the error is raised instead.
+            is_truncated_next: `truncate` will follow, and data that is only in the page cache is not trusted.
+            on_damage: called with a queue before its invalid files are removed; that queue is then empty, and must be
+                rebuilt from the log. None: the error is raised instead.
 
         Returns:
-            Repairs, and files that belong to no queue, one sentence each.
+            One sentence for each repair and each foreign file.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see `ConsumeQueue.load`.
@@ -114,7 +114,7 @@ class ConsumeQueues:
         return self._queues.get(key)
 
     def __iter__(self) -> Iterator[QueueKey]:
-        """Iterate over the queues there are, in no particular order."""
+        """Iterate over the queues, in no particular order."""
         return iter(self._queues)
 
     def __len__(self) -> int:
@@ -136,14 +136,14 @@ class ConsumeQueues:
         return f"{self._directory}/{key.topic}/{key.queue_id}"
 
     def digest(self) -> int:
-        """Return a checksum of the end of each queue with units; other files, or files that lost units, change it."""
+        """Return a checksum over the ends of all queues with units; replaced or truncated files change it."""
         queues = self._queues.items()
         # A queue that ends above 0 without files (`ConsumeQueue.begin_later`) will not exist after loading.
         ends = sorted((key, queue.max_offset) for key, queue in queues if queue.is_begun and queue.max_offset)
         return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
-        """Return whether the unit with the highest physical offset is that of a message; True if there is none."""
+        """Return whether the unit with the highest physical offset points to its message; True if there is no unit."""
         last = max(self._queues.values(), key=lambda queue: queue.max_physical_offset, default=None)
         return last is None or last.is_last_unit(is_message)
 
@@ -152,14 +152,14 @@ class ConsumeQueues:
     def append(self, batch: DispatchBatch) -> Sequence[OutOfOrderUnit]:
         """Add the units of a range of the log, in memory; existing units are kept.
 
-        A flush writes and syncs the units; without flushes, this call does so from time to time.
+        A flush writes and syncs the units; without flushes, this call writes them from time to time.
 
         Returns:
             Messages whose queue offset is not the next one, with the action (`store.queues.out_of_order_units` has the
             rules), and messages of queues that cannot exist.
 
         Raises:
-            store.errors.DiskFull: some queues may have got their units; call it again with the same batch.
+            store.errors.DiskFull: some queues may have received their units; call it again with the same batch.
             store.errors.StorageFailed: the node must stop.
         """
         if self.is_full:
@@ -194,12 +194,12 @@ class ConsumeQueues:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes of units that are not written yet."""
+        """The number of bytes of unwritten units."""
         return self._pending.size_bytes
 
     @property
     def pending_count(self) -> int:
-        """The number of queues with units that are not written yet."""
+        """The number of queues with unwritten units."""
         return self._pending.filling_count
 
     @property
@@ -214,7 +214,7 @@ class ConsumeQueues:
     def drop_surpassed_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
         """Remove the files of queues that end before the offset given for them, and point to expired messages only.
 
-        One queue a step, which may take milliseconds.
+        One queue per step, which may take milliseconds.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -229,8 +229,8 @@ class ConsumeQueues:
         """Raise the end of each queue to the offset given for it: the messages in between have expired.
 
         A queue that has messages in the log gets blank units; any other queue has this end in memory only, until its
-        next message: the caller must pass the same offsets again after each start. One queue a step. Between steps the
-        caller must check `is_full`, and flush first.
+        next message: the caller must pass the same offsets again after each start. One queue per step. Between steps
+        the caller must check `is_full`, and flush first.
 
         Args:
             next_offsets: by queue.
@@ -267,8 +267,8 @@ class ConsumeQueues:
             for queue in self._queues.values():
                 if not (queue.key in intact and queue.keep_all(is_message)):
                     queue.truncate(physical_offset, is_message, is_durable=False)
-            # All together, because there may be thousands; including files that an earlier process has written and this
-            # one does not change: they count as durable from now on.
+            # Synced together, because there may be thousands; including unchanged files of an earlier process, which
+            # count as durable from now on.
             self._files.sync_tree(self._directory)
         for queue in self._queues.values():
             queue.files.take_dirty()
@@ -286,7 +286,7 @@ class ConsumeQueues:
             continue
 
     def expire_in_steps(self, log_begin: int) -> Iterator[None]:
-        """Delete the part of the queues before the log's begin, one queue a step, because many queues take long."""
+        """Delete the part of the queues before the log's begin, one queue per step."""
         for queue in list(self._queues.values()):
             queue.expire(log_begin)
             yield
@@ -304,12 +304,12 @@ class ConsumeQueues:
 
     @property
     def flushed(self) -> Dispatched:
-        """Every message of the log up to here has a durable unit."""
+        """Messages of the log up to this offset have durable units."""
         return self._progress.flushed
 
     @property
     def dispatched(self) -> Dispatched:
-        """Every message of the log up to here was appended since `load`."""
+        """Messages of the log up to this offset were appended since `load`."""
         return self._dispatched
 
     def begin_flush(self, pages_min: int = 0) -> UnitsTicket | None:
@@ -339,7 +339,7 @@ class ConsumeQueues:
         """Record that a ticket was synced.
 
         Raises:
-            store.errors.DiskFull: not all units did fit; nothing is lost, and a later ticket covers them again.
+            store.errors.DiskFull: not all units fitted; none is lost, and a later ticket covers them again.
         """
         self._pending.end_writing(is_written=ticket.no_room is None)
         if self._pending.is_disturbed or ticket.no_room is not None:
@@ -352,13 +352,13 @@ class ConsumeQueues:
         """Make everything durable, in this thread.
 
         Raises:
-            store.errors.DiskFull: not all units did fit; nothing is lost, try again.
+            store.errors.DiskFull: not all units fitted; none is lost, try again.
             store.errors.StorageFailed: the node must stop.
         """
         flush_all(self)
 
     def close(self) -> None:
-        """Close all files; units that were not flushed are not in them."""
+        """Close all files; unflushed units are dropped."""
         for queue in self._queues.values():
             queue.files.close()
         self._queues.clear()

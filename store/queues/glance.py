@@ -1,8 +1,8 @@
-"""Reads the state of a queue from its files' metadata, if they have the usual form, without opening or searching them.
+"""Determines the state of a queue from its files' metadata, without opening them, if they have the usual form.
 
-Usual are files of correct sizes and names without a gap, whose data is contiguous, full except for the last one,
-with a message as first and as last unit. For all others `seen_queue` returns None, and `ConsumeQueue.load` opens,
-refuses or repairs them; if both have a result, it is the same.
+Usual are files of correct sizes and names without a gap, whose data is contiguous, full except for the last one, with a
+message as first and as last unit. For others `seen_queue` returns None, and `ConsumeQueue.load` opens, refuses or
+repairs them; the results of both are equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds, among many queues, those of which nothing has to be cut: one pass of NumPy instead of one for each queue.
+"""Finds, among many queues, those that need no truncation: one NumPy pass instead of one per queue.
 
 Not here: cutting the others (`ConsumeQueue.truncate`, which has the same result for those found here).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def are_intact(queues: Sequence[bytes | bytearray], physical_offset: int) -> Bools:
-    """Return a mask of the queues whose units all may be correct, are not blank, and point below an offset.
+    """Return a mask of the queues whose units are all plausible, not blank, and point below an offset.
 
     Args:
         queues: for each the units of its last file, at least one.
@@ -33,7 +33,7 @@ def are_intact(queues: Sequence[bytes | bytearray], physical_offset: int) -> Boo
     follows[1:] = places[1:] >= (places + sizes)[:-1]
     counts = np.array([len(each) // UNIT_SIZE for each in queues], np.int64)
     firsts = np.cumsum(counts) - counts
-    # The unit before the first one of a queue is another queue's.
+    # The unit before a queue's first one belongs to another queue.
     follows[firsts] = True
     found: Bools = np.logical_and.reduceat(is_right & follows, firsts)
     return found

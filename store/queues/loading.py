@@ -1,4 +1,4 @@
-"""Finds the queues of a store when it is opened: by the metadata of their files, or by opening unusual ones.
+"""Loads the queues of a store at its opening: from the metadata of their files, or by opening unusual ones.
 
 Source: RocketMQ `ConsumeQueueStore.load`.
 """
@@ -63,7 +63,7 @@ class QueueLoading:
         looks = self._files.glance(directories, is_cache_trusted=not self._is_truncated_next)
         for key, directory, files in zip(keys, directories, looks, strict=True):
             notes += self._load(key, directory, files)
-        # After all others: if one queue is refused, the damaged ones are not changed, either.
+        # Last, so that damaged queues are unchanged if another queue is refused.
         notes += [self._give_up(*damaged) for damaged in self._damaged]
         return notes
 
@@ -130,7 +130,7 @@ class QueueLoading:
 
 
 def _fault_of(error: StoreError) -> str:
-    """Return the fault in an error, without its advice, which does not apply if the log has everything."""
+    """Return the fault in an error, without its advice, which does not apply because the log is intact."""
     return str(error).partition(". ")[0]
 
 

@@ -1,11 +1,10 @@
-"""Selects the first messages of several queues in the order of the log, up to a number of messages or bytes.
+"""Selects the first messages of several queues in log order, up to a number of messages or bytes.
 
-The physical offsets of a queue ascend. So a position in the log splits each queue, and a limit of messages or bytes
-determines one position. The messages before it are close together in the log, even if the queues differ in
-length.
+The physical offsets of a queue ascend. So a log offset splits each queue, and a limit of messages or bytes determines
+one offset. The messages before it are close together in the log, even if the queues differ in length.
 
-Many queues take long. So the work is split into steps, each of which reads one queue: a caller with an event
-loop runs other tasks between them; `at_once` is for every other caller.
+Many queues take a long time, so the work is split into steps, each of which reads one queue: a caller with an event
+loop runs other tasks between them; other callers use `at_once`.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class LogWindow(NamedTuple):
 
 
 def at_once(steps: Steps[Result]) -> Result:
-    """Do all steps; return their result."""
+    """Run all steps; return their result."""
     while True:
         try:
             next(steps)
@@ -86,12 +85,12 @@ def at_once(steps: Steps[Result]) -> Result:
 def first_in_log(
     ranges: Sequence[UnitRange], count_max: int | None = None, size_bytes_max: int | None = None
 ) -> Steps[dict[QueueKey, int]]:
-    """Return the end of each range if only the messages that come first in the log are taken.
+    """Return the end of each range for the selection of the first messages in log order.
 
     Args:
         ranges: of different queues.
-        count_max: messages at most; None: as many as there are.
-        size_bytes_max: bytes at most; at least one message is taken, and no more than 524,288.
+        count_max: messages at most; None: all.
+        size_bytes_max: bytes at most; at least one message is selected, and at most 524,288.
     """
     ranges = [each for each in ranges if len(each) > 0]
     total = sum(map(len, ranges))
@@ -203,7 +202,7 @@ def _first_real(each: UnitRange) -> int | None:
 
 
 def _last_real(each: UnitRange) -> int | None:
-    """Return the offset after the last message that is no blank."""
+    """Return the offset after the last message that is not a blank."""
     for end in range(each.end, each.begin, -_SAMPLE_MAX):
         offsets, sizes = each.units(max(end - _SAMPLE_MAX, each.begin), end)
         places = np.flatnonzero(sizes != BLANK_SIZE)
@@ -229,6 +228,6 @@ def _unit(each: UnitRange, queue_offset: int) -> tuple[int, int]:
 
 
 def clamp(ranges: Sequence[UnitRange], ends: Mapping[QueueKey, int]) -> list[UnitRange]:
-    """Return the ranges up to these ends; those without a message are left out."""
+    """Return the ranges up to these ends, without empty ones."""
     cut = [UnitRange(each.key, each.begin, ends.get(each.key, each.begin), each.units) for each in ranges]
     return [each for each in cut if len(each) > 0]

@@ -1,8 +1,8 @@
-"""The next offset of every queue: assigned to messages that are put, and never twice.
+"""The next offset of every queue; an offset is never assigned twice.
 
 An assigned offset is not used again, whatever the outcome of the append: an append with an unknown outcome may have
-happened. Offsets are taken back only if certainly nothing was appended, and before the next `take`. Offsets without
-a message are filled with blank units when the next message of the queue is dispatched.
+happened. Offsets are taken back only if it is certain that no message was appended, and before the next `take`. Offsets
+without a message are filled with blank units when the next message of the queue is dispatched.
 
 Source: RocketMQ `QueueOffsetOperator`; it advances after the append, so it assigns the offsets of a failed batch twice.
 """
@@ -25,8 +25,8 @@ class QueueOffsets:
     """The table.
 
     Args:
-        max_offset_of: returns the offset after the last message of a queue, according to dispatch; called once for each
-            queue, when everything in the log is dispatched.
+        max_offset_of: returns the offset after the last message of a queue, according to dispatch; called once per
+            queue, when the whole log is dispatched.
     """
 
     __slots__ = ("_max_offset_of", "_next")
@@ -60,11 +60,11 @@ class QueueOffsets:
         return offsets
 
     def take_back(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
-        """Undo the last `take`: nothing was appended, and no later `take` has happened."""
+        """Undo the last `take`: no message was appended, and there was no later `take`."""
         for message, offset in zip(reversed(messages), reversed(offsets), strict=True):
             if has_queue_offset(message.sys_flag):
                 self._next[message.topic, message.queue_id] = offset
 
     def forget(self) -> None:
-        """Drop all offsets, so that the queues are asked again: the log was truncated, or another node led it."""
+        """Drop all offsets, to be recomputed from the queues: the log was truncated, or another node led it."""
         self._next.clear()

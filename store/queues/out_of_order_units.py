@@ -2,16 +2,16 @@
 
 The log is authoritative; the rules, in order:
 
-1. A message before the last one of its queue was dispatched earlier. Its unit is compared: a wrong one is
-   overwritten, unless it points to a later message that got the same queue offset (rule 4).
+1. A message before the last one of its queue was already dispatched. Its unit is compared: a wrong one is
+   overwritten, unless it points to a later message with the same queue offset (rule 4).
 2. A single queue offset out of order, after which the sequence continues, is damage of that record (no checksum covers
    the field): the message gets no unit.
 3. A queue offset above the next one leaves a gap, which becomes blank; one that is too far above counts as damage.
 4. A queue offset below the next one was assigned twice: the queue had lost its end when the later message was put
-   (RocketMQ's `DLedgerCommitLog` does that after a crash). The queue is cut there, as it was then, and continues with
-   the later message, so that its physical offsets ascend and consumers find what they found before.
+   (RocketMQ's `DLedgerCommitLog` does that after a crash). The queue is truncated there, as it was then, and continues
+   with the later message, so that its physical offsets ascend and consumers get the same messages as before.
 
-So the queue is a function of the log, wherever dispatch begins.
+So the queue is a function of the log, regardless of where dispatch begins.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from store.model.message import QueueKey
     from store.queues.consume_queue import ConsumeQueue
 
-# Blanks for one gap, 20 MB: more than any crash leaves, and no more than a damaged number may cost.
+# Limit of blanks for one gap (20 MB): more than any crash leaves, and an acceptable cost of a damaged number.
 GAP_UNITS_MAX = 1 << 20
 _QUEUE_OFFSET_MAX = (1 << 63) // UNIT_SIZE - (1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfOrderUnit:
-    """A message of the log that got no unit, or not the one expected.
+    """A message of the log without a unit, or with an unexpected one.
 
     Attributes:
         key: its queue.
@@ -55,7 +55,7 @@ class OutOfOrderUnit:
 
 
 def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
-    """Apply these messages to a queue; return those that were out of order.
+    """Add these messages to a queue; return those that were out of order.
 
     Raises:
         store.errors.DiskFull: some may have been added; call it again with all of them.
@@ -81,7 +81,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
 
 
 def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int | None) -> str | None:
-    """Return the reason why a run of messages gets no units; None: it gets them."""
+    """Return the reason why a run of messages gets no units; None if it gets them."""
     expected = queue.max_offset
     is_new = not queue.is_begun and not queue.max_offset
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
@@ -107,7 +107,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
 
 
 def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[OutOfOrderUnit]:
-    """Correct the units of messages that were dispatched earlier."""
+    """Correct the units of messages that were already dispatched."""
     for begin, end in runs_of(rows.queue_offsets):
         run = rows.slice(begin, end)
         first = int(run.queue_offsets[0])

@@ -1,10 +1,10 @@
-"""Units of consume queues in memory: dispatch adds them here, another thread writes and syncs them to files.
+"""Units of consume queues in memory: dispatch adds them here, and another thread writes and syncs them to files.
 
-So dispatch accesses no disk, whatever the number of queues. Units of a queue are in up to three places, in this
-order: its files, the tail that is being written, and the tail that is being filled. All of them can be rebuilt
-from the log, and a start after a crash relies on synced data only; so a crash costs only a little work.
+So dispatch does not access the disk, whatever the number of queues. Units of a queue are in up to three places, in this
+order: its files, the tail being written, and the tail being filled. All of them can be rebuilt from the log, and a
+start after a crash uses synced data only, so a crash costs little work.
 
-All methods are for the owner's thread, except `store.queues.unit_writer`, which uses the tails that are being written.
+All methods are for the owner's thread; only `store.queues.unit_writer` uses the tails being written in another thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # From this many bytes of units (838,860 messages) on, they are flushed before the interval ends,
 FLUSH_ABOVE_BYTES = 16 << 20
-# and from this many on, no more are added before some are written.
+# and above this number no more are added before some are written.
 PENDING_BYTES_MAX = 64 << 20
 _BLANKS_COUNT = 1 << 14
 _BLANKS = memoryview(BLANK * _BLANKS_COUNT)
@@ -33,9 +33,9 @@ class UnitTail:
     Attributes:
         begin_offset: the queue offset of the first one.
         blank_count: the number of blank ones at its begin, at most a file of them; they take no memory.
-        data: the bytes of the others; empty: a file is created in any case, because its name shows the end of the
+        data: the bytes of the others; if empty, a file is still created, because its name preserves the end of the
             queue.
-        is_taken: its owner writes it itself; read and set with `lock` of `PendingUnits`.
+        is_taken: the owner writes it itself; read and set with `lock` of `PendingUnits`.
     """
 
     __slots__ = ("begin_offset", "blank_count", "data", "is_taken")
@@ -65,7 +65,7 @@ class UnitTail:
     def parts(self, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Yield (queue offset, bytes) of its units of `[begin, end)`, in order.
 
-        While a view of `data` exists, nothing can be added.
+        While a view of `data` exists, no unit can be added.
         """
         begin, end = max(begin, self.begin_offset), min(end, self.end_offset)
         while begin < min(end, self.data_offset):
@@ -82,10 +82,10 @@ class PendingUnits:
 
     Attributes:
         lock: held while the tail of one queue is written, or taken.
-        size_bytes: of those that are being filled.
-        is_disturbed: the owner took a tail from those that are being written.
-        settled: queues whose files the owner has written directly, and which are not synced yet.
-        when_dropped: called with the directory of a queue that loses its files.
+        size_bytes: of the tails being filled.
+        is_disturbed: the owner took a tail from those being written.
+        settled: queues whose files the owner has written directly and not synced yet.
+        when_dropped: called with the directory of a queue whose files are removed.
     """
 
     __slots__ = ("_filling", "_writing", "is_disturbed", "lock", "settled", "size_bytes", "when_dropped")
@@ -96,21 +96,21 @@ class PendingUnits:
         self.is_disturbed = False
         self.settled: set[QueueKey] = set()
         self.when_dropped: Callable[[str], None] = _nobody_listens
-        # One tail for each queue that got units since the last flush began. It begins where the queue's tail in
+        # One tail for each queue with new units since the last flush began. It begins where the queue's tail in
         # `_writing` ends, or else where its files end. Changed by the owner's thread only.
         self._filling: dict[QueueKey, UnitTail] = {}
-        # The tails of the running flush; None without one. Their data does not grow meanwhile, because the writer's
-        # thread reads it.
+        # The tails of the running flush; None without one. Their data must not grow, because the writer's thread reads
+        # it.
         self._writing: dict[QueueKey, UnitTail] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no units wait to be written, apart from those that are being written."""
+        """Whether no tail is being filled."""
         return not self._filling
 
     @property
     def filling_count(self) -> int:
-        """The number of queues with units that wait to be written."""
+        """The number of queues with a tail being filled."""
         return len(self._filling)
 
     @property
@@ -127,7 +127,7 @@ class PendingUnits:
         return (writing,) if filling is None else (writing, filling)
 
     def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
-        """Begin a queue that has no units with this many blank ones; a file is created even if there are none."""
+        """Begin an empty queue with `blank_count` blanks; a file is created even for 0."""
         assert not self.tails_of(key), key
         self._filling[key] = UnitTail(queue_offset, blank_count)
 
@@ -141,7 +141,7 @@ class PendingUnits:
         self.size_bytes += len(units)
 
     def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, UnitTail]:
-        """Return the tails of at least this size; further units go into new ones. `end_writing` must follow."""
+        """Return the tails of at least this size; later units go into new tails. `end_writing` must follow."""
         assert self._writing is None
         if size_bytes_min:
             chosen = {key: tail for key, tail in self._filling.items() if len(tail.data) >= size_bytes_min}
@@ -155,7 +155,7 @@ class PendingUnits:
         return chosen
 
     def end_writing(self, *, is_written: bool) -> None:
-        """End a flush: the files have the units, or, if the disk was full, may lack some, which then wait again."""
+        """End a flush. If the disk was full, the files may lack some units, which are kept as pending."""
         writing, self._writing = self._writing, None
         if is_written or writing is None:
             return
@@ -164,8 +164,8 @@ class PendingUnits:
                 continue
             later = self._filling.get(key)
             self.size_bytes += len(tail.data)
-            # A copy, even if nothing is added: the exception of the full disk keeps a view of the bytes as long as
-            # it exists, and bytes with a view cannot grow.
+            # Copied even without new units, because the exception of the full disk may hold a view of the bytes, which
+            # then cannot grow.
             tail.data = tail.data + (b"" if later is None else later.data)
             self._filling[key] = tail
 
@@ -185,7 +185,7 @@ class PendingUnits:
         return tails
 
     def drop(self, key: QueueKey, directory: str) -> None:
-        """Drop the tails of a queue whose files are about to be removed from a directory."""
+        """Drop the tails of a queue before its files are removed from a directory."""
         self.take(key)
         self.when_dropped(directory)
 

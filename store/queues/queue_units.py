@@ -1,7 +1,6 @@
-"""Finds the units of one queue: in its files, in the tail being written, in the tail being filled.
+"""Access to the units of one queue: in its files, in the tail being written, and in the tail being filled.
 
-Files that the writer has created are opened when they are read. Not here: the meaning of units
-(`store.queues.consume_queue`).
+Files that the writer has created are opened on use. Not here: the meaning of units (`store.queues.consume_queue`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class QueueUnits:
         key: the queue.
         queue: its known files.
         pending: has its tails.
-        names: creates its directory, if tails must be written at once.
+        names: creates its directory, if tails must be written synchronously.
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
@@ -65,7 +64,7 @@ class QueueUnits:
             begin = upto
         for tail in tails:
             for _, units in tail.parts(begin, end):
-                # A copy: bytes with a view cannot grow.
+                # A copy, because bytes with a view cannot grow.
                 yield memoryview(bytes(units)), 0, len(units) // UNIT_SIZE
 
     def unit(self, queue_offset: int) -> UnitTuple:
@@ -83,7 +82,7 @@ class QueueUnits:
         return unit
 
     def _file_of(self, queue_offset: int) -> MappedFile:
-        """Return the file of a unit that is in no tail."""
+        """Return the file of a unit that is not in a tail."""
         offset = queue_offset * UNIT_SIZE
         file = self._queue.find(offset)
         if file is None:
@@ -93,7 +92,7 @@ class QueueUnits:
         return file
 
     def settle(self, max_offset: int) -> None:
-        """Write all pending units to files now, because rare operations need all of them there.
+        """Write all pending units to files now, for rare operations that need them there.
 
         Args:
             max_offset: the end of the queue.
@@ -119,7 +118,7 @@ class QueueUnits:
             self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
 
     def _units_of(self, file: MappedFile) -> Units:
-        """Return all units of a file up to the last one that is not zero, without tails."""
+        """Return all units of a file up to the last non-zero one, without tails."""
         newest = self.newest
         if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
             return decode_units(memoryview(newest.data), 0, len(newest.data) // UNIT_SIZE)
@@ -127,7 +126,7 @@ class QueueUnits:
         return decode_units(file.view(), 0, -(-data_size // UNIT_SIZE))
 
     def sound_end(self, physical_offset: int) -> int:
-        """Return the queue offset after the units that may be correct and point below `physical_offset`; no tails."""
+        """Return the queue offset after the plausible units that point below `physical_offset`, without tails."""
         files = self._queue.mapped_files
         for file in reversed(files):
             begin = file.begin_offset // UNIT_SIZE
@@ -150,13 +149,13 @@ class QueueUnits:
         return file.find_data_end(offset)
 
     def pending_bytes(self) -> int:
-        """Return the number of bytes of this queue that are not written yet."""
+        """Return the number of unwritten bytes of this queue."""
         return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
 
     def _write_tail(self, tail: UnitTail) -> None:
         self.newest = None
         offset = tail.begin_offset * UNIT_SIZE
-        # All of it first, and a file even for a tail without units.
+        # Space for all of it first, and a file even for a tail without units.
         self._queue.reserve(offset, max(tail.end_offset * UNIT_SIZE, offset + UNIT_SIZE))
         for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
             self._write(queue_offset, units)
@@ -176,7 +175,7 @@ class QueueUnits:
 
 
 def check_full(files: Sequence[MappedFile]) -> None:
-    """Refuse files that are not full although a later one has units: a disk or a program has emptied them.
+    """Refuse incomplete files before one with units: a disk or a program has emptied them.
 
     Raises:
         CorruptData: one has no unit at its begin or at its end.
@@ -190,7 +189,7 @@ def check_full(files: Sequence[MappedFile]) -> None:
 def used_count(file: MappedFile) -> int:
     """Return the number of units in a file, which is zero after the last one."""
     view = file.view()
-    # Reading a hole costs more than anything else here, and a queue's file is mostly holes.
+    # Holes are skipped: reading them dominates the cost, and a queue's file is mostly holes.
     ranges = file.file.data_ranges(0)
     low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
     high = min(high, file.file.size // UNIT_SIZE)

@@ -1,4 +1,4 @@
-"""The messages of a dispatch batch, queue by queue, with their units ready to be written or compared."""
+"""The messages of a dispatch batch by queue, with their encoded units."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]
 
 
 def _only_queue(batch: DispatchBatch) -> tuple[Rows, bool]:
-    """Return the messages of a batch that all are in one queue, and whether their queue offsets go up by one."""
+    """Return the messages of a batch that has only one queue, and whether their queue offsets are consecutive."""
     offsets, sizes, queue_offsets = batch.physical_offsets, batch.sizes, batch.queue_offsets
     units = memoryview(encode_units(offsets, sizes, batch.tags_codes))
     is_regular = len(offsets) == 1 or bool((queue_offsets[1:] - queue_offsets[:-1] == 1).all())
@@ -66,7 +66,7 @@ def _only_queue(batch: DispatchBatch) -> tuple[Rows, bool]:
 
 
 def runs_of(queue_offsets: Int64s) -> list[tuple[int, int]]:
-    """Cut rows where the queue offset does not go up by one: [begin, end) of each run."""
+    """Split rows where queue offsets are not consecutive: [begin, end) of each run."""
     if not len(queue_offsets):
         return []
     breaks = (np.flatnonzero(np.diff(queue_offsets) != 1) + 1).tolist()
@@ -74,7 +74,7 @@ def runs_of(queue_offsets: Int64s) -> list[tuple[int, int]]:
 
 
 def _in_order_of_queues(batch: DispatchBatch) -> Int64s:
-    """Return the rows that are in queues, grouped by queue, in the order of the log within each."""
+    """Return the rows that are in queues, grouped by queue, in log order within each."""
     rows: Int64s = np.flatnonzero(batch.is_queued)
     numbers = batch.queue_numbers[rows]
     # Numpy sorts 16-bit numbers by radix, ten times as fast.
@@ -83,7 +83,7 @@ def _in_order_of_queues(batch: DispatchBatch) -> Int64s:
 
 
 def _groups(numbers: Int32s, queue_offsets: Int64s) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield (queue number, begin, end, whether its queue offsets go up by one) of each run of equal numbers."""
+    """Yield (queue number, begin, end, whether its queue offsets are consecutive) of each run of equal numbers."""
     borders = np.flatnonzero(np.diff(numbers)) + 1
     starts = np.concatenate(([0], borders))
     is_break = np.empty(len(numbers), np.bool_)

@@ -1,4 +1,4 @@
-"""The unit of a consume queue: 20 bytes, big-endian, that say where one message of the queue is in the log.
+"""The unit of a consume queue: 20 bytes, big-endian, with the position of one message in the log.
 
 | offset | size | type | field | meaning |
 | ---: | ---: | --- | --- | --- |
@@ -6,8 +6,8 @@
 | 8 | 4 | i32 | size | bytes of the record |
 | 12 | 8 | i64 | tags_code | hash of TAGS, a delivery time, or an address in the queue's extension file |
 
-A *blank* {0, 0x7FFFFFFF, 0} is where the queue has no message: before the first one of a queue that begins within
-a file, and in a gap. Zeros follow the last unit.
+A *blank* {0, 0x7FFFFFFF, 0} is a unit without a message: before the first one of a queue that begins within a file, and
+in a gap. Zeros follow the last unit.
 
 Source: RocketMQ `ConsumeQueue` (`putMessagePositionInfo`, `fillPreBlank`).
 """
@@ -49,14 +49,14 @@ class Units(NamedTuple):
 
     @property
     def is_blank(self) -> Bools:
-        """Which of them are blank."""
+        """Return a mask of the blank units."""
         is_blank: Bools = (self.sizes == BLANK_SIZE) & (self.physical_offsets == 0)
         return is_blank
 
     def sound_count(self) -> int:
-        """Return the number of units, from the first one on, that may be correct.
+        """Return the number of leading units that are plausible.
 
-        Each must have a size, and begin where the message before it ends, or after that: blanks aside, physical
+        Each must have a size, and begin at or after the end of the previous message: except for blanks, physical
         offsets of a queue ascend.
         """
         is_sound = (self.physical_offsets >= 0) & (self.sizes > 0)
@@ -76,12 +76,12 @@ def encode_units(physical_offsets: Int64s, sizes: Int32s, tags_codes: Int64s) ->
 
 
 def decode_units(buffer: memoryview, position: int, count: int) -> Units:
-    """Return `count` units from `position` of `buffer` on, as columns of their own."""
+    """Return copies of `count` units from `position` of `buffer` on, as columns."""
     return units_of(np.frombuffer(buffer, UNIT_TYPE, count, position))
 
 
 def units_of(units: NDArray[np.void]) -> Units:
-    """Return units as they are stored (`UNIT_TYPE`) as columns of their own."""
+    """Return copies of stored units (`UNIT_TYPE`) as columns."""
     return Units(
         units["physical_offset"].astype(np.int64),
         units["size"].astype(np.int32),

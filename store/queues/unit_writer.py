@@ -1,8 +1,8 @@
-"""Writes units of queues into their files, and makes them durable: names, blocks, bytes and syncs, in groups.
+"""Writes units of queues to their files and makes them durable: names, blocks, bytes and syncs, in groups.
 
-It runs in a thread that may wait for the disk. The owner's thread reads the same files meanwhile, with its own
-descriptors and maps. A group of files is created and written first and then synced together: a file system makes many
-files durable in hardly more time than one. Files that were written last stay open for the next time.
+It runs in a thread that may wait for the disk. The owner's thread reads the same files concurrently, with its own
+descriptors and maps. A group of files is created and written first and then synced together, because a file system
+makes many files durable in little more time than one. Recently written files stay open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.model.message import QueueKey
     from store.queues.pending_units import PendingUnits, UnitTail
 
-# Files that are written and synced in one step: about 10 ms, so that a log that is synced meanwhile hardly waits.
+# Files written and synced in one step: about 10 ms, so that concurrent syncs of the log are hardly delayed.
 GROUP_FILES_MAX = 32
 
 
@@ -34,7 +34,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.files: dict[str, MappedFile] = {}
-        self.names: dict[str, None] = {}  # directories; a dictionary, for its order
+        self.names: dict[str, None] = {}  # directories; a dictionary keeps their order
 
 
 class UnitWriter:
@@ -59,14 +59,14 @@ class UnitWriter:
         # By path, least recently used first. Changed only while `pending.lock` is held; at most `_open_files_max` after
         # each group.
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
-        # Directories that were synced since this process began: one that died may have left names that are not durable.
+        # Directories that this process has synced: a killed process may have left names that are not durable.
         self._named: set[str] = set()
 
     def write_in_steps(self, tails: Mapping[QueueKey, UnitTail]) -> Iterator[int]:
-        """Make files hold the tails, durably; yield after each group of files how many tails are left.
+        """Write the tails to files, durably; yield the number of tails left after each group of files.
 
         Raises:
-            store.errors.DiskFull: some may be written; give the same again.
+            store.errors.DiskFull: some may be written; call it again with the same tails.
             store.errors.StorageFailed: the store must stop.
         """
         group = _Group()
@@ -113,7 +113,7 @@ class UnitWriter:
                 self._open.popitem(last=False)[1].file.close()
 
     def _write(self, key: QueueKey, tail: UnitTail, group: _Group) -> None:
-        """Write one tail, unless its owner has taken it, and note what must be synced for it."""
+        """Write one tail, unless its owner has taken it, and add its files to the group to sync."""
         with self._pending.lock:
             if not tail.is_taken:
                 self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
@@ -133,13 +133,13 @@ class UnitWriter:
                 at = part_end
 
     def _file(self, directory: str, offset: int, group: _Group) -> MappedFile:
-        """Return the file that begins at an offset of its queue; it is made if need be."""
+        """Return the file that begins at an offset of its queue; it is created if missing."""
         path = f"{directory}/{name_of(offset)}"
         file = self._open.get(path)
         if file is None:
             is_there = self._files.exists(path)
             if is_there:
-                # Known to this process since it has loaded the queues, or made the file, and synced ever since.
+                # This process has loaded the queues or created the file, and every sync of it since then has succeeded.
                 opened = self._files.open(path, is_cache_trusted=True)
             else:
                 self._make_room_for_name(directory, offset, group)
@@ -156,14 +156,14 @@ class UnitWriter:
         return file
 
     def _make_room_for_name(self, directory: str, offset: int, group: _Group) -> None:
-        """Ensure that a file can be made in a directory, and that a crash leaves no gap before it."""
+        """Ensure that a file can be created in a directory, and that a crash leaves no gap before it."""
         if not self._files.is_directory(directory):
             self._files.make_directory(directory, is_durable=False)
             group.names[directory.rpartition("/")[0]] = None
         before = f"{directory}/{name_of(offset - self._file_size)}"
         if offset and self._files.exists(before):
-            # Name and size of a file before the next one is made. What may be wrong after a crash is then in the last
-            # file, or after what is known to be durable.
+            # Name and size of a file are synced before the next one is created. Data that may be wrong after a crash is
+            # then only in the last file, or after the durable end.
             file = self._open.pop(before, None)
             last = self._files.open(before) if file is None else file.file
             last.sync()
@@ -173,11 +173,11 @@ class UnitWriter:
 
 
 class UnitsTicket(DerivedFilesTicket):
-    """What must be written and synced for queues to be durable as far as `dispatched` says.
+    """The units to write and sync so that queues are durable up to `dispatched`.
 
     Attributes:
-        left_count: of how many queues units are not written yet.
-        no_room: what of it the disk had no room for; None: it had.
+        left_count: number of queues with unwritten units.
+        no_room: the error of a full disk; None: there was none.
     """
 
     __slots__ = ("_steps", "left_count", "no_room")
@@ -197,10 +197,10 @@ class UnitsTicket(DerivedFilesTicket):
         self._steps: Iterator[int] | None = writer.write_in_steps(tails)
 
     def step(self) -> bool:
-        """Do a bounded part of `sync`; return whether there is more to do. One thread at a time.
+        """Run a bounded part of `sync`; return whether more is left. One thread at a time.
 
         Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+            store.errors.StorageFailed: the store must stop; the ticket must not be retried.
         """
         if self._steps is not None:
             try:
@@ -214,10 +214,10 @@ class UnitsTicket(DerivedFilesTicket):
         return False
 
     def sync(self) -> None:
-        """Write units, sync files and names; any thread may call it, once. `no_room` says whether the disk is full.
+        """Write units, sync files and names; any thread may call it, once. `no_room` is set if the disk is full.
 
         Raises:
-            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+            store.errors.StorageFailed: the store must stop; the ticket must not be retried.
         """
         while self.step():
             continue

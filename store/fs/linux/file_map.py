@@ -1,8 +1,8 @@
 """Maps files without keeping a descriptor: a map needs none, and descriptors are limited.
 
-`mmap.mmap` of Python duplicates the descriptor for the life of the map, so that each mapped file would cost two. From
-Python 3.13 on, `trackfd=False` prevents that. Before, an anonymous map of the same length is created, which has no
-descriptor, and the file is mapped over it; the object continues to own the address range, and unmaps it in the end.
+`mmap.mmap` of Python duplicates the descriptor for the life of the map, so each mapped file would cost two. From Python
+3.13 on, `trackfd=False` prevents that. Before, an anonymous map of the same length is created, which has no descriptor,
+and the file is mapped over it; the object keeps ownership of the address range and unmaps it at its end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 def map_file(descriptor: int, size: int) -> mmap.mmap:
-    """Return a shared read-only map of a file's first `size` bytes, at least one; the descriptor stays the caller's.
+    """Return a shared read-only map of a file's first `size` (>= 1) bytes; the caller keeps the descriptor.
 
     Raises:
         OSError: the system refuses.
@@ -28,7 +28,7 @@ def map_file(descriptor: int, size: int) -> mmap.mmap:
     if sys.version_info >= (3, 13):
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
-    # An array on the map gives its address; it is freed when this function returns, with its reference to the map.
+    # An array on the map provides its address; it is freed, with its reference to the map, when this function returns.
     address = np.frombuffer(mapped, np.uint8, 1).ctypes.data
     if _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _MAP_FAILED:
         number = ctypes.get_errno()

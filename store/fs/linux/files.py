@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Freeing a removed file of 1 GiB takes 0.3 s: too long for a thread that sends heartbeats.
 _DISCARDS = ThreadPoolExecutor(1, "discard")
-# Concurrent syncs: one after the other, each would wait for a separate journal commit.
+# Parallel syncs share a journal commit; sequential ones would each wait for their own.
 _SYNC_THREADS_MAX = 4
-# For fewer files other threads cost more than they save.
+# For fewer files threads cost more than they save.
 _SYNCED_ALONE_MAX = 2
 _FILE_MODE = 0o644
 _IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
@@ -72,8 +72,8 @@ class OsFile(OsFileMap):
         return data_ranges(self._descriptor, position, self.size)
 
     def sync(self) -> None:
-        """Make everything written so far durable by `fdatasync`; any thread may call it, also on a closed file."""
-        # Without the lock, `close` in the owner's thread could free the descriptor's number for another file.
+        """Make everything written so far durable by `fdatasync`; any thread may call it, even on a closed file."""
+        # The lock prevents that `close` in the owner's thread frees the descriptor's number for another file.
         with self._sync_lock:
             if not self._is_open:
                 return
@@ -89,21 +89,21 @@ class OsFile(OsFileMap):
         self._let_go_of_map()
 
     def discard(self) -> None:
-        """Release a removed file in another thread: with the last reference the kernel frees its blocks, slowly."""
+        """Release a removed file in another thread: freeing its blocks, with the last reference, is slow."""
         is_last, mapped = self._end(), self._map
         self._let_go_of_map()
         if is_last:
             _DISCARDS.submit(_let_go, self._descriptor, mapped)
 
     def _end(self) -> bool:
-        """Prevent all later syncs; return whether the descriptor is still to be closed."""
+        """Prevent later syncs; return whether the descriptor must still be closed."""
         with self._sync_lock:
             was_open, self._is_open = self._is_open, False
         return was_open
 
 
 class OsDirectoryLock:
-    """`DirectoryLock` by flock: the kernel releases it when the process ends, however it ends."""
+    """`DirectoryLock` by flock: the kernel releases it when the process ends for any reason."""
 
     __slots__ = ("_descriptor",)
 
@@ -111,7 +111,7 @@ class OsDirectoryLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Release the lock; twice is allowed. The lock file is kept: removing it would race with the next process."""
+        """Release the lock; repeated calls are allowed. The lock file is kept to avoid a race."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -123,7 +123,7 @@ class OsFiles(OsReading):
     __slots__ = ()
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
-        """Create `path` and its missing parents, durably; also the name of one that exists becomes durable."""
+        """Create `path` and its missing parents, durably; the name of an existing directory also becomes durable."""
         directory = Path(path).absolute()
         if directory.is_dir():
             if is_durable:
@@ -131,7 +131,7 @@ class OsFiles(OsReading):
             return
         self.make_directory(str(directory.parent), is_durable=is_durable)
         try:
-            # Another process may create it at this moment.
+            # Another process may create it concurrently.
             directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
@@ -139,7 +139,7 @@ class OsFiles(OsReading):
             self.sync_directory(str(directory.parent))
 
     def _sync_name(self, directory: Path) -> None:
-        """Make the name of an existing directory durable: its creator may have been killed before it did so."""
+        """Make the name of an existing directory durable: its creator may have been killed before the sync."""
         parent = directory.parent
         try:
             if directory.stat().st_dev == parent.stat().st_dev:
@@ -147,7 +147,7 @@ class OsFiles(OsReading):
         except OSError as error:
             raise StorageFailed(str(parent), "look at", error) from error
         except StorageFailed as error:
-            # Another program created it, in a directory that this program may not read.
+            # The parent may be a directory that this program may not read.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 
@@ -167,7 +167,7 @@ class OsFiles(OsReading):
             raise _no_room_or_failed(path, size, "create", error) from error
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file of these chunks and sync it; its name is not yet durable. If it fails, no file remains."""
+        """Create a file with these chunks and sync it; its name is not durable yet. On failure no file remains."""
         descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "create")
         size = 0
         try:
@@ -178,7 +178,7 @@ class OsFiles(OsReading):
         except OSError as error:
             self.remove(path)
             raise _no_room_or_failed(path, size, "create", error) from error
-        except BaseException:  # the iterator `chunks` failed: half a file must not remain
+        except BaseException:  # the iterator `chunks` failed: no partial file may remain
             self.remove(path)
             raise
         finally:
@@ -188,8 +188,8 @@ class OsFiles(OsReading):
         """Open an existing file for reading and writing; its clean pages are dropped from the page cache."""
         descriptor = _open(path, os.O_RDWR, "open")
         try:
-            # After a failed sync Linux marks the pages that it could not write as clean. A process that reads them, and
-            # syncs without an error, would rely on data that is not on the disk; so clean pages are read again.
+            # After a failed sync Linux marks the pages that it could not write as clean. A process that reads them and
+            # syncs without an error would rely on data that is not on the disk, so clean pages are read again.
             if not is_cache_trusted:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return OsFile(path, descriptor)
@@ -201,14 +201,14 @@ class OsFiles(OsReading):
         """Create the spare file of `size` bytes, with which `replace` of `path` also works on a full disk."""
         _prepare_spare(path + ".spare", size)
         if not Path(path).exists():
-            # The first replace has no old file to keep as the next spare: this one takes its place.
+            # The first replace has no old file to keep as the next spare, so an extra one is created.
             _prepare_spare(path + ".kept", size)
 
     def replace(self, path: str, content: bytes) -> None:
         """Replace the content of a small file, atomically and durably: after a crash it is the old or the new.
 
-        The content is written into the spare file, which is renamed to `path`; the file that had the name becomes
-        the next spare (kept by a second link meanwhile). So no further block or name is needed.
+        The content is written into the spare file, which is renamed to `path`; the previous file becomes the next spare
+        (kept by a second link in between). So no further block or name is needed.
         """
         spare = path + ".spare"
         descriptor = _open_spare(spare)
@@ -233,7 +233,7 @@ class OsFiles(OsReading):
         self.sync_directory(str(target.parent))
 
     def rename(self, path: str, new_path: str) -> None:
-        """Rename a file or a directory, atomically; durable once the directory of the new name is synced."""
+        """Rename a file or a directory, atomically; durable after a sync of the directory of the new name."""
         try:
             Path(path).rename(new_path)
         except OSError as error:
@@ -247,7 +247,7 @@ class OsFiles(OsReading):
             raise StorageFailed(path, "remove", error) from error
 
     def remove_directory(self, path: str) -> None:
-        """Remove an empty directory; it may come back after a crash until the directory above it is synced."""
+        """Remove an empty directory; it may reappear after a crash until its parent is synced."""
         try:
             Path(path).rmdir()
         except OSError as error:
@@ -258,25 +258,25 @@ class OsFiles(OsReading):
         sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync files and directories, more than two in parallel threads; when it raises, all of them have ended."""
+        """Sync files and directories, more than two in parallel threads; all have ended when it returns or raises."""
         works: list[Callable[[], None]] = [file.sync for file in files]
         works += [partial(self.sync_directory, path) for path in directories]
         if len(works) <= _SYNCED_ALONE_MAX:
             for work in works:
                 work()
             return
-        # New threads each time: they cost little compared with the syncs, and none is missing after a fork.
+        # New threads each time: they are cheap compared with the syncs, and none is lost by a fork.
         with ThreadPoolExecutor(min(_SYNC_THREADS_MAX, len(works)), "sync") as threads:
             syncing = [threads.submit(work) for work in works]
         for sync in syncing:
             sync.result()
 
     def sync_tree(self, path: str) -> None:
-        """Make durable all contents and names in and below the directory `path`, of any process."""
+        """Make durable all contents and names in and below the directory `path`, written by any process."""
         sync_tree(path)
 
     def disk_used_ratio(self, path: str) -> float:
-        """Return used / (used + usable by this process), from 0 to 1; space reserved for root counts as neither."""
+        """Return used / (used + usable by this process), from 0 to 1; space reserved for root is not counted."""
         try:
             status = os.statvfs(path)
         except OSError as error:
@@ -297,7 +297,7 @@ class OsFiles(OsReading):
         except OSError as error:
             os.close(descriptor)
             raise StorageFailed(path, "lock", error) from error
-        # Only for people: a disk too full for the number is no reason not to start.
+        # Informational: a disk too full for the number must not prevent the start.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -306,8 +306,8 @@ class OsFiles(OsReading):
     def lock_first_byte(self, path: str, content: bytes) -> OsDirectoryLock:
         """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
 
-        Java takes a POSIX record lock. The kind used here conflicts with it, but belongs to the open file: it also
-        conflicts with another store of this process, and closing another descriptor does not release it.
+        Java uses a POSIX record lock. An open file description lock, as used here, conflicts with it; it also conflicts
+        with another store of this process, and closing another descriptor does not release it.
         """
         descriptor = _open(path, os.O_RDWR | os.O_CREAT, "open")
         try:
@@ -323,7 +323,7 @@ class OsFiles(OsReading):
 
 
 def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
-    """Close and unmap a file; if its view or slices of it are still in use, the map is freed with the last of them."""
+    """Close and unmap a file; the map is freed with the last slice of its view that is in use."""
     os.close(descriptor)
     if isinstance(mapped, mmap.mmap):
         with contextlib.suppress(BufferError):
@@ -333,9 +333,9 @@ def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
 def _prepare_spare(spare: str, size: int) -> None:
     descriptor = _open_spare(spare)
     try:
-        # One block is enough for any content of a small file, so a used spare is as good as a new one.
+        # One block is enough for any small file, so a used spare is equivalent to a new one.
         if -(-os.fstat(descriptor).st_size // SMALL_FILE_SIZE_BYTES) < -(-size // SMALL_FILE_SIZE_BYTES):
-            # Written, not only allocated: converting an allocated block into a written one may itself need space.
+            # Written, not only allocated, because converting an allocated block to a written one may need space.
             _write_all(descriptor, bytes(size))
             os.fsync(descriptor)
     except OSError as error:
@@ -345,7 +345,7 @@ def _prepare_spare(spare: str, size: int) -> None:
 
 
 def _open_spare(spare: str) -> int:
-    """Return a descriptor of the spare file, which no other name shares."""
+    """Return a descriptor of the spare file, which must have no other link."""
     try:
         descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
     except StorageFailed as error:

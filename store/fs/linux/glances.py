@@ -1,11 +1,11 @@
 """Reads the metadata of the files of many directories: the implementation of `Files.glance`.
 
-A store has thousands of queues, whose files are mostly holes. To open, map and search each separately takes a
-millisecond; the few bytes that show the end of a queue are read here with about ten system calls.
+A store has thousands of queues, whose files are mostly holes. Opening, mapping and searching each takes a millisecond;
+this module reads the few bytes that show the end of a queue with about ten system calls.
 
-While the pages are in the page cache one thread reads: several would only compete for Python's lock. If it waits for
-the disk, the pages of the following files are requested in advance, as they are if all must be read from the disk. If
-it still waits, the rest is read in several threads: a disk answers several requests in little more time than one.
+While the pages are in the page cache one thread reads, because several would compete for Python's lock. If it waits for
+the disk, or if all pages must be read from the disk, the pages of the following files are requested in advance. If it
+still waits, the rest is read in several threads, because a disk serves parallel requests in little more time than one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# More threads would compete for Python's lock, not use the disk better.
+# More threads would compete for Python's lock without using the disk better.
 _THREADS: Final = 4
-# Directories that one thread reads before it gets others, and directories whose files are in memory at a time.
+# Directories per task of a thread, and directories whose results are in memory at a time.
 _PART: Final = 64
 _AT_A_TIME: Final = 1024
-# For the directories of one part: a thread that slept more often waits for the disk, not only sometimes for a lock.
+# Context switches per part above which a thread is waiting for the disk, not only sometimes for a lock.
 _WAITS_MAX: Final = 32
 
 
@@ -49,7 +49,7 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
             waits, blocks = _waits(), _blocks_read()
             found = look(parts.pop(0), is_read_ahead=is_read_ahead)
             if _waits() - waits > _WAITS_MAX:
-                # If it waited for directories, too, requesting pages in advance is not enough.
+                # If it also waited for directories, requesting pages in advance is not enough.
                 is_alone = not is_read_ahead
                 is_read_ahead = True
             elif _blocks_read() == blocks:
@@ -62,7 +62,7 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
 
 
 def _waits() -> int:
-    """Return the number of voluntary context switches of this thread: how often it slept."""
+    """Return the number of voluntary context switches (sleeps) of this thread."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
@@ -94,7 +94,7 @@ def _names(directory: str) -> list[str]:
 
 
 def _open(path: str) -> tuple[int, int]:
-    """Return descriptor and size of a file; -1 for both: it is a directory."""
+    """Return descriptor and size of a file; both -1 for a directory."""
     try:
         descriptor, status = with_descriptor(path, "open", partial(open_with_status, path, os.O_RDWR))
     except IsADirectoryError:
@@ -105,7 +105,7 @@ def _open(path: str) -> tuple[int, int]:
 
 
 def _read_ahead(path: str, *, is_cache_trusted: bool) -> None:
-    """Request the pages that `_glance` needs of a file, after dropping those that are not trusted."""
+    """Request the pages of a file that `_glance` needs, after dropping untrusted ones."""
     descriptor, size = _open(path)
     if descriptor < 0:
         return

@@ -1,4 +1,4 @@
-"""Reading files, common to writable and read-only ones: one memory map each, and names.
+"""Reads files and directories; shared by writable and read-only access.
 
 `store.fs.linux.files` adds writing, `store.fs.read_only_files` refuses it.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class OsFileMap:
-    """The reading half of `store.fs.ports.File`: a shared read-only map of the page cache, into which writes go.
+    """The read methods of `store.fs.ports.File`: a shared read-only map of the page cache, which shows all writes.
 
-    The file is mapped when it is first read: a file that is only written and synced needs no map.
+    The file is mapped at its first read, because a file that is only written and synced needs no map.
 
     Args:
         path: of the file.
-        descriptor: of the file, open; the caller owns it, and closes it after `_map_now` or `_let_go_of_map`.
+        descriptor: of the open file, owned by the caller, which closes it after `_map_now` or `_let_go_of_map`.
     """
 
     __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")
@@ -68,19 +68,19 @@ class OsFileMap:
         return self._view
 
     def advise_random(self) -> None:
-        """Advise the system that reads are small and random, so that it reads nothing ahead."""
+        """Disable readahead, because reads are small and random."""
         self._is_random = True
         if isinstance(self._map, mmap.mmap):
             self._map.madvise(mmap.MADV_RANDOM)
 
     def _let_go_of_map(self) -> None:
-        """Release the map; slices of the view may still be in use, and it is freed with the last of them."""
+        """Release the map, which is freed with the last slice of the view that is in use."""
         self._view = memoryview(b"")
         self._map = b""
 
 
 class OsReading:
-    """The reading half of `store.fs.ports.Files`; it has no state."""
+    """The read methods of `store.fs.ports.Files`; it has no state."""
 
     __slots__ = ()
 

@@ -7,15 +7,15 @@ import os
 import stat
 from typing import Final
 
-# Files that are read in one piece are small: term, identity, checkpoint. The largest are the offsets of a RocketMQ
-# store, about 100 MB for two million. A file of 1 TiB that is a single hole would exhaust the memory of the process.
+# Files that are read as a whole are small: term, identity, checkpoint. The largest are the offsets of a RocketMQ store,
+# about 100 MB for two million. Reading a sparse file of 1 TiB would exhaust the memory of the process.
 READ_SIZE_BYTES_MAX: Final = 256 << 20
 
 
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     """Return a descriptor of a regular file that no child process inherits.
 
-    A FIFO in place of a file would block its reader forever, so nothing else is opened.
+    A FIFO would block its reader forever, so only regular files are opened.
 
     Raises:
         OSError: there is no such file, it cannot be opened, or it is not a regular file.
@@ -67,6 +67,6 @@ def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, in
             end = os.lseek(descriptor, begin, os.SEEK_HOLE)
             ranges.append((begin, end))
     except OSError as error:
-        if error.errno != errno.ENXIO:  # not the end of the data: the file system lacks the information
+        if error.errno != errno.ENXIO:  # not the end of the data, but a file system without this information
             return [(position, size)]
     return ranges

@@ -1,8 +1,8 @@
 """Makes a whole directory tree durable: the implementation of `Files.sync_tree`.
 
-Syncing thousands of files is slow even if they were synced before: for each of them the disk flushes
-its own cache. Linux makes a whole file system durable with one call. Since 5.8 that call fails if
-something could not be written; on older kernels each file and each directory is synced separately.
+Syncing thousands of files is slow even if they were synced before: for each of them the disk flushes its own cache.
+Linux makes a whole file system durable with one call. Since Linux 5.8 that call reports failed writes; on older kernels
+each file and each directory is synced separately.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _sync_file_system(path: str) -> None:
 
 
 def sync_path(path: str, flags: int) -> None:
-    """Sync a file or a directory that is opened for it.
+    """Open a file or a directory and sync it.
 
     Raises:
         StorageFailed: the node must stop.
