@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class TraceFile:
     def __init__(self, path: Path, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
         self._path = path
         self._size_bytes_max = size_bytes_max
-        self._file: TextIO | None = path.open("a", encoding="utf-8")
+        self._file: TextIO | None = open(path, "a", encoding="utf-8", opener=_open_private)  # noqa: SIM115
         self._size_bytes = path.stat().st_size
 
     def write(self, line: str) -> None:
@@ -46,3 +47,8 @@ class TraceFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Open a file that is made for its owner alone."""
+    return os.open(path, flags, 0o600)

@@ -33,6 +33,7 @@ from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.store_host import resolve_store_host
 from dledger.security.settings import PLAIN
@@ -250,5 +251,6 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             audit=audit,
         )
         await stack.enter_async_context(broker)
+        warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")
         say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
         await wait_end(stopped, replica.failure)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.trace_file import TraceFile
+from cluster.server.data_modes import warn_of_readers
 from cluster.server.security import NodeSecurity, node_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
@@ -75,6 +76,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
             replica_config = replicated_config(config, config.broker, store_host)
             replica_config = replace(replica_config, peer_security=security.peers)
             failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, security, stack)
+        warn_of_readers(config.node.store_base_dir, f"dledger-{config.node.self_id}", "commitlog", "consumequeue")
         say_ready(
             self_id=config.node.self_id,
             peers=config.node.self_address,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from commitlog.offline.directory import QUEUES_NAME
 from pipeline.common.errors import NotWritable, PipelineError
 from pipeline.rebuild.dispatch_slices import dispatch_batches
+from store.fs.linux.modes import directory_mode_in, file_mode_in
 from store.model.topics import is_storable_topic
 from store.queues.rows import Rows, rows_by_queue
 from store.queues.unit import BLANK, UNIT_SIZE
@@ -188,9 +189,10 @@ class _QueueFiles:
         if len(self._open) >= _FILES_OPEN_MAX:
             self.close()
         directory = Path(self._directory, key.topic, str(key.queue_id))
-        directory.mkdir(parents=True, exist_ok=True)
+        for each in (directory.parent.parent, directory.parent, directory):
+            each.mkdir(directory_mode_in(str(each.parent)), exist_ok=True)
         path = directory / f"{number * self._file_size:0{_NAME_DIGITS}d}"
-        descriptor = self._open[key, number] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = self._open[key, number] = os.open(path, os.O_RDWR | os.O_CREAT, file_mode_in(str(directory)))
         os.ftruncate(descriptor, self._file_size)
         return descriptor
 

@@ -104,7 +104,8 @@ def build_parts(
     with open_store(path, tail=Tail.ALL) as view:
         slices, root, log_end = plan(view), view.root, view.end_offset
     keys_folder = Path(target, _KEYS_NAME)
-    keys_folder.mkdir(parents=True)
+    OsFiles().make_directory(target, is_durable=False)
+    keys_folder.mkdir(0o700)
 
     def work(part: Slice) -> Iterator[SliceOutcome]:
         last_timestamp = 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.fs.descriptors import with_descriptor
+from store.fs.linux.modes import directory_mode_in, file_mode_in
 from store.fs.linux.reading import OsFileMap, OsReading
 from store.fs.linux.regular_files import data_ranges, open_regular
 from store.fs.linux.tree_sync import sync_path, sync_tree
@@ -31,11 +32,9 @@ _DISCARDS = ThreadPoolExecutor(1, "discard")
 _SYNC_THREADS_MAX = 4
 # For fewer files threads cost more than they save.
 _SYNCED_ALONE_MAX = 2
-_FILE_MODE = 0o644
 _IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
 # `struct flock` of 64-bit Linux: `l_type`, `l_whence`, `l_start`, `l_len`, `l_pid`.
 _FLOCK = struct.Struct("hhqqi4x")
-_DIRECTORY_MODE = 0o755
 
 
 class OsFile(OsFileMap):
@@ -132,7 +131,7 @@ class OsFiles(OsReading):
         self.make_directory(str(directory.parent), is_durable=is_durable)
         try:
             # Another process may create it concurrently.
-            directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
+            directory.mkdir(directory_mode_in(str(directory.parent)), exist_ok=True)
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
         if is_durable:
@@ -376,7 +375,9 @@ def _open(path: str, flags: int, operation: str) -> int:
     try:
         if flags & os.O_DIRECTORY:
             return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC))
-        return with_descriptor(path, operation, lambda: open_regular(path, flags, _FILE_MODE))
+        # Asked for only where a file may be created: other calls have no use for it.
+        mode = file_mode_in(str(Path(path).parent)) if flags & os.O_CREAT else 0
+        return with_descriptor(path, operation, lambda: open_regular(path, flags, mode))
     except IsADirectoryError as error:
         raise ForeignFile(path, "a file, found a directory") from error
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import Final
 READ_SIZE_BYTES_MAX: Final = 256 << 20
 
 
-def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
+def open_regular(path: str, flags: int, mode: int = 0o600) -> int:
     """Return a descriptor of a regular file that no child process inherits.
 
     A FIFO would block its reader forever, so only regular files are opened.
@@ -23,7 +23,7 @@ def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
     return open_with_status(path, flags, mode)[0]
 
 
-def open_with_status(path: str, flags: int, mode: int = 0o644) -> tuple[int, os.stat_result]:
+def open_with_status(path: str, flags: int, mode: int = 0o600) -> tuple[int, os.stat_result]:
     """Return a descriptor of a regular file that no child process inherits, and the file's status.
 
     Raises:

@@ -177,6 +177,9 @@ def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
     audit = {path: data for path, data in files.items() if "/audit/" in path}
     shown = {"output": printed.encode(), "metrics": metrics, "answers": "\n".join(node.seen).encode(), **audit}
 
+    # Another user of the machine reads none of the files.
+    assert {oct(path.stat().st_mode & 0o077) for path in (node.folder / "n0").rglob("*")} == {"0o0"}
+
     # What is searched is there: the events of logins, the store with users, a snapshot, the audit log.
     assert "logged_in user=alice" in printed
     assert "login_refused" in printed

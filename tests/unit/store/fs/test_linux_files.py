@@ -372,3 +372,24 @@ def test_file_that_is_too_large_to_be_read_in_one_piece_is_refused(tmp_path):
     for files in (OsFiles(), ReadOnlyFiles()):
         with pytest.raises(StorageFailed, match=rf"{path}.* has {1 << 40} bytes, expected at most"):
             files.read_bytes(str(path))
+
+
+def mode_of(path):
+    return oct(path.stat().st_mode & 0o7777)
+
+
+@pytest.mark.parametrize(
+    ("parent", "directory", "file"),
+    [(0o755, "0o700", "0o600"), (0o750, "0o700", "0o600"), (0o2755, "0o2700", "0o600"), (0o2750, "0o2750", "0o640")],
+)
+def test_new_files_are_for_their_owner_or_the_group_of_a_shared_directory(files, tmp_path, parent, directory, file):
+    """A home directory of mode 0750 shares nothing; the setgid bit without rights of others does."""
+    tmp_path.chmod(parent)
+    files.make_directory(f"{tmp_path}/a/b")
+    files.create(f"{tmp_path}/file", 4096).close()
+    files.create_from(f"{tmp_path}/a/b/file", [b"x"])
+    files.replace(f"{tmp_path}/small", b"x")
+    files.lock(f"{tmp_path}/lock").release()
+
+    assert [directory] * 2 == [mode_of(tmp_path / name) for name in ("a", "a/b")]
+    assert [file] * 4 == [mode_of(tmp_path / name) for name in ("file", "a/b/file", "small", "lock")]
