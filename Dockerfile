@@ -6,15 +6,19 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE pyspark_dledger.py pyspark_dledger_lake.py ./
+COPY requirements/build.txt requirements/runtime.txt requirements/
+COPY pyproject.toml README.md LICENSE pyspark_dledger.py pyspark_dledger_lake.py ./
 COPY store store
 COPY dledger dledger
 COPY commitlog commitlog
 COPY cluster cluster
 COPY pipeline pipeline
-# Wheels alone: the image has no compiler.
-RUN python -m venv /opt/dledger \
-    && /opt/dledger/bin/pip install --no-cache-dir --only-binary :all: --constraint constraints.txt .
+# Wheels alone, as the image has no compiler, each with one of its hashes; what builds the project is no part of the image.
+RUN python -m venv /opt/dledger && python -m venv /build \
+    && /opt/dledger/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement requirements/runtime.txt \
+    && /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement requirements/build.txt \
+    && /build/bin/hatchling build --target wheel --directory /wheel \
+    && /opt/dledger/bin/pip install --no-cache-dir --no-deps /wheel/*.whl
 
 FROM python:3.13-slim
 # The numbers are fixed, so that a directory of the host can be given to this user.

@@ -33,9 +33,13 @@ PANDAS := $(VENV)/pandas
 DOCS := $(VENV)/.docs
 # Atheris; only `make fuzz` does.
 FUZZ := $(VENV)/.fuzz
+# Tools that look at packages, in an environment of their own: wheel, lock, audit.
+SUPPLY := $(VENV)/supply
 # make fuzz: runs of all decoders together, and the seed of the changes of inputs.
 EXECUTIONS ?= 10000000
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Every file that is installed must have one of the hashes in requirements/, wherever pip finds it.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED := --require-hashes --no-build-isolation --requirement requirements
 SCRIPTS := $(wildcard scripts/*.py)
 # They compute and wait for nothing; all others wait for much of their time. Beside those, with what the processor has to
 # spare, they cost little; but there a test may take long.
@@ -50,7 +54,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	fuzz interop bench bench-spark docs wheel-client \
+	fuzz interop bench bench-spark docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -73,17 +77,18 @@ setup: $(READY) ## Make .venv with everything in it; quick when nothing has chan
 
 # The build tools come first and build isolation is off, so that builds too use the pinned versions (PySpark is built:
 # it comes as source only, 460 MB of it).
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml requirements/build.txt requirements/dev.txt requirements/pandas.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 		echo "make: name another one, for example: make setup PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up $(VENV) (some minutes at first, for PySpark is large; only when pyproject.toml or constraints.txt has changed)"
+	@echo "Setting up $(VENV) (some minutes at first, for PySpark is large; only when pyproject.toml or requirements/ has changed)"
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv is needed." >&2; exit 1; }
-	@$(PIP_INSTALL) hatchling editables setuptools
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@$(PIP_INSTALL) $(LOCKED)/build.txt
+	@$(PIP_INSTALL) $(LOCKED)/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@rm -rf $(PANDAS)
-	@$(PIP_INSTALL) --no-deps --target $(PANDAS) pandas pytz tzdata
+	@$(PIP_INSTALL) $(LOCKED)/pandas.txt --no-deps --target $(PANDAS)
 	@touch $@
 
 ##@ Checks
@@ -157,8 +162,8 @@ mutants-blind: $(READY) ## What in the default gate finds each planted bug; cont
 fuzz: $(FUZZ) ## Fuzz every decoder that a stranger reaches, guided by coverage (EXECUTIONS=10000000 SEED=1)
 	@$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
 
-$(FUZZ): $(READY)
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[fuzz]'
+$(FUZZ): $(READY) requirements/fuzz.txt
+	@$(PIP_INSTALL) $(LOCKED)/fuzz.txt
 	@touch $@
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
@@ -180,14 +185,28 @@ bench-spark: $(READY) ## Measure the data pipeline (needs Java): each figure bes
 docs: $(DOCS) ## Build docs/ as a site in build/docs/site; a link to a page or heading that does not exist fails
 	@$(BIN)/python scripts/build_docs.py
 
-$(DOCS): $(READY)
-	@$(PIP_INSTALL) --no-build-isolation --editable '.[docs]'
+$(DOCS): $(READY) requirements/docs.txt
+	@$(PIP_INSTALL) $(LOCKED)/docs.txt
 	@touch $@
 
 ##@ Packages
 
+wheel: $(READY) $(SUPPLY) ## Build the wheel into dist/, the same bytes each time, and its bill of materials (CycloneDX)
+	@$(BIN)/python scripts/wheel.py --tools $(SUPPLY)/bin
+
 wheel-client: $(READY) ## Build the wheel for applications into dist/: the clients alone, as dledger_client
 	@$(BIN)/python scripts/client_wheel.py
+
+lock: $(READY) $(SUPPLY) ## Write requirements/ again: versions of constraints.txt, with hashes (needs a package index)
+	@$(SUPPLY)/bin/python scripts/lock.py
+
+audit: $(SUPPLY) ## Look for known vulnerabilities of all pinned packages (needs the network, for its database)
+	@for each in requirements/*.txt; do $(SUPPLY)/bin/pip-audit --progress-spinner off --disable-pip --strict --require-hashes --requirement "$$each" || exit 1; done
+
+$(SUPPLY): requirements/supply.txt
+	@$(PYTHON) -m venv --clear $@
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
 
 ##@ A cluster to play with
 

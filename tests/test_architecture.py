@@ -205,12 +205,40 @@ def test_folders_that_are_no_packages_are_not_importable() -> None:
     assert [] == found
 
 
+_LOCKED = re.compile(r"([\w.-]+)==(\S+)(?: ; [^\\]+?)?(?:\s+--hash=sha256:[0-9a-f]{64})+")
+
+
 def test_every_dependency_is_pinned_and_installed_as_pinned() -> None:
     pins = dict(_pins())
     installed = _closure({(DISTRIBUTION, ("dev",)), ("hatchling", ()), ("editables", ())})
     del installed[DISTRIBUTION]
 
     assert {name: pins.get(name) for name in installed} == installed
+
+
+def test_every_locked_package_has_its_hashes_and_the_version_of_the_constraints() -> None:
+    pins = dict(_pins())
+    locked = {path.stem: dict(_locked(path)) for path in sorted((ROOT / "requirements").glob("*.txt"))}
+    assert {"build", "dev", "docs", "fuzz", "pandas", "runtime", "supply"} == set(locked)
+    found = {name: version for each in locked.values() for name, version in each.items()}
+    assert {name: pins[name] for name in found if name in pins} == {name: found[name] for name in found if name in pins}
+    assert pins.keys() - found.keys() == set()
+
+    installed = _closure({(DISTRIBUTION, ("dev",)), ("hatchling", ()), ("editables", ())})
+    del installed[DISTRIBUTION]
+    assert installed.keys() - locked["build"].keys() - locked["dev"].keys() == set()
+    runtime = _closure({(DISTRIBUTION, ())})
+    assert runtime.keys() - {DISTRIBUTION} - locked["runtime"].keys() == set()
+
+
+def _locked(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and version of each package of a lock file, all of which have hashes."""
+    lines = path.read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    for line in lines:
+        if line and not line.startswith("#"):
+            found = _LOCKED.fullmatch(line)
+            assert found, f"{path}: no pinned package with hashes: {line[:80]}"
+            yield canonicalize_name(found[1]), found[2]
 
 
 def _pins() -> Iterator[tuple[str, str]]:

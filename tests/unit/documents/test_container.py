@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dledger.security.settings import Tls
 
 ROOT = Path(__file__).parents[3]
+REQUIREMENTS = ("requirements/build.txt", "requirements/runtime.txt")
 PAGE = (ROOT / "docs/how-to/container.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 HEALTH = runpy.run_path(str(ROOT / "scripts/container_health.py"))
@@ -61,7 +62,7 @@ def copied() -> set[str]:
 def test_build_copies_all_that_the_wheel_consists_of_and_the_context_has_nothing_else() -> None:
     packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     project = PROJECT["project"]
-    needed = {*packages, project["readme"], *project["license-files"], "pyproject.toml", "constraints.txt"}
+    needed = {*packages, project["readme"], *project["license-files"], "pyproject.toml", *REQUIREMENTS}
     context = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
     assert needed | {"scripts/container_health.py"} == copied()
